@@ -1,0 +1,1 @@
+"""Bytes <-> engine: the TCP remoting server and the gRPC server."""

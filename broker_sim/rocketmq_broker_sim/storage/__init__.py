@@ -1,0 +1,1 @@
+"""The durable store: commit log, consume queues, key index, configuration files."""

@@ -1,0 +1,1 @@
+"""Stored records <-> Arrow columns, whole buffers at a time. No I/O, no object per message."""

@@ -1,0 +1,1 @@
+"""Sockets, routes, pulls, sends and consumer groups over RocketMQ's protocol."""

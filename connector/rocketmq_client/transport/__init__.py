@@ -1,0 +1,73 @@
+"""The one contract of both transports: ask something, or download ranges of queues in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Buffer, OffsetRange, QueueId, Subscription
+from rocketmq_wire.requests import Reply, Request
+
+R = TypeVar("R", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of one download. The first three limit what is requested or received and not taken."""
+
+    messages_max: int = 32_768
+    bytes_max: int = 100 * 1024 * 1024
+    span_max: int | None = None
+    count_per_pull: int = 10_000
+    """Asked of the broker in one pull; a real broker gives at most 32."""
+    pulls_in_flight: int = 8
+    """Per queue and connection."""
+    pull_timeout_ms: int = 30_000
+    outage_ms: int = 60_000
+    """A broker may be away this long, counted from its last answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """What a download is for: the group named in its pulls, and what it filters by."""
+
+    group: str
+    subscription: Subscription = field(default_factory=Subscription)
+    limits: ReadLimits = field(default_factory=ReadLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChunk:
+    """Whole records covering the offsets `[start, end)` of a queue.
+
+    Records outside `[start, end)` may be in `body`; the decoder drops them by their offset. Chunks
+    of one queue follow each other without a gap: together they cover the whole range.
+    """
+
+    queue: QueueId
+    start: int
+    end: int
+    body: Buffer
+    sizes: Buffer | None = None
+
+
+class Transport(Protocol):
+    """A way to a cluster. Not thread-safe: one owner at a time."""
+
+    def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
+        """Ask one thing. `broker` is a broker's name; None asks the name server."""
+        ...
+
+    def call_many(
+        self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
+    ) -> list[R | RocketMQError]:
+        """Ask many things at once; a failure of one is its place's value, not raised."""
+        ...
+
+    def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
+        """Download ranges, in the order given; each range's chunks are in offset order."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,169 @@
+"""The error tree that every layer shares, and the table between broker errors and response codes.
+
+An error carries facts as attributes and builds its text in `__str__`, so that it survives pickling
+between Spark's processes. The text is one line: a stable class in brackets, the facts, what to do.
+`retryable` speaks of the failure alone; whether a request may be repeated is the request's property.
+"""
+
+from __future__ import annotations
+
+
+class RocketMQError(Exception):
+    """Everything this project raises on purpose."""
+
+    retryable = False
+
+
+class ProtocolError(RocketMQError):
+    """The bytes, or their order, break the protocol."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were asked to send something illegal."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something illegal."""
+
+
+class FrameTooLargeError(RemoteProtocolError):
+    """A frame announced more bytes than the limit allows."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(size, size_max)
+        self.size, self.size_max = size, size_max
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.FRAME_TOO_LARGE] a frame of {self.size} bytes is over the limit "
+            f"of {self.size_max}. Check that the port speaks RocketMQ's remoting protocol."
+        )
+
+
+class CorruptRecordError(RemoteProtocolError):
+    """A stored record is torn, hostile or fails its checksum."""
+
+    def __init__(self, where: str, position: int, reason: str) -> None:
+        super().__init__(where, position, reason)
+        self.where, self.position, self.reason = where, position, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CORRUPT_MESSAGE] {self.where} byte={self.position}: {self.reason}. "
+            "Set corruptMessages=skip or emit to go on without it."
+        )
+
+
+class BrokerError(RocketMQError):
+    """The broker understood and refused; carries its response code and remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(code, remark)
+        self.code, self.remark = code, remark
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {self.remark or 'no remark'}"
+
+
+class TopicNotFoundError(BrokerError):
+    """The topic is unknown to the name server or to the broker."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.remark}. "
+            "Create the topic first, or check its spelling and the name server's address."
+        )
+
+
+class GroupNotFoundError(BrokerError):
+    """The consumer group is unknown and may not be created."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_GROUP.NOT_FOUND] {self.remark}. "
+            "Create the group at the broker, or let it create groups by itself."
+        )
+
+
+class NotAuthorizedError(BrokerError):
+    """The broker refused for lack of permission: credentials, or a topic or group closed to us."""
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_AUTH] {self.remark}. Check the credentials and the topic's permission."
+
+
+class BrokerBusyError(BrokerError):
+    """The broker is overloaded or asks us to slow down; nothing was stored."""
+
+    retryable = True
+
+
+class UnsupportedRequestError(BrokerError):
+    """The peer does not know this request code."""
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_UNSUPPORTED] {self.remark}"
+
+
+class ProgressNotFoundError(BrokerError):
+    """The group has no stored progress for the queue (response code 22)."""
+
+
+class TransportError(RocketMQError):
+    """The network failed; raised only by the client's transports."""
+
+    retryable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address, self.reason = address, reason
+
+
+class ConnectError(TransportError):
+    """No connection could be made."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.REFUSED] cannot connect to {self.address}: {self.reason}. "
+            "Check the address, and that the name server and brokers are up."
+        )
+
+
+class ConnectionLostError(TransportError):
+    """The connection broke; requests in flight may have been executed."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.LOST] the connection to {self.address} broke: {self.reason}. "
+            "Check the broker's log; the request is repeated where that is safe."
+        )
+
+
+class DeadlineExceededError(TransportError):
+    """No answer came in time; the request may have been executed."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.TIMEOUT] {self.address} did not answer in time: {self.reason}. "
+            "Raise requestTimeoutMs, or check the broker's load."
+        )
+
+
+# Response codes with a class of their own. Code 1 is the catch-all of brokers before 5.3.2, where
+# later ones answer 29: both stay a plain BrokerError.
+ERROR_CLASSES: dict[int, type[BrokerError]] = {
+    2: BrokerBusyError,
+    3: UnsupportedRequestError,
+    14: BrokerBusyError,
+    16: NotAuthorizedError,
+    17: TopicNotFoundError,
+    22: ProgressNotFoundError,
+    26: GroupNotFoundError,
+    215: BrokerBusyError,
+    1500: BrokerBusyError,
+}
+
+
+def broker_error(code: int, remark: str) -> BrokerError:
+    """The error that a response code stands for."""
+    return ERROR_CLASSES.get(code, BrokerError)(code, remark)

@@ -1,0 +1,247 @@
+"""Frozen values that every layer shares: queues, messages, topics, routes, groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+# What a buffer may be on its way through the layers. Bulk bytes are passed on, never copied.
+Buffer = bytes | bytearray | memoryview
+
+PERMISSION_READ: Final = 4
+PERMISSION_WRITE: Final = 2
+MASTER_ID: Final = 0
+NAME_SIZE_MAX: Final = 127
+GROUP_SIZE_MAX: Final = 120
+SYSTEM_NAME_SIZE_MAX: Final = 255
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+PROPERTIES_SIZE_MAX: Final = 32_767
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+DEFAULT_TOPIC: Final = "TBW102"
+NAME_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+_SYSTEM_TOPICS: Final = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+
+def is_system_topic(topic: str) -> bool:
+    """True for topics that a pattern never selects; they can still be named one by one."""
+    return (
+        topic in _SYSTEM_TOPICS
+        or topic.startswith(("rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX))
+        or topic.endswith("_REPLY_TOPIC")
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueId:
+    """RocketMQ's shard of a topic on one broker. Sorts as RocketMQ sorts queues."""
+
+    topic: str
+    broker: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"topic={self.topic} broker={self.broker} queue={self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets a queue holds: `[start, end)`; `end` is the next one to be written."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `[start, end)` of one queue."""
+
+    queue: QueueId
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"not a range: [{self.start}, {self.end}) of {self.queue}")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.queue} range=[{self.start},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What of a topic is wanted: a tag expression (`*`, `A || B`) or an SQL92 text."""
+
+    expression: str = "*"
+    kind: str = "TAG"
+
+    @property
+    def selects_all(self) -> bool:
+        return self.kind == "TAG" and self.expression.strip() in ("", "*")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a user sends."""
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An IP address (4 or 16 bytes) with a port, as records store it."""
+
+    address: bytes
+    port: int
+
+    def __post_init__(self) -> None:
+        if len(self.address) not in (4, 16):
+            raise ValueError(f"an IP address has 4 or 16 bytes, not {len(self.address)}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the broker stored it: every field of a record, the body as stored."""
+
+    topic: str
+    body: bytes
+    properties: Mapping[str, str]
+    flag: int
+    queue_index: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: Host
+    store_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    store_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic as a broker keeps it."""
+
+    name: str
+    read_queue_count: int = 4
+    write_queue_count: int = 4
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+    filter_kind: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    is_ordered: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddresses:
+    """The addresses of one broker name, by broker id; id 0 is the master."""
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSet:
+    """What one broker serves of a topic."""
+
+    broker: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic lives."""
+
+    queue_sets: tuple[QueueSet, ...]
+    brokers: tuple[BrokerAddresses, ...]
+    order_conf: str | None = None
+
+    def readable_queues(self, topic: str) -> tuple[QueueId, ...]:
+        """Every queue that may be read, sorted."""
+        return tuple(
+            QueueId(topic, queues.broker, index)
+            for queues in sorted(self.queue_sets, key=lambda queues: queues.broker)
+            if queues.permission & PERMISSION_READ
+            for index in range(queues.read_queue_count)
+        )
+
+    def writable_queues(self, topic: str) -> tuple[QueueId, ...]:
+        """Every queue that may be written: its broker must have a master."""
+        masters = {broker.name for broker in self.brokers if MASTER_ID in broker.addresses}
+        return tuple(
+            QueueId(topic, queues.broker, index)
+            for queues in sorted(self.queue_sets, key=lambda queues: queues.broker)
+            if queues.permission & PERMISSION_WRITE and queues.broker in masters
+            for index in range(queues.write_queue_count)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The brokers a name server knows, and which cluster each belongs to."""
+
+    brokers: tuple[BrokerAddresses, ...]
+    clusters: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue's bounds and the store time of its newest message (0 when empty)."""
+
+    start: int
+    end: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in a queue, beside how far the queue reaches."""
+
+    broker_offset: int
+    consumer_offset: int
+    updated_ms: int
+    pull_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """One group's entry in a heartbeat."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from: str
+    subscriptions: tuple[tuple[str, str, str, int], ...] = ()
+    """(topic, expression, kind, version)"""
+    unit_mode: bool = False
