@@ -1,0 +1,1 @@
+"""The benchmark: what the connector does beside what Spark itself can do, in the same run."""
