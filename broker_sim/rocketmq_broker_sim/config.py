@@ -1,0 +1,178 @@
+"""A TOML file and command-line words -> a frozen, checked `BrokerConfig`.
+
+Every key is a field of `BrokerConfig`, which holds its default and its range. `conf/broker.toml`
+explains each of them; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from rocketmq_wire.model import BODY_SIZE_MAX, NAME_PATTERN
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FLUSH_MODES: Final = ("sync", "async", "memory")
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * _MIB
+_PORT_MAX: Final = 65_535
+
+
+class ConfigError(ValueError):
+    """A key of the broker's configuration is unknown or has a value that cannot work."""
+
+
+def _text(default: str) -> str:
+    return field(default=default, metadata={"kind": str})
+
+
+def _flag(default: bool) -> bool:
+    return field(default=default, metadata={"kind": bool})
+
+
+def _whole(default: int, low: int, high: int) -> int:
+    return field(default=default, metadata={"kind": int, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Everything that can be set on a broker; checked when it is made."""
+
+    # Where it listens.
+    host: str = _text("127.0.0.1")
+    port: int = _whole(0, 0, _PORT_MAX)
+    name_server_apart: bool = _flag(False)
+    name_server_port: int = _whole(0, 0, _PORT_MAX)
+    grpc: bool = _flag(True)
+    grpc_port: int = _whole(0, 0, _PORT_MAX)
+    advertised_host: str = _text("")
+    broker_name: str = _text("broker-a")
+    cluster_name: str = _text("DefaultCluster")
+
+    # What it stores.
+    data_dir: str = _text("rocketmq-data")
+    flush: str = _text("sync")
+    flush_interval_ms: int = _whole(500, 1, 60_000)
+    commit_log_file_bytes: int = _whole(_GIB, 64 * _KIB, 2 * _GIB - 1)
+    consume_queue_file_entries: int = _whole(300_000, 16, 100_000_000)
+    retention_hours: int = _whole(72, 1, 24 * 365 * 100)
+    disk_use_percent_max: int = _whole(90, 1, 100)
+
+    # Topics, groups, messages.
+    auto_create_topic: bool = _flag(True)
+    auto_create_topic_queues: int = _whole(8, 1, 65_536)
+    auto_create_group: bool = _flag(True)
+    commit_needs_group: bool = _flag(True)
+    message_bytes_max: int = _whole(BODY_SIZE_MAX, 1, 128 * _MIB)
+
+    # Pulls.
+    transfer_count_max: int = _whole(100_000, 1, 10_000_000)
+    transfer_bytes_max: int = _whole(4 * _MIB, _KIB, 15 * _MIB)
+    pull_stops_at_queue_file_end: bool = _flag(False)
+    long_polling: bool = _flag(True)
+    suspend_ms_max: int = _whole(60_000, 0, 3_600_000)
+
+    # Clients and limits.
+    client_expiry_seconds: int = _whole(120, 1, 86_400)
+    progress_flush_ms: int = _whole(5_000, 10, 3_600_000)
+    idle_seconds: int = _whole(120, 1, 86_400)
+    connections_max: int = _whole(4_096, 1, 1_000_000)
+    output_bytes_max: int = _whole(16 * _MIB, 64 * _KIB, _GIB)
+    requests_in_flight_max: int = _whole(4_096, 1, 1_000_000)
+    held_pulls_max: int = _whole(65_536, 1, 10_000_000)
+    frame_bytes_max: int = _whole(16 * _MIB, _KIB, _GIB)
+    exit_with_parent: bool = _flag(False)
+
+    def __post_init__(self) -> None:
+        for key in fields(self):
+            _check(key, getattr(self, key.name))
+        if self.flush not in FLUSH_MODES:
+            raise ConfigError(_refusal("flush", f"one of {', '.join(FLUSH_MODES)}", self.flush))
+        for name in ("broker_name", "cluster_name"):
+            if not NAME_PATTERN.fullmatch(getattr(self, name)):
+                raise ConfigError(_refusal(name, "letters, digits, _ and -", getattr(self, name)))
+        if not self.host:
+            raise ConfigError(_refusal("host", "an address to listen on", self.host))
+        if self.flush != "memory" and not self.data_dir:
+            raise ConfigError(_refusal("data_dir", "a folder, unless flush is memory", ""))
+
+    @property
+    def in_memory(self) -> bool:
+        """True if nothing is written to the disk."""
+        return self.flush == "memory"
+
+
+_FIELDS: Final[Mapping[str, Field[Any]]] = {key.name: key for key in fields(BrokerConfig)}
+
+
+def config_from(values: Mapping[str, object], where: str = "the configuration") -> BrokerConfig:
+    """A configuration from keys and values; what is not named keeps its default.
+
+    Raises ConfigError, with the nearest known key for an unknown one.
+    """
+    for name in values:
+        if name not in _FIELDS:
+            near = difflib.get_close_matches(name, _FIELDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_FIELDS)}"
+            raise ConfigError(f"unknown key {name!r} in {where}: {hint}")
+    return BrokerConfig(**values)  # type: ignore[arg-type]
+
+
+def read_values(path: Path) -> dict[str, object]:
+    """The keys and values of a TOML file, not checked yet."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        values: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return values
+
+
+def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> BrokerConfig:
+    """The configuration of a TOML file; `overrides` win over it."""
+    return config_from({**read_values(path), **(overrides or {})}, str(path))
+
+
+def parse_assignment(text: str) -> tuple[str, object]:
+    """`key=value` as typed on a command line; the key's own type says how to read the value."""
+    name, separator, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not separator:
+        raise ConfigError(f"{text!r} is not key=value")
+    kind = _FIELDS[name].metadata["kind"] if name in _FIELDS else str
+    if kind is bool and value in ("true", "false"):
+        return name, value == "true"
+    if kind is int:
+        try:
+            return name, int(value)
+        except ValueError:
+            raise ConfigError(_refusal(name, "a whole number", value)) from None
+    return name, value
+
+
+def _check(key: Field[Any], value: object) -> None:
+    kind = key.metadata["kind"]
+    # bool is an int in Python, so `port = true` must be refused by name.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        wanted = {str: "a text", bool: "true or false", int: "a whole number"}[kind]
+        raise ConfigError(_refusal(key.name, wanted, value))
+    if isinstance(value, int) and kind is int:
+        low, high = key.metadata["low"], key.metadata["high"]
+        if not low <= value <= high:
+            raise ConfigError(_refusal(key.name, f"between {low} and {high}", value))
+
+
+def _refusal(name: str, wanted: str, found: object) -> str:
+    return f"{name!r} must be {wanted}, got {found!r}"
