@@ -1,0 +1,273 @@
+"""Import rules: which layer may know which, read from the source and never by importing it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "rocketmq_wire": ROOT / "connector",
+    "rocketmq_arrow": ROOT / "connector",
+    "rocketmq_client": ROOT / "connector",
+    "pyspark_rocketmq": ROOT / "connector",
+    "rocketmq_cli": ROOT / "connector",
+    "rocketmq_broker_sim": ROOT / "broker_sim",
+    "spark_jobs": ROOT,
+}
+STDLIB = frozenset(sys.stdlib_module_names)
+# What waits, or asks the world something: not for code that only turns values into values.
+SOCKETS = frozenset({"socket", "ssl", "selectors", "select", "socketserver", "http", "urllib"})
+WAITING = SOCKETS | {
+    *("asyncio", "threading", "multiprocessing", "concurrent", "queue", "sched"),
+    *("subprocess", "signal", "time"),
+}
+IMPURE = WAITING | {"random", "secrets", "tempfile", "shutil", "mmap"}
+DISK = frozenset({"mmap", "shutil", "tempfile", "pathlib", "fcntl", "glob", "os", "io"})
+# Pure modules of the Spark side: Spark's lookup and every planner process import them.
+PURE_SPARK_SIDE = (
+    "errors",
+    "offsets",
+    "options",
+    "option_",
+    "planning",
+    "ranges",
+    "resume",
+    "values",
+)
+GRPC = frozenset({"grpc", "grpc_health", "grpc_reflection"})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What modules whose name starts with `prefix` may import. The longest prefix decides."""
+
+    prefix: str
+    may: frozenset[str]
+    never: frozenset[str] = frozenset()
+
+    def allows(self, imported: str) -> bool:
+        root = imported.partition(".")[0]
+        if root in self.never or imported in self.never:
+            return False
+        return root in STDLIB or any(_is_within(imported, allowed) for allowed in self.may)
+
+
+ARROW = frozenset({"numpy", "pyarrow"})
+CLIENT_MAY = ARROW | {"rocketmq_wire", "rocketmq_arrow", "rocketmq_client"}
+SPARK_MAY = CLIENT_MAY | {"pyspark", "pyspark_rocketmq"}
+BROKER_MAY = ARROW | {"rocketmq_wire", "rocketmq_arrow", "rocketmq_broker_sim"}
+PURE_MAY = frozenset({"rocketmq_wire.model", "rocketmq_wire.errors", "rocketmq_wire.tags"}) | {
+    f"pyspark_rocketmq.{name}" for name in PURE_SPARK_SIDE
+}
+RULES = (
+    Rule("rocketmq_wire", frozenset({"rocketmq_wire"}), IMPURE),
+    Rule("rocketmq_wire.grpc_mapping", frozenset({"rocketmq_wire", "google.protobuf"}), IMPURE),
+    Rule("rocketmq_arrow", ARROW | {"rocketmq_wire", "rocketmq_arrow", "isal"}, IMPURE),
+    Rule("rocketmq_client", CLIENT_MAY, SOCKETS),
+    Rule("rocketmq_client.transport", CLIENT_MAY | GRPC | {"google.protobuf"}),
+    Rule("pyspark_rocketmq", SPARK_MAY, SOCKETS),
+    *(Rule(f"pyspark_rocketmq.{name}", PURE_MAY, IMPURE) for name in PURE_SPARK_SIDE),
+    Rule("rocketmq_broker_sim", BROKER_MAY | {"tomli"}),
+    Rule("rocketmq_broker_sim.engine", BROKER_MAY, IMPURE),
+    Rule(
+        "rocketmq_broker_sim.storage", BROKER_MAY, SOCKETS | {"asyncio", "time"} | (DISK - {"io"})
+    ),
+    Rule("rocketmq_broker_sim.storage.files", BROKER_MAY, SOCKETS | {"asyncio"}),
+    Rule("rocketmq_broker_sim.storage.os_files", BROKER_MAY, SOCKETS | {"asyncio"}),
+    Rule("rocketmq_broker_sim.servers", BROKER_MAY | GRPC | {"google.protobuf"}),
+    Rule("rocketmq_cli", SPARK_MAY | BROKER_MAY | {"rocketmq_cli"}),
+    Rule("spark_jobs", frozenset({"pyspark", "pyspark_rocketmq"})),
+)
+# Spark's lookup imports these two; one missing wheel here would hide every Python source.
+LOOKED_UP = ("pyspark_rocketmq", "pyspark_rocketmq.source")
+# Where an import inside a function is right: Spark's lookup and `rmq --help` must stay cheap.
+LAZY = (*LOOKED_UP, "rocketmq_cli", "rocketmq_broker_sim.__main__")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, where it stands, and whether it runs when its module is imported."""
+
+    name: str
+    line: int
+    is_local: bool
+    is_for_types: bool
+    level: int
+
+
+def _is_within(name: str, prefix: str) -> bool:
+    """True for `prefix` itself, what lies under it, and modules that begin as `option_` does."""
+    return (
+        name == prefix
+        or name.startswith(f"{prefix}.")
+        or (prefix[-1] == "_" and name.startswith(prefix))
+    )
+
+
+def _module_name(path: Path, base: Path) -> str:
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _modules() -> dict[str, Path]:
+    return {
+        _module_name(path, base): path
+        for package, base in PACKAGES.items()
+        for path in sorted((base / package).rglob("*.py"))
+        if "stubs" not in path.relative_to(base).parts
+    }
+
+
+MODULES = _modules()
+
+
+def _imports(source: str) -> Iterator[Import]:
+    def walk(node: ast.AST, is_local: bool, is_for_types: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(alias.name, child.lineno, is_local, is_for_types, 0)
+            elif isinstance(child, ast.ImportFrom):
+                for alias in child.names:
+                    name = f"{child.module}.{alias.name}"
+                    yield Import(name, child.lineno, is_local, is_for_types, child.level)
+            else:
+                inside = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+                typing_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(
+                    child.test
+                )
+                yield from walk(child, is_local or inside, is_for_types or typing_only)
+
+    yield from walk(ast.parse(source), is_local=False, is_for_types=False)
+
+
+def _rule_for(module: str) -> Rule:
+    matching = [rule for rule in RULES if _is_within(module, rule.prefix)]
+    return max(matching, key=lambda rule: len(rule.prefix))
+
+
+def _violations(module: str, source: str) -> list[str]:
+    rule = _rule_for(module)
+    found = []
+    for item in _imports(source):
+        if item.level:
+            found.append(f"{module}:{item.line} imports relatively")
+        elif not rule.allows(item.name):
+            found.append(f"{module}:{item.line} may not import {item.name}")
+        elif item.is_local and not any(_is_within(module, lazy) for lazy in LAZY):
+            found.append(f"{module}:{item.line} imports {item.name} inside a function")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
+    assert _violations(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize("module", [name for name in LOOKED_UP if name in MODULES])
+def test_what_spark_looks_up_imports_nothing_heavy_at_the_top(module: str) -> None:
+    heavy = [
+        f"line {item.line}: {item.name}"
+        for item in _imports(MODULES[module].read_text())
+        if not item.is_local and not item.is_for_types
+        if item.name.partition(".")[0] not in STDLIB | {"pyspark"}
+        if not any(_is_within(item.name, pure) for pure in PURE_MAY | {"pyspark_rocketmq.source"})
+    ]
+    assert heavy == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("rocketmq_cli")])
+def test_the_command_line_loads_nothing_heavy_before_it_knows_the_verb(module: str) -> None:
+    heavy = {"pyspark", "pyspark_rocketmq", "pyarrow", "numpy", "grpc", "rocketmq_broker_sim"}
+    at_top = {
+        item.name.partition(".")[0]
+        for item in _imports(MODULES[module].read_text())
+        if not item.is_local and not item.is_for_types
+    }
+    assert at_top & heavy == set()
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {
+        module: _known_imports(path.read_text()) - {module} for module, path in MODULES.items()
+    }
+    assert _circle(graph) is None
+
+
+def test_every_package_has_a_marker_that_it_is_typed() -> None:
+    missing = [
+        package
+        for package, base in PACKAGES.items()
+        if package != "spark_jobs" and not (base / package / "py.typed").exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_opens_with_what_it_owns(module: str) -> None:
+    assert ast.get_docstring(ast.parse(MODULES[module].read_text()))
+
+
+# The largest exceptions say why here; a list that grows is a list to shorten.
+@pytest.mark.parametrize("module", MODULES)
+def test_a_file_stays_within_500_lines(module: str) -> None:
+    assert len(MODULES[module].read_text().splitlines()) <= 500
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("rocketmq_wire.frames", "import socket", "may not import socket"),
+        ("rocketmq_wire.record", "from google.protobuf import message", "may not import google"),
+        ("rocketmq_client.cluster", "import grpc", "may not import grpc"),
+        ("rocketmq_client.cluster", "from pyspark.sql import Row", "may not import pyspark"),
+        ("rocketmq_broker_sim.engine.pull", "import time", "may not import time"),
+        ("rocketmq_broker_sim.engine", "import rocketmq_client.cluster", "may not import rocketmq"),
+        ("rocketmq_broker_sim.storage.log", "import os", "may not import os"),
+        ("pyspark_rocketmq.planning", "import pyarrow", "may not import pyarrow"),
+        ("pyspark_rocketmq.option_table", "import pyspark", "may not import pyspark"),
+        ("pyspark_rocketmq.stream_reader", "import tests.support", "may not import tests"),
+        ("spark_jobs.job", "import rocketmq_client", "may not import rocketmq_client"),
+        ("rocketmq_arrow.decode", "from . import columns", "imports relatively"),
+        ("rocketmq_arrow.decode", "def f():\n    import numpy", "inside a function"),
+    ],
+)
+def test_the_rules_catch_what_they_forbid(module: str, source: str, complaint: str) -> None:
+    (violation,) = _violations(module, source)
+    assert complaint in violation
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert _circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def _known_imports(source: str) -> set[str]:
+    """Our own modules that the source imports when it is imported itself."""
+    names = {
+        i.name for i in _imports(source) if not i.is_local and not i.is_for_types and not i.level
+    }
+    return {name if name in MODULES else name.rpartition(".")[0] for name in names} & set(MODULES)
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str] | None:
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str] | None:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return None
+        for imported in sorted(graph[module]):
+            if found := visit(imported, [*path, module]):
+                return found
+        done.add(module)
+        return None
+
+    return next((found for module in sorted(graph) if (found := visit(module, []))), None)
