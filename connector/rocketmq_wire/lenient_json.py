@@ -1,0 +1,157 @@
+"""JSON as RocketMQ's servers write it <-> Python values.
+
+fastjson writes map keys that are no strings as they are: `{0:"10.0.0.1:10911"}` and, for maps keyed
+by queues, `{{"brokerName":"a","queueId":0,"topic":"T"}:{…}}`. `loads` takes both: an integer key
+becomes its text, an object key its canonical JSON text. `dumps` writes them for peers that want it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.model import Buffer
+
+Json = object
+"""None, bool, int, float, str, list or dict[str, Json]."""
+
+NESTING_MAX: Final = 64
+"""The deepest body of the protocol has seven levels; a peer must not exhaust our stack."""
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_INTEGER_KEY = re.compile(r"-?[0-9]{1,20}")
+_DECODER = json.JSONDecoder()
+_LEAF = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+class ObjectKeyed(dict[str, Json]):
+    """A map whose keys are JSON objects, held as their canonical text and written unquoted."""
+
+
+def loads(text: str | Buffer) -> Json:
+    """Parse strict or fastjson's JSON. Raises RemoteProtocolError."""
+    if not isinstance(text, str):
+        text = str(text, "utf-8", "replace")
+    try:
+        value: Json = json.loads(text)
+    except ValueError:
+        return _parse_leniently(text)
+    except RecursionError:
+        raise RemoteProtocolError("JSON is nested too deeply") from None
+    return value
+
+
+def canonical(value: Json) -> str:
+    """The one text of a value: sorted keys, no blanks. What an object key becomes."""
+    return _CANONICAL.encode(value)
+
+
+def dumps(value: Json, *, quotes_integer_keys: bool = True) -> str:
+    """Write JSON in fastjson's style: no blanks, keys sorted, None in an object left out."""
+    if isinstance(value, ObjectKeyed):
+        items = (
+            f"{key}:{dumps(item, quotes_integer_keys=quotes_integer_keys)}"
+            for key, item in value.items()
+        )
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(_dump_items(value, quotes_integer_keys)) + "}"
+    if isinstance(value, (list, tuple)):
+        parts = (dumps(item, quotes_integer_keys=quotes_integer_keys) for item in value)
+        return "[" + ",".join(parts) + "]"
+    return _LEAF.encode(value)
+
+
+def _dump_items(value: Mapping[str | int, Json], quotes_integer_keys: bool) -> list[str]:
+    items: list[str] = []
+    for key in sorted(value):
+        item = value[key]
+        if item is None:
+            continue
+        name = (
+            str(key) if isinstance(key, int) and not quotes_integer_keys else _LEAF.encode(str(key))
+        )
+        items.append(f"{name}:{dumps(item, quotes_integer_keys=quotes_integer_keys)}")
+    return items
+
+
+def _parse_leniently(text: str) -> Json:
+    parser = _Parser(text)
+    value, at = parser.value(parser.skip(0), 0)
+    if parser.skip(at) != len(text):
+        raise parser.error(at, "more text than one value")
+    return value
+
+
+class _Parser:
+    """Recursive descent over one text; every method takes and returns places in it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def error(self, at: int, reason: str) -> RemoteProtocolError:
+        found = self._text[at : at + 20]
+        return RemoteProtocolError(f"not JSON at character {at} ({found!r}): {reason}")
+
+    def skip(self, at: int) -> int:
+        match = _BLANKS.match(self._text, at)
+        return match.end() if match else at
+
+    def value(self, at: int, depth: int) -> tuple[Json, int]:
+        if depth > NESTING_MAX:
+            raise self.error(at, f"nested deeper than {NESTING_MAX}")
+        first = self._text[at : at + 1]
+        if first == "{":
+            return self._object(at, depth)
+        if first == "[":
+            return self._array(at, depth)
+        try:
+            value, end = _DECODER.raw_decode(self._text, at)
+        except ValueError as error:
+            raise self.error(at, str(error)) from None
+        return value, end
+
+    def _array(self, at: int, depth: int) -> tuple[Json, int]:
+        items: list[Json] = []
+        at = self.skip(at + 1)
+        while self._text[at : at + 1] != "]":
+            item, at = self.value(at, depth + 1)
+            items.append(item)
+            at = self._next_item(at, "]")
+        return items, at + 1
+
+    def _object(self, at: int, depth: int) -> tuple[Json, int]:
+        items: dict[str, Json] = {}
+        at = self.skip(at + 1)
+        while self._text[at : at + 1] != "}":
+            key, at = self._key(at, depth)
+            at = self.skip(at)
+            if self._text[at : at + 1] != ":":
+                raise self.error(at, "':' expected")
+            items[key], at = self.value(self.skip(at + 1), depth + 1)
+            at = self._next_item(at, "}")
+        return items, at + 1
+
+    def _next_item(self, at: int, close: str) -> int:
+        at = self.skip(at)
+        if self._text[at : at + 1] == close:
+            return at
+        if self._text[at : at + 1] != ",":
+            raise self.error(at, f"',' or '{close}' expected")
+        at = self.skip(at + 1)
+        if self._text[at : at + 1] == close:
+            raise self.error(at, "a value expected")
+        return at
+
+    def _key(self, at: int, depth: int) -> tuple[str, int]:
+        number = _INTEGER_KEY.match(self._text, at)
+        if number:
+            return number.group(), number.end()
+        if self._text[at : at + 1] not in ('"', "{"):
+            raise self.error(at, "a key expected")
+        key, at = self.value(at, depth + 1)
+        return (key if isinstance(key, str) else canonical(key)), at
