@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from rocketmq_client.loss import Loss, LossPolicy
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Buffer, OffsetRange, QueueId, Subscription
 from rocketmq_wire.requests import Reply, Request
@@ -36,6 +37,8 @@ class ReadSpec:
     group: str
     subscription: Subscription = field(default_factory=Subscription)
     limits: ReadLimits = field(default_factory=ReadLimits)
+    loss_policy: LossPolicy = LossPolicy.RAISE
+    """Where offsets are gone: RangeLostError, or (SKIP) a chunk with `loss` set in their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class RangeChunk:
     """Whole records covering the offsets `[start, end)` of a queue.
 
     Records outside `[start, end)` may be in `body`; the decoder drops them by their offset. Chunks
-    of one queue follow each other without a gap: together they cover the whole range.
+    of one queue follow each other without a gap: together they cover the whole range. The body is
+    empty where nothing matched a filter, and where offsets are lost.
     """
 
     queue: QueueId
@@ -51,6 +55,10 @@ class RangeChunk:
     end: int
     body: Buffer
     sizes: Buffer | None = None
+    expected_count: int | None = None
+    """Records with an offset in `[start, end)`; fewer in `body` are data loss. None: filtered."""
+    loss: Loss | None = None
+    """Set under `LossPolicy.SKIP` when these offsets are gone."""
 
 
 class Transport(Protocol):
@@ -66,8 +74,22 @@ class Transport(Protocol):
         """Ask many things at once; a failure of one is its place's value, not raised."""
         ...
 
+    def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
+        """Start asking and return a ticket; `completed` hands the answer on. Raises nothing."""
+        ...
+
+    def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
+        """Answers to submitted requests by ticket; waits up to `timeout_ms` for the first one.
+
+        Held pulls and pipelined sends are made of this: many may be under way, in any order.
+        """
+        ...
+
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        """Download ranges, in the order given; each range's chunks are in offset order."""
+        """Download ranges, in the order given; each range's chunks are in offset order.
+
+        Time for which the caller holds the generator suspended counts towards no time-out.
+        """
         ...
 
     def close(self) -> None: ...

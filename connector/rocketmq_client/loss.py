@@ -1,0 +1,122 @@
+"""What it means when wanted offsets are not there: the reasons, the error, and the judgement.
+
+A broker says "offset illegal" for five different causes, and "nothing here" for two. Only fresh
+bounds of the queue and a fresh route of its topic tell them apart.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+
+
+class LossReason(enum.Enum):
+    """Why offsets are gone."""
+
+    EXPIRED = "retention removed them"
+    TRUNCATED = "the queue ends before them"
+    DELETED = "the topic was deleted"
+    SHRUNK = "the topic has fewer queues now"
+    MISSING = "the queue lists them, but their messages are gone"
+
+
+class LossPolicy(enum.Enum):
+    """What a download does where offsets are gone."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+class RangeLostError(RocketMQError):
+    """The offsets `[start, end)` of a queue were wanted and are gone."""
+
+    def __init__(
+        self, queue: QueueId, start: int, end: int, bounds: Bounds | None, reason: LossReason
+    ) -> None:
+        super().__init__(queue, start, end, bounds, reason)
+        self.queue, self.start, self.end = queue, start, end
+        self.bounds, self.reason = bounds, reason
+
+    @property
+    def count(self) -> int:
+        """How many offsets are gone."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        there = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "nothing"
+        return (
+            f"[ROCKETMQ_DATA_LOSS.OFFSET_{self.reason.name}] {self.queue} requested={self.start} "
+            f"available={there}: {self.count} offsets up to {self.end} are gone, "
+            f"{self.reason.value}. Set failOnDataLoss=false to go on without them."
+        )
+
+
+class Standing(enum.Enum):
+    """What a fresh route says about a queue."""
+
+    SERVED = "served"
+    TOPIC_GONE = "topic gone"
+    QUEUE_GONE = "queue gone"
+
+
+class DoubtKind(enum.Enum):
+    """What made us doubt that an offset is still there."""
+
+    ILLEGAL = "the broker calls the offset illegal"
+    VANISHED = "the broker went past the offset without giving its message"
+    SHORT = "the broker says that nothing is there yet"
+    REFUSED = "the broker refused the pull"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A question that only fresh bounds can answer."""
+
+    kind: DoubtKind
+    start: int
+    """The offset that was asked."""
+    end: int
+    """Where the broker would go on (VANISHED), else where the wanted range ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Offsets that are gone, why, and what the queue held when that was seen."""
+
+    start: int
+    end: int
+    reason: LossReason
+    bounds: Bounds | None
+
+
+def judge(
+    doubt: Doubt, bounds: Bounds, standing: Standing, *, wanted_end: int, is_overdue: bool
+) -> Loss | None:
+    """Decide a doubt; None means that nothing is proven lost: ask again.
+
+    `is_overdue` says that asking again has gone on for as long as an outage may last.
+    """
+    is_empty = bounds == Bounds(0, 0)
+    # A broker that knows the topic answers with its bounds, even while it is out of the route
+    # for a moment: only zero bounds or a refusal beside a missing route is a deletion.
+    if standing is Standing.TOPIC_GONE and (is_empty or doubt.kind is DoubtKind.REFUSED):
+        return Loss(doubt.start, wanted_end, LossReason.DELETED, None)
+    if standing is Standing.QUEUE_GONE and (is_empty or doubt.kind is DoubtKind.REFUSED):
+        return Loss(doubt.start, wanted_end, LossReason.SHRUNK, None)
+    if doubt.kind is DoubtKind.REFUSED:
+        return None
+    if bounds.start > doubt.start:
+        lost_end = min(bounds.start, wanted_end)
+        return Loss(doubt.start, lost_end, LossReason.EXPIRED, bounds)
+    if doubt.kind is DoubtKind.ILLEGAL and bounds.end < doubt.start:
+        return Loss(doubt.start, wanted_end, LossReason.TRUNCATED, bounds)
+    if not is_overdue:
+        return None
+    if bounds.end <= doubt.start:
+        return Loss(doubt.start, wanted_end, LossReason.TRUNCATED, bounds)
+    if doubt.kind is DoubtKind.VANISHED:
+        return Loss(doubt.start, min(doubt.end, wanted_end), LossReason.MISSING, bounds)
+    return None
