@@ -1,0 +1,138 @@
+"""The Spark side's errors: a stable class in brackets, the facts, and what to do, in one line."""
+
+from __future__ import annotations
+
+import enum
+
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+
+
+class OptionError(RocketMQError, ValueError):
+    """A user option is missing or wrong: its name, what was given, and why it is refused."""
+
+    def __init__(self, name: str, reason: str, kind: str = "INVALID") -> None:
+        super().__init__(name, reason, kind)
+        self.name, self.reason, self.kind = name, reason, kind
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_OPTION.{self.kind}] option '{self.name}' {self.reason}"
+
+
+class SchemaError(RocketMQError, ValueError):
+    """The schema asks for a column that does not exist or has another type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_OPTION.SCHEMA] {self.reason}. "
+            "Name in .schema(...) only columns that the source has, with their types."
+        )
+
+
+class UnsupportedError(RocketMQError):
+    """Something that this version does not do yet, or that RocketMQ cannot do."""
+
+    def __init__(self, feature: str, reason: str) -> None:
+        super().__init__(feature, reason)
+        self.feature, self.reason = feature, reason
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_UNSUPPORTED.{self.feature}] {self.reason}"
+
+
+class GroupInUseError(RocketMQError):
+    """The consumer group has live members, whose progress a commit would overwrite."""
+
+    def __init__(self, group: str, members: tuple[str, ...]) -> None:
+        super().__init__(group, members)
+        self.group, self.members = group, members
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.members[:3]) + (", ..." if len(self.members) > 3 else "")
+        return (
+            f"[ROCKETMQ_GROUP.IN_USE] group={self.group} has {len(self.members)} live members "
+            f"({shown}): committing for it would overwrite their progress. "
+            "Use a group of its own for this query, or set commitOffsets=false."
+        )
+
+
+class Loss(enum.Enum):
+    """What became of wanted offsets; the value is the stable error class."""
+
+    EXPIRED = "OFFSET_EXPIRED"
+    TRUNCATED = "TRUNCATED"
+    TOPIC_DELETED = "TOPIC_DELETED"
+    TOPIC_RECREATED = "TOPIC_RECREATED"
+    QUEUE_REMOVED = "QUEUE_REMOVED"
+    HOLE = "HOLE"
+    RESET = "SERVER_RESET"
+
+
+_LOSS_TEXT = {
+    Loss.EXPIRED: "{gone} are gone, deleted by retention before they were read",
+    Loss.TRUNCATED: "the queue ends before the wanted offset, {gone} are gone: the broker lost "
+    "its tail, or the topic was deleted and created again",
+    Loss.TOPIC_DELETED: "the topic no longer exists, {gone} are gone",
+    Loss.TOPIC_RECREATED: "the topic was deleted and created again since, {gone} of the old one "
+    "are gone",
+    Loss.QUEUE_REMOVED: "the topic has fewer queues than before and this one is no longer "
+    "readable, {gone} are gone",
+    Loss.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
+    Loss.RESET: "the broker moves this group's readers away from the wanted offset (its offset "
+    "was reset at the broker), {gone} are not delivered",
+}
+
+_LOSS_GOES_ON = {
+    Loss.EXPIRED: "from {next}",
+    Loss.TRUNCATED: "from {next}",
+    Loss.TOPIC_DELETED: "without it",
+    Loss.TOPIC_RECREATED: "from {next}",
+    Loss.QUEUE_REMOVED: "without it",
+    Loss.HOLE: "from {next}",
+    Loss.RESET: "from {next}",
+}
+
+
+class DataLossError(RocketMQError):
+    """Wanted offsets are gone; raised only when failOnDataLoss is on.
+
+    `requested` is the first offset wanted, `gone` how many messages are lost (None when nobody can
+    know), `next_offset` where reading would go on, `bounds` what the queue holds now.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        queue: QueueId,
+        requested: int,
+        bounds: Bounds | None,
+        gone: int | None,
+        next_offset: int | None,
+    ) -> None:
+        super().__init__(loss, queue, requested, bounds, gone, next_offset)
+        self.loss, self.queue, self.requested = loss, queue, requested
+        self.bounds, self.gone, self.next_offset = bounds, gone, next_offset
+
+    @property
+    def facts(self) -> str:
+        """What happened, without the advice: also the text of the warning when going on."""
+        if self.gone is None:
+            gone = "an unknown number of messages"
+        else:
+            gone = f"{self.gone} message" + ("" if self.gone == 1 else "s")
+        text = _LOSS_TEXT[self.loss].format(gone=gone)
+        if self.gone == 1:
+            text = text.replace("1 message are", "1 message is")
+        available = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "unknown"
+        return (
+            f"[ROCKETMQ_DATA_LOSS.{self.loss.value}] {self.queue} requested={self.requested} "
+            f"available={available}: {text}."
+        )
+
+    def __str__(self) -> str:
+        goes_on = _LOSS_GOES_ON[self.loss].format(next=self.next_offset)
+        return f"{self.facts} Set failOnDataLoss=false to go on {goes_on}."

@@ -1,0 +1,476 @@
+"""The one table of options: parsing, error messages and the reference page all come from it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_rocketmq.option_kinds import (
+    AddressMap,
+    Assignment,
+    Choice,
+    Count,
+    Duration,
+    Flag,
+    Kind,
+    Names,
+    Offsets,
+    Pattern,
+    Size,
+    Text,
+    Timestamps,
+)
+
+
+class Use(enum.Enum):
+    """What an option may be given to."""
+
+    STREAM = "stream"
+    BATCH = "batch"
+    SINK = "sink"
+
+
+READ: Final = frozenset({Use.STREAM, Use.BATCH})
+STREAM: Final = frozenset({Use.STREAM})
+BATCH: Final = frozenset({Use.BATCH})
+SINK: Final = frozenset({Use.SINK})
+ALL: Final = frozenset(Use)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDefinition:
+    """One option: its spellings, what it takes, who may use it, and what it is for."""
+
+    name: str
+    kind: Kind
+    default: object
+    uses: frozenset[Use]
+    group: str
+    help: str
+    aliases: tuple[str, ...] = ()
+    supported: tuple[object, ...] | None = None
+    """The values that this version carries out; None: all of them, (): none."""
+
+    @property
+    def field(self) -> str:
+        """The attribute of ReadOptions that holds the value."""
+        words = "".join("_" + c.lower() if c.isupper() else c for c in self.name)
+        return words.replace(".", "_")
+
+
+def _later(name: str, kind: Kind, uses: frozenset[Use], group: str, help: str) -> OptionDefinition:
+    return OptionDefinition(name, kind, None, uses, group, help, supported=())
+
+
+_O = OptionDefinition
+_TEXT: Final = Text()
+_FLAG: Final = Flag()
+
+_CONNECT: Final = (
+    _O(
+        "nameServer",
+        Names("host:port, separated by ; or ,", ",;"),
+        (),
+        ALL,
+        "connect",
+        "Name servers of the cluster: RocketMQ's own TCP protocol.",
+        ("nameServers", "namesrvAddr", "nameserver.addr"),
+    ),
+    _O(
+        "endpoints",
+        _TEXT,
+        None,
+        ALL,
+        "connect",
+        "Address of the bundled broker's gRPC service, instead of nameServer.",
+    ),
+    _O(
+        "addressMap",
+        AddressMap(),
+        (),
+        ALL,
+        "connect",
+        "Reachable addresses for the ones that brokers advertise (brokers behind NAT, containers).",
+    ),
+    _O(
+        "connectTimeoutMs",
+        Duration(1, 600_000),
+        3_000,
+        ALL,
+        "connect",
+        "How long making a connection may take.",
+    ),
+    _O(
+        "requestTimeoutMs",
+        Duration(1, 600_000),
+        5_000,
+        ALL,
+        "connect",
+        "How long a broker may take to answer a request that is no pull.",
+    ),
+    _O(
+        "retry.delayMs",
+        Duration(1, 600_000),
+        100,
+        ALL,
+        "connect",
+        "The first pause before a request is sent again; it doubles each time.",
+    ),
+    _O(
+        "retry.maxDelayMs",
+        Duration(1, 600_000),
+        3_000,
+        ALL,
+        "connect",
+        "The longest pause before a request is sent again.",
+    ),
+    _O(
+        "retry.outageMs",
+        Duration(0),
+        60_000,
+        ALL,
+        "connect",
+        "How long a broker may be away before a read fails.",
+    ),
+    _later("accessKey", _TEXT, ALL, "connect", "Access key of RocketMQ's ACL."),
+    _later("secretKey", _TEXT, ALL, "connect", "Secret key of RocketMQ's ACL."),
+    _later("securityToken", _TEXT, ALL, "connect", "Temporary token of RocketMQ's ACL."),
+    _O("tls", _FLAG, False, ALL, "connect", "Encrypt the connections.", supported=(False,)),
+    _later("tls.caFile", _TEXT, ALL, "connect", "Certificates to trust."),
+    _later("tls.certFile", _TEXT, ALL, "connect", "Certificate to show."),
+    _later("tls.keyFile", _TEXT, ALL, "connect", "Key of the certificate to show."),
+    _later("tls.serverName", _TEXT, ALL, "connect", "Name that the server must show."),
+    _later("namespace", _TEXT, ALL, "connect", "Namespace of topics and groups."),
+    _later("instanceName", _TEXT, ALL, "connect", "Instance part of the client id."),
+    _later("unitName", _TEXT, ALL, "connect", "Unit part of the client id."),
+)
+
+_SELECT: Final = (
+    _O(
+        "subscribe",
+        Names(),
+        None,
+        READ | SINK,
+        "select",
+        "Topics to read.",
+        ("topic", "topics", "consumer.topic"),
+    ),
+    _O(
+        "subscribePattern",
+        Pattern(),
+        None,
+        READ,
+        "select",
+        "Read every topic whose whole name matches; system topics never do.",
+    ),
+    _O("assign", Assignment(), None, READ, "select", "Queues to read, and no others."),
+    _O(
+        "tags",
+        _TEXT,
+        None,
+        READ,
+        "select",
+        "Tag expression such as 'A || B'; filtered at the broker, checked again here.",
+        ("subExpression", "consumer.tag"),
+    ),
+    _later("sql", _TEXT, READ, "select", "SQL92 expression over message properties."),
+    _O(
+        "discoveryIntervalMs",
+        Duration(100),
+        10_000,
+        STREAM,
+        "select",
+        "How often a running query looks for new queues and new matching topics.",
+    ),
+)
+
+_START_END: Final = (
+    _O(
+        "startingOffsets",
+        Offsets(("earliest", "latest", "group", "group:earliest", "group:latest", "group:error")),
+        None,
+        READ,
+        "start and end",
+        "Where a new query starts (default: latest; batch: earliest). 'group' is the group's "
+        "progress, and for queues without one the word after the colon (default earliest).",
+        ("consumer.offset.reset.to",),
+    ),
+    _O(
+        "startingTimestamp",
+        Count(0),
+        None,
+        READ,
+        "start and end",
+        "Start at the first message stored at or after this time (ms since 1970). Goes before "
+        "startingOffsetsByTimestamp, and that before startingOffsets.",
+    ),
+    _O(
+        "startingOffsetsByTimestamp",
+        Timestamps(),
+        None,
+        READ,
+        "start and end",
+        "The same with a time for every queue.",
+    ),
+    _O(
+        "startingOffsetsByTimestampStrategy",
+        Choice(("error", "latest")),
+        "error",
+        READ,
+        "start and end",
+        "What to do when a queue has no message at or after the time.",
+    ),
+    _O(
+        "endingOffsets",
+        Offsets(("latest",)),
+        "latest",
+        BATCH,
+        "start and end",
+        "Where a batch read ends, exclusively. 'latest' is resolved when the data is read.",
+    ),
+    _O(
+        "endingTimestamp",
+        Count(0),
+        None,
+        BATCH,
+        "start and end",
+        "End before the first message stored at or after this time (ms since 1970).",
+    ),
+    _O(
+        "endingOffsetsByTimestamp",
+        Timestamps(),
+        None,
+        BATCH,
+        "start and end",
+        "The same with a time for every queue.",
+    ),
+)
+
+_ADMISSION: Final = (
+    _O(
+        "maxOffsetsPerTrigger",
+        Count(1),
+        None,
+        STREAM,
+        "admission",
+        "Messages per micro-batch, shared in proportion to what each queue has; every queue with "
+        "a backlog gets at least one. Counts offsets, also under filters.",
+    ),
+    _O(
+        "minOffsetsPerTrigger",
+        Count(1),
+        None,
+        STREAM,
+        "admission",
+        "Wait for this many messages, but no longer than maxTriggerDelay.",
+    ),
+    _O(
+        "maxTriggerDelay",
+        Duration(0, 7 * 24 * 3_600_000),
+        900_000,
+        STREAM,
+        "admission",
+        "Longest wait for minOffsetsPerTrigger.",
+    ),
+    _O(
+        "maxBytesPerTrigger",
+        Size(),
+        None,
+        STREAM,
+        "admission",
+        "Bytes per micro-batch: an estimate from the sizes of messages sampled at the broker.",
+    ),
+    _O(
+        "minPartitions",
+        Count(1, 100_000),
+        None,
+        READ,
+        "admission",
+        "Split queues so that there are at least this many tasks.",
+    ),
+    _O(
+        "maxPartitions",
+        Count(1, 100_000),
+        None,
+        READ,
+        "admission",
+        "Pack queues into at most this many tasks.",
+    ),
+    _O(
+        "maxRecordsPerPartition",
+        Count(1),
+        None,
+        READ,
+        "admission",
+        "No task reads more messages than this, whatever maxPartitions says.",
+    ),
+)
+
+_PULL: Final = (
+    _O(
+        "pullBatchSize",
+        Count(1, 100_000),
+        10_000,
+        READ,
+        "pull",
+        "Messages asked for in one pull; a RocketMQ broker gives at most 32 unless configured.",
+        ("pull.max.batch.size",),
+    ),
+    _O(
+        "pullThresholdForQueue",
+        Count(1, 10_000_000),
+        32_768,
+        READ,
+        "pull",
+        "Messages requested or received and not yet decoded, per task.",
+    ),
+    _O("pullThresholdSizeForQueue", Count(1, 4_096), 100, READ, "pull", "The same in MiB."),
+    _O(
+        "consumeMaxSpan",
+        Count(1),
+        None,
+        READ,
+        "pull",
+        "Largest distance between the first and the last offset in flight.",
+    ),
+    _O("pullsInFlight", Count(1, 256), 8, READ, "pull", "Pulls under way at a time for one queue."),
+    _O(
+        "suspendTimeoutMs",
+        Duration(100, 300_000),
+        15_000,
+        STREAM,
+        "pull",
+        "How long a broker may hold the pull that waits for news.",
+    ),
+    _O(
+        "pullTimeoutMs",
+        Duration(100, 600_000),
+        30_000,
+        READ,
+        "pull",
+        "How long a pull may take.",
+        ("pullTimeout", "pull.timeout.ms"),
+    ),
+)
+
+_GROUP: Final = (
+    _O(
+        "group",
+        _TEXT,
+        None,
+        READ,
+        "group",
+        "Consumer group whose progress is kept at the broker. Without one nothing is committed.",
+        ("consumerGroup", "consumer.group"),
+    ),
+    _O(
+        "commitOffsets",
+        Choice(("true", "false", "confirmed")),
+        "true",
+        STREAM,
+        "group",
+        "Commit the end of each finished batch as the group's progress; 'confirmed' commits only "
+        "what Spark confirms, one batch late (for asynchronous progress tracking).",
+    ),
+    _O(
+        "joinGroup",
+        _FLAG,
+        False,
+        STREAM,
+        "group",
+        "Share the group's queues with its other members.",
+        supported=(False,),
+    ),
+    _later("allocateStrategy", _TEXT, STREAM, "group", "How members share the queues."),
+    _O(
+        "messageModel",
+        Choice(("CLUSTERING", "BROADCASTING")),
+        "CLUSTERING",
+        READ,
+        "group",
+        "Where progress is kept.",
+        supported=("CLUSTERING",),
+    ),
+    _O(
+        "consumeMode",
+        Choice(("pull", "pop")),
+        "pull",
+        READ,
+        "group",
+        "Read by offset, or pop and acknowledge.",
+        supported=("pull",),
+    ),
+    _later("invisibleTimeMs", Duration(), STREAM, "group", "How long popped messages are hidden."),
+)
+
+_ROWS: Final = (
+    _O(
+        "includeProperties",
+        _FLAG,
+        False,
+        READ,
+        "rows",
+        "Append the column properties to the default schema.",
+        ("includeHeaders",),
+    ),
+    _O(
+        "corruptMessages",
+        Choice(("fail", "skip", "emit")),
+        "fail",
+        READ,
+        "rows",
+        "What to do with a message that fails its checks: fail, leave it out (counted in the "
+        "log), or deliver it with the reason in the column corruptReason.",
+    ),
+    _O("checkCrc", _FLAG, True, READ, "rows", "Compare every body with its checksum."),
+    _O(
+        "failOnDataLoss",
+        _FLAG,
+        True,
+        READ,
+        "safety",
+        "Fail when wanted messages are gone; false goes on with the surviving ones and logs how "
+        "many are gone.",
+    ),
+)
+
+_SINK: Final = (
+    _later("delivery", _TEXT, SINK, "sink", "atLeastOnce or transactional."),
+    _later("maxBatchBytes", Size(), SINK, "sink", "Bytes in one send."),
+    _later("compression", _TEXT, SINK, "sink", "Codec of large bodies."),
+    _later("compressionThreshold", Size(), SINK, "sink", "Bodies over this size are compressed."),
+    _later("producerGroup", _TEXT, SINK, "sink", "Group named in sends."),
+    _later("sendsInFlight", Count(1), SINK, "sink", "Sends under way at a time."),
+)
+
+DEFINITIONS: Final = (
+    *_CONNECT,
+    *_SELECT,
+    *_START_END,
+    *_ADMISSION,
+    *_PULL,
+    *_GROUP,
+    *_ROWS,
+    *_SINK,
+)
+
+# What Spark puts among the options by itself: places of its own, and a table's stored facts.
+# (A `path` counts only against a missing selection: see options.require_selection.)
+SPARKS_OWN: Final = frozenset(
+    {
+        "path",
+        "paths",
+        "checkpointlocation",
+        "queryname",
+        "serialization.format",
+        "provider",
+        "location",
+        "owner",
+        "comment",
+        "external",
+        "is_managed_location",
+        "collation",
+        "transient_lastddltime",
+    }
+)

@@ -1,0 +1,242 @@
+"""What a user wrote as options -> ReadOptions, checked once and for all.
+
+Keys are case-insensitive. An unknown key is refused with the nearest known one, a value outside its
+range with what the option takes, and an option of later work with a clear "not supported yet":
+nothing is ever silently ignored, but for what Spark itself adds.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.option_kinds import Assigned, PerQueue
+from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN, OptionDefinition, Use
+from rocketmq_wire.model import Subscription
+
+_BY_KEY: Final[dict[str, OptionDefinition]] = {
+    spelling.lower(): definition
+    for definition in DEFINITIONS
+    for spelling in (definition.name, *definition.aliases)
+}
+_SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
+# Spark repeats the options of a stored table under this prefix.
+_STORED_PREFIX: Final = "option."
+# The group named in pulls of a query without a group: it never commits anything.
+NO_GROUP: Final = "pyspark_rocketmq_no_group"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Every option of a read; the fields are documented in `option_table`."""
+
+    given: frozenset[str]
+    name_server: tuple[str, ...]
+    endpoints: str | None
+    address_map: tuple[tuple[str, str], ...]
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    retry_delay_ms: int
+    retry_max_delay_ms: int
+    retry_outage_ms: int
+    subscribe: tuple[str, ...] | None
+    subscribe_pattern: str | None
+    assign: Assigned | None
+    tags: str | None
+    discovery_interval_ms: int
+    starting_offsets: str | PerQueue | None
+    starting_timestamp: int | None
+    starting_offsets_by_timestamp: PerQueue | None
+    starting_offsets_by_timestamp_strategy: str
+    ending_offsets: str | PerQueue
+    ending_timestamp: int | None
+    ending_offsets_by_timestamp: PerQueue | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: int
+    max_bytes_per_trigger: int | None
+    min_partitions: int | None
+    max_partitions: int | None
+    max_records_per_partition: int | None
+    pull_batch_size: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    consume_max_span: int | None
+    pulls_in_flight: int
+    suspend_timeout_ms: int
+    pull_timeout_ms: int
+    group: str | None
+    commit_offsets: str
+    include_properties: bool
+    corrupt_messages: str
+    check_crc: bool
+    fail_on_data_loss: bool
+
+    @property
+    def subscription(self) -> Subscription:
+        return Subscription(self.tags) if self.tags else Subscription()
+
+    @property
+    def pull_group(self) -> str:
+        """The group named in pulls."""
+        return self.group or NO_GROUP
+
+    @property
+    def has_limits(self) -> bool:
+        """True when a micro-batch may be smaller than all there is."""
+        return any(
+            limit is not None
+            for limit in (
+                self.max_offsets_per_trigger,
+                self.min_offsets_per_trigger,
+                self.max_bytes_per_trigger,
+            )
+        )
+
+
+_FIELDS: Final = frozenset(ReadOptions.__slots__)
+
+
+def parse_options(raw: Mapping[str, str]) -> ReadOptions:
+    """Check every name and value. What depends on the use is checked by `require`.
+
+    Raises OptionError and UnsupportedError.
+    """
+    values: dict[str, Any] = {
+        definition.field: definition.default
+        for definition in DEFINITIONS
+        if definition.field in _FIELDS
+    }
+    spelled: dict[str, str] = {}
+    for key, text in raw.items():
+        lowered = key.lower()
+        if lowered in SPARKS_OWN or _is_stored_copy(lowered, raw):
+            continue
+        definition = _definition(key)
+        value = _value(definition, key, text)
+        earlier = spelled.setdefault(definition.name, key)
+        if earlier != key and values.get(definition.field) != value:
+            raise OptionError(key, f"contradicts option '{earlier}': give one of them", "CONFLICT")
+        if definition.field in _FIELDS:
+            values[definition.field] = value
+    options = ReadOptions(given=frozenset(spelled), **values)
+    _check_together(options)
+    return options
+
+
+def _is_stored_copy(lowered: str, raw: Mapping[str, str]) -> bool:
+    return lowered.startswith(_STORED_PREFIX) and any(
+        key.lower() == lowered[len(_STORED_PREFIX) :] for key in raw
+    )
+
+
+def _definition(key: str) -> OptionDefinition:
+    definition = _BY_KEY.get(key.lower())
+    if definition is not None:
+        return definition
+    near = difflib.get_close_matches(key.lower(), _BY_KEY, n=1, cutoff=0.6)
+    if near:
+        hint = f"did you mean '{_spelling(near[0])}'?"
+    else:
+        hint = "the options reference lists every option"
+    raise OptionError(key, f"is unknown: {hint}", "UNKNOWN")
+
+
+def _spelling(lowered: str) -> str:
+    definition = _BY_KEY[lowered]
+    spellings = (definition.name, *definition.aliases)
+    return next(spelling for spelling in spellings if spelling.lower() == lowered)
+
+
+def _value(definition: OptionDefinition, key: str, text: str) -> object:
+    if definition.supported == ():
+        raise UnsupportedError("OPTION", f"option '{key}' is not supported yet: leave it out")
+    try:
+        value = definition.kind(text)
+    except ValueError as error:
+        raise OptionError(key, f"{error}, got {_shown(text)}") from error
+    if definition.supported is not None and value not in definition.supported:
+        only = ", ".join(str(known).lower() for known in definition.supported)
+        raise UnsupportedError(
+            "OPTION", f"option '{key}' = {text.strip()} is not supported yet: use {only}"
+        )
+    return value
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _check_together(options: ReadOptions) -> None:
+    if options.name_server and options.endpoints:
+        raise OptionError(
+            "endpoints", "excludes 'nameServer': give the one that the query shall use", "CONFLICT"
+        )
+    chosen = [name for name in _SELECTORS if name in options.given]
+    if len(chosen) > 1:
+        raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
+    low, high = options.min_partitions, options.max_partitions
+    if low is not None and high is not None and high < low:
+        raise OptionError("maxPartitions", f"= {high} is below minPartitions = {low}", "CONFLICT")
+    fewest, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if fewest is not None and most is not None and most < fewest:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"= {fewest} is above maxOffsetsPerTrigger = {most}", "CONFLICT"
+        )
+
+
+def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptions:
+    """Check what a read needs, and that every option given belongs to this use of it."""
+    require_connection(options)
+    require_selection(options, raw)
+    for name in sorted(options.given):
+        definition = _BY_KEY[name.lower()]
+        if use not in definition.uses:
+            belongs = " or ".join(sorted(known.value for known in definition.uses))
+            raise OptionError(
+                name, f"is for {belongs} and has no meaning in a {use.value} query", "NOT_HERE"
+            )
+    if use is Use.BATCH:
+        _check_batch(options)
+    starts_at_group = str(options.starting_offsets).startswith("group")
+    if starts_at_group and options.group is None:
+        raise OptionError("startingOffsets", "= group needs the option 'group'", "MISSING")
+    return options
+
+
+def require_connection(options: ReadOptions) -> None:
+    """Raise OptionError when no cluster is named."""
+    if not options.name_server and not options.endpoints:
+        raise OptionError(
+            "nameServer", "is missing: give it (host:port), or 'endpoints' for gRPC", "MISSING"
+        )
+
+
+def require_selection(options: ReadOptions, raw: Mapping[str, str]) -> None:
+    """Raise OptionError when nothing is selected."""
+    if any(name in options.given for name in _SELECTORS):
+        return
+    hint = "name the topics, or give 'subscribePattern' or 'assign'"
+    if any(key.lower() in ("path", "paths") for key in raw):
+        hint = "load() takes no path here: name the topics with .option('subscribe', ...)"
+    raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
+
+
+def _check_batch(options: ReadOptions) -> None:
+    if options.starting_offsets == "latest":
+        raise OptionError("startingOffsets", "= latest makes no sense in a batch read")
+    if _has_value(options.starting_offsets, -1):
+        raise OptionError("startingOffsets", "has -1 (latest), which a batch cannot start at")
+    if _has_value(options.ending_offsets, -2):
+        raise OptionError("endingOffsets", "has -2 (earliest), which a batch cannot end at")
+
+
+def _has_value(setting: object, value: int) -> bool:
+    return isinstance(setting, PerQueue) and any(
+        value in queues.values()
+        for brokers in setting.values.values()
+        for queues in brokers.values()
+    )

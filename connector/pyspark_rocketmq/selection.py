@@ -1,0 +1,89 @@
+"""What the user selected and what exists -> topics and queues. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.option_kinds import Assigned, PerQueue
+from pyspark_rocketmq.options import ReadOptions
+from rocketmq_wire.model import QueueId, is_system_topic
+
+
+def named_topics(options: ReadOptions) -> tuple[str, ...] | None:
+    """The topics that the options name; None when a pattern selects them."""
+    if options.subscribe is not None:
+        return tuple(sorted(options.subscribe))
+    if options.assign is not None:
+        return tuple(sorted(options.assign.queues))
+    return None
+
+
+def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
+    """The topics whose whole name matches, without the cluster's own."""
+    compiled = re.compile(pattern)
+    return tuple(
+        sorted(
+            topic for topic in topics if compiled.fullmatch(topic) and not is_system_topic(topic)
+        )
+    )
+
+
+def assigned_queues(
+    assigned: Assigned, existing: Mapping[str, Sequence[QueueId]]
+) -> tuple[list[QueueId], list[QueueId]]:
+    """The assigned queues that exist, and those that do not."""
+    found: list[QueueId] = []
+    missing: list[QueueId] = []
+    for topic, brokers in sorted(assigned.queues.items()):
+        queues = existing.get(topic, ())
+        for broker, indexes in brokers.items():
+            name = only_broker("assign", topic, queues) if broker is None else broker
+            for index in indexes:
+                queue = QueueId(topic, name, index)
+                (found if queue in queues else missing).append(queue)
+    return sorted(found), sorted(missing)
+
+
+def only_broker(option: str, topic: str, queues: Sequence[QueueId]) -> str:
+    """The one broker that a topic lives on. Raises OptionError when there are several."""
+    brokers = sorted({queue.broker for queue in queues})
+    if len(brokers) > 1:
+        raise OptionError(
+            option,
+            f"leaves out the broker, but topic {topic!r} lives on {', '.join(brokers)}: "
+            f'write {{"{topic}":{{"{brokers[0]}":...}}}}',
+        )
+    return brokers[0] if brokers else "?"
+
+
+def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) -> dict[QueueId, int]:
+    """Match a per-queue JSON with the queues that are read.
+
+    Raises OptionError unless it names each of them and no other, as Spark's Kafka source does.
+    """
+    numbers: dict[QueueId, int] = {}
+    for topic, brokers in given.values.items():
+        of_topic = [queue for queue in queues if queue.topic == topic]
+        for broker, values in brokers.items():
+            name = only_broker(option, topic, of_topic) if broker is None else broker
+            numbers.update({QueueId(topic, name, index): n for index, n in values.items()})
+    unknown = sorted(set(numbers) - set(queues))
+    if unknown:
+        raise OptionError(
+            option, f"names queues that are not read: {_listed(unknown)}", "UNKNOWN_QUEUE"
+        )
+    absent = sorted(set(queues) - set(numbers))
+    if absent:
+        raise OptionError(
+            option,
+            f"must name every queue, it leaves out {_listed(absent)}: use -2 for earliest, "
+            "-1 for latest",
+            "QUEUE_MISSING",
+        )
+    return numbers
+
+
+def _listed(queues: Sequence[QueueId]) -> str:
+    return "; ".join(map(str, queues[:5])) + ("; ..." if len(queues) > 5 else "")

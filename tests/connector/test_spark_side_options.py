@@ -1,0 +1,260 @@
+"""Options: names, aliases, values, what excludes what, and what is refused for now."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.option_kinds import Assigned, PerQueue
+from pyspark_rocketmq.option_table import DEFINITIONS, Use
+from pyspark_rocketmq.options import ReadOptions, parse_options, require
+
+BASE = {"nameServer": "h:9876", "subscribe": "orders"}
+
+
+def parsed(use: Use = Use.STREAM, **given: str) -> ReadOptions:
+    raw = {**BASE, **{name.replace("__", "."): text for name, text in given.items()}}
+    return require(parse_options(raw), raw, use)
+
+
+def test_every_definition_has_a_field_or_is_refused() -> None:
+    fields = set(ReadOptions.__slots__) - {"given"}
+    supported = {d.field for d in DEFINITIONS if d.supported != ()}
+    assert fields <= supported
+    # What has no field can only be given its one supported value.
+    left = supported - fields
+    assert left == {"tls", "join_group", "message_model", "consume_mode"}
+
+
+def test_no_spelling_is_used_twice() -> None:
+    spellings = [s.lower() for d in DEFINITIONS for s in (d.name, *d.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_every_definition_says_what_it_is_for_and_what_it_takes() -> None:
+    for definition in DEFINITIONS:
+        assert definition.help.endswith("."), definition.name
+        assert definition.kind.takes
+        assert definition.uses
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    options = parsed()
+    assert options.fail_on_data_loss is True
+    assert options.check_crc is True
+    assert options.corrupt_messages == "fail"
+    assert options.commit_offsets == "true"
+    assert (options.pull_threshold_for_queue, options.pull_threshold_size_for_queue) == (
+        32_768,
+        100,
+    )
+    assert options.consume_max_span is None
+    assert options.retry_outage_ms == 60_000
+    assert not options.has_limits
+
+
+def test_keys_are_case_insensitive_and_values_keep_their_case() -> None:
+    options = parse_options({"NAMESERVER": "Host:1", "SUBSCRIBE": "Orders,Bills", "GROUP": "G"})
+    assert options.name_server == ("Host:1",)
+    assert options.subscribe == ("Orders", "Bills")
+    assert options.group == "G"
+
+
+@pytest.mark.parametrize(
+    ("alias", "text", "field", "value"),
+    [
+        ("topic", "a", "subscribe", ("a",)),
+        ("consumerGroup", "g", "group", "g"),
+        ("subExpression", "A || B", "tags", "A || B"),
+        ("includeHeaders", "true", "include_properties", True),
+        ("pullTimeout", "5s", "pull_timeout_ms", 5_000),
+        ("nameserver.addr", "a:1;b:2", "name_server", ("a:1", "b:2")),
+    ],
+)
+def test_other_connectors_spellings_are_taken(
+    alias: str, text: str, field: str, value: object
+) -> None:
+    assert getattr(parse_options({alias: text}), field) == value
+
+
+def test_an_alias_may_repeat_the_option_but_not_contradict_it() -> None:
+    assert parse_options({"subscribe": "a", "topic": "a"}).subscribe == ("a",)
+    with pytest.raises(OptionError, match="contradicts option 'subscribe'"):
+        parse_options({"subscribe": "a", "topic": "b"})
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'"),
+        ("nameservers_", "did you mean 'nameServers'"),
+        ("statingOffsets", "did you mean 'startingOffsets'"),
+        ("zzz", "the options reference lists every option"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=rf"\[ROCKETMQ_OPTION.UNKNOWN\] option '{key}'.*{hint}"):
+        parse_options({**BASE, key: "1"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sql": "a > 1"},
+        {"joinGroup": "true"},
+        {"messageModel": "broadcasting"},
+        {"consumeMode": "pop"},
+        {"tls": "true"},
+        {"tls.caFile": "/ca.pem"},
+        {"accessKey": "k"},
+        {"secretKey": "k"},
+        {"delivery": "transactional"},
+        {"producerGroup": "p"},
+        {"invisibleTimeMs": "10s"},
+        {"allocateStrategy": "AVG"},
+        {"namespace": "n"},
+        {"compression": "zstd"},
+    ],
+)
+def test_what_is_not_there_yet_is_refused_and_never_ignored(given: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedError, match=r"\[ROCKETMQ_UNSUPPORTED\.OPTION\].*not supported"):
+        parse_options({**BASE, **given})
+
+
+def test_saying_what_is_so_anyway_is_allowed() -> None:
+    parse_options(
+        {**BASE, "tls": "false", "joinGroup": "false", "messageModel": "Clustering"}
+        | {"consumeMode": "pull"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "-5"),
+        ("maxOffsetsPerTrigger", "many"),
+        ("maxOffsetsPerTrigger", "1.5"),
+        ("maxTriggerDelay", "5 parsecs"),
+        ("maxTriggerDelay", "-1s"),
+        ("maxBytesPerTrigger", "0"),
+        ("maxBytesPerTrigger", "1x"),
+        ("failOnDataLoss", "yes"),
+        ("corruptMessages", "ignore"),
+        ("startingOffsets", "newest"),
+        ("startingOffsets", '{"orders":{"broker-a":{"0":-3}}}'),
+        ("startingOffsets", '{"orders":{"broker-a":{"x":1}}}'),
+        ("startingOffsets", '{"orders":{"broker-a":{"0":true}}}'),
+        ("startingOffsets", '{"orders":{"broker-a":{"0":1},"1":2}}'),
+        ("startingOffsets", '{"orders":{"0":1},"orders":{"0":2}}'),
+        ("startingOffsets", "{"),
+        ("startingOffsets", "{}"),
+        ("startingOffsetsByTimestamp", '{"orders":{"broker-a":{"0":-1}}}'),
+        ("startingTimestamp", "yesterday"),
+        ("assign", '{"orders":{"broker-a":"0"}}'),
+        ("assign", '{"orders":[-1]}'),
+        ("assign", "[0]"),
+        ("subscribe", " , "),
+        ("subscribePattern", "("),
+        ("group", " "),
+        ("pullBatchSize", "0"),
+        ("addressMap", "a"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name_with_what_was_given(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=rf"\[ROCKETMQ_OPTION\.INVALID\] option '{name}'.*got "):
+        parse_options({"nameServer": "h:1", name: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "value_ms"),
+    [("250", 250), ("250ms", 250), ("5s", 5_000), ("15m", 900_000), ("1h", 3_600_000), ("0", 0)],
+)
+def test_durations_have_units(text: str, value_ms: int) -> None:
+    assert parsed(maxTriggerDelay=text).max_trigger_delay == value_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("100", 100), ("64k", 65_536), ("1MB", 1 << 20), ("2g", 2 << 30)]
+)
+def test_sizes_have_units(text: str, value: int) -> None:
+    assert parsed(maxBytesPerTrigger=text).max_bytes_per_trigger == value
+
+
+def test_per_queue_json_has_two_forms() -> None:
+    nested = parsed(startingOffsets='{"orders":{"broker-a":{"0":100,"1":-2}}}')
+    assert nested.starting_offsets == PerQueue({"orders": {"broker-a": {0: 100, 1: -2}}})
+    flat = parsed(startingOffsets='{"orders":{"0":100,"1":-1}}')
+    assert flat.starting_offsets == PerQueue({"orders": {None: {0: 100, 1: -1}}})
+
+
+def test_assign_has_two_forms() -> None:
+    raw = {"nameServer": "h:1", "assign": '{"orders":{"broker-a":[1,0,1]},"bills":[2]}'}
+    assert parse_options(raw).assign == Assigned(
+        {"orders": {"broker-a": (0, 1)}, "bills": {None: (2,)}}
+    )
+
+
+def test_address_map_is_pairs_or_json() -> None:
+    wanted = (("a:1", "b:2"), ("c:3", "d:4"))
+    assert parsed(addressMap="a:1=b:2, c:3=d:4").address_map == wanted
+    assert parsed(addressMap='{"c:3":"d:4","a:1":"b:2"}').address_map == wanted
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({"subscribe": "a"}, "'nameServer' is missing"),
+        ({"nameServer": "h:1"}, "'subscribe' is missing: name the topics"),
+        ({"nameServer": "h:1", "path": "orders"}, "load\\(\\) takes no path"),
+        ({**BASE, "assign": '{"a":[0]}'}, "'assign' excludes 'subscribe'"),
+        ({**BASE, "endpoints": "h:2"}, "'endpoints' excludes 'nameServer'"),
+        ({**BASE, "minPartitions": "4", "maxPartitions": "2"}, "below minPartitions = 4"),
+        (
+            {**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "2"},
+            "above maxOffsetsPerTrigger = 2",
+        ),
+        ({**BASE, "startingOffsets": "group"}, "needs the option 'group'"),
+        ({**BASE, "startingOffsets": "group:latest"}, "needs the option 'group'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(raw: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        require(parse_options(raw), raw, Use.STREAM)
+
+
+def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
+    with pytest.raises(
+        OptionError, match="'endingOffsets' is for batch and has no meaning in a st"
+    ):
+        parsed(endingOffsets="latest")
+    with pytest.raises(OptionError, match="'maxOffsetsPerTrigger' is for stream"):
+        parsed(Use.BATCH, maxOffsetsPerTrigger="1")
+
+
+def test_a_batch_neither_starts_at_the_end_nor_ends_at_the_start() -> None:
+    with pytest.raises(OptionError, match="latest makes no sense in a batch"):
+        parsed(Use.BATCH, startingOffsets="latest")
+    with pytest.raises(OptionError, match="has -1"):
+        parsed(Use.BATCH, startingOffsets='{"orders":{"0":-1}}')
+    with pytest.raises(OptionError, match="has -2"):
+        parsed(Use.BATCH, endingOffsets='{"orders":{"0":-2}}')
+    with pytest.raises(OptionError, match="must be latest or JSON"):
+        parsed(Use.BATCH, endingOffsets="earliest")
+
+
+def test_what_spark_adds_by_itself_is_passed_over() -> None:
+    raw = {**BASE, "path": "/w/t", "checkpointLocation": "/c", "option.subscribe": "orders"}
+    assert require(parse_options(raw), raw, Use.STREAM).subscribe == ("orders",)
+    with pytest.raises(OptionError, match=r"option\.x"):
+        parse_options({**BASE, "option.x": "1"})
+
+
+def test_options_and_errors_survive_pickling() -> None:
+    options = parsed(startingOffsets='{"orders":{"0":100}}', tags="A")
+    assert pickle.loads(pickle.dumps(options)) == options
+    error = OptionError("group", "is odd")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert isinstance(error, ValueError)
