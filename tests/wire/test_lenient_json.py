@@ -66,7 +66,6 @@ def test_colons_and_braces_in_text_are_no_keys():
     [
         "",
         " ",
-        " ",
         "{",
         "{0:1",
         "{0:1,}",
