@@ -1,0 +1,36 @@
+"""What the store appends: laid-out records of one queue in one buffer, patched in place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_wire.model import Host
+
+
+class Block(Protocol):
+    """Records back to back. The first one starts at byte 0."""
+
+    @property
+    def buffer(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def starts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def tag_hashes(self) -> npt.NDArray[np.int64]: ...
+
+    def piece(self, start: int, end: int) -> Block:
+        """The records `[start, end)` as a block over the same buffer."""
+
+    def patch(
+        self,
+        queue_index: int,
+        queue_offset_start: int,
+        physical_start: int,
+        store_ms: int,
+        store_host: Host,
+    ) -> None:
+        """Write what only the broker knows into every record."""

@@ -1,0 +1,46 @@
+"""What goes wrong on the broker's own disk: facts as attributes, and what to do as text."""
+
+from __future__ import annotations
+
+from rocketmq_wire.errors import RocketMQError
+
+
+class StorageError(RocketMQError):
+    """The broker's disk refused, or holds something that it must not hold."""
+
+    def __init__(self, file: str, position: int, reason: str) -> None:
+        super().__init__(file, position, reason)
+        self.file, self.position, self.reason = file, position, reason
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_STORAGE] file={self.file} byte={self.position}: {self.reason}."
+
+
+class MissingFileError(StorageError):
+    """A file that should be there is not."""
+
+
+class StoreLockedError(StorageError):
+    """Another broker has this data directory open."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_STORAGE.LOCKED] file={self.file}: {self.reason}. "
+            "Stop the broker that uses this data directory, or choose another directory."
+        )
+
+
+class DamagedStoreError(StorageError):
+    """Acknowledged data is not what was written: the broker must not start on it."""
+
+    def __init__(self, file: str, position: int, reason: str, expected: int, found: int) -> None:
+        super().__init__(file, position, reason)
+        self.args = (file, position, reason, expected, found)
+        self.expected, self.found = expected, found
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_STORAGE.DAMAGED] file={self.file} byte={self.position}: {self.reason}, "
+            f"expected {self.expected:#x} and found {self.found:#x}. This is acknowledged data, so "
+            "nothing was cut away. `rmq fsck` verifies the whole store and says what it can repair."
+        )

@@ -1,0 +1,139 @@
+"""All consume queues of a store: entries that wait for the disk, and entries that can be read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker_sim.storage.files import Files, join
+from rocketmq_broker_sim.storage.queue_index import (
+    ENTRY,
+    QUEUE_DIRECTORY,
+    Entries,
+    OpenFiles,
+    QueueIndex,
+    join_entries,
+)
+from rocketmq_broker_sim.storage.settings import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    queue: QueueIndex
+    offset: int
+    entries: Entries
+    end_position: int
+
+
+def make_entries(
+    positions: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    tag_hashes: npt.NDArray[np.int64],
+) -> Entries:
+    """Columns as consume-queue entries."""
+    entries = np.empty(len(positions), ENTRY)
+    entries["position"] = positions
+    entries["size"] = sizes
+    entries["tag_hash"] = tag_hashes
+    return entries
+
+
+class QueueTable:
+    """Owns the queues and their files. Its caller serialises access."""
+
+    def __init__(self, files: Files, entries_per_file: int) -> None:
+        self.entries_per_file = entries_per_file
+        self.open_files = OpenFiles(files)
+        self.published_end = 0
+        """Records before this log position are in their queues."""
+        self._files = files
+        self._queues: dict[tuple[str, int], QueueIndex] = {}
+        self._directories = set[str]()
+        self._pending: deque[_Pending] = deque()
+        self.dirty_directories: set[str] = set()
+        """Directories with names made since the last checkpoint."""
+
+    def __iter__(self) -> Iterator[QueueIndex]:
+        return iter(list(self._queues.values()))
+
+    def get(self, topic: str, index: int) -> QueueIndex | None:
+        """The queue, or None if nothing was ever put into it."""
+        return self._queues.get((topic, index))
+
+    def get_or_create(self, topic: str, index: int) -> QueueIndex:
+        """The queue; a new one begins at offset 0."""
+        queue = self._queues.get((topic, index))
+        if queue is None:
+            queue = QueueIndex(self.open_files, topic, index, self.entries_per_file)
+            self._queues[topic, index] = queue
+        return queue
+
+    def append(self, queue: QueueIndex, offset: int, entries: Entries, end_position: int) -> None:
+        """Keep entries until their records may be read."""
+        self._pending.append(_Pending(queue, offset, entries, end_position))
+
+    def publish(self, limit: int) -> list[Arrival]:
+        """Put what lies before a log position into the queues."""
+        ready: dict[QueueIndex, list[_Pending]] = {}
+        count = 0
+        for pending in self._pending:
+            if pending.end_position > limit:
+                break
+            ready.setdefault(pending.queue, []).append(pending)
+            count += 1
+        arrivals = []
+        for queue, pieces in ready.items():
+            self.write(queue, pieces[0].offset, [piece.entries for piece in pieces])
+            arrivals.append(Arrival(queue.topic, queue.index, queue.end))
+        for _ in range(count):
+            self.published_end = self._pending.popleft().end_position
+        return arrivals
+
+    def write(self, queue: QueueIndex, offset: int, parts: list[Entries]) -> None:
+        """Write entries to a queue's files and make them readable."""
+        entries = join_entries(parts)
+        self._make_directories(queue)
+        queue.write(offset, entries)
+        queue.end = offset + len(entries)
+        queue.next = max(queue.next, queue.end)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic's queues and remove their files, durably."""
+        self._pending = deque(pending for pending in self._pending if pending.queue.topic != topic)
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+        directory = join(QUEUE_DIRECTORY, topic)
+        self.open_files.close_below(directory)
+        self._directories = {
+            name
+            for name in self._directories
+            if name != directory and not name.startswith(directory + "/")
+        }
+        remove_tree(self._files, directory)
+        self._files.sync_directory(QUEUE_DIRECTORY)
+
+    def close(self) -> None:
+        self.open_files.close()
+
+    def _make_directories(self, queue: QueueIndex) -> None:
+        if queue.directory in self._directories:
+            return
+        topic_directory = join(QUEUE_DIRECTORY, queue.topic)
+        self._files.make_directory(topic_directory)
+        self._files.make_directory(queue.directory)
+        self._directories.add(queue.directory)
+        self.dirty_directories.update((QUEUE_DIRECTORY, topic_directory))
+
+
+def remove_tree(files: Files, directory: str) -> None:
+    """Remove a topic's directory with its queues."""
+    for queue_name in files.names(directory):
+        queue_directory = join(directory, queue_name)
+        for name in files.names(queue_directory):
+            files.unlink(join(queue_directory, name))
+        files.remove_directory(queue_directory)
+    files.remove_directory(directory)

@@ -1,0 +1,104 @@
+"""What can be set on a store, and what it reports."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_wire.model import Host
+
+_MIB: Final = 1024 * 1024
+SEGMENT_SIZE_MAX: Final = 2**31 - 1
+"""RocketMQ's files are mapped by Java, whose buffers end there."""
+
+_LOOPBACK: Final = Host(b"\x7f\x00\x00\x01", 10911)
+
+
+class FlushMode(enum.Enum):
+    """What an acknowledgement promises."""
+
+    SYNC = "sync"
+    """The message is on the disk."""
+    ASYNC = "async"
+    """The message is in the operating system's hands; a power cut may take the last half second."""
+    MEMORY = "memory"
+    """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Sizes and limits of a store."""
+
+    flush: FlushMode = FlushMode.SYNC
+    store_host: Host = _LOOPBACK
+    segment_size: int = 256 * _MIB
+    queue_file_entries: int = 300_000
+    index_slot_count: int = 1_000_000
+    index_entry_count: int = 4_000_000
+    unpublished_size_max: int = 64 * _MIB
+    """Appends are refused as "busy" while this much waits for the disk."""
+    seal_size: int = 16 * _MIB
+    """A checksum is closed and a new one begun after this much log."""
+    verified_size: int = 256 * _MIB
+    """At the start at least this much acknowledged log is compared with its checksums."""
+    retention_ms: int = 72 * 3600 * 1000
+    disk_used_ratio_max: float = 0.90
+
+    def __post_init__(self) -> None:
+        if not 0 < self.segment_size <= SEGMENT_SIZE_MAX:
+            raise ValueError(f"segment_size must be in (0, {SEGMENT_SIZE_MAX}]")
+        if self.queue_file_entries < 1 or self.seal_size < 1 or self.index_slot_count < 1:
+            raise ValueError("file sizes must be positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a block went."""
+
+    start: int
+    """The first message's offset in its queue."""
+    count: int
+    physical_start: int
+    end_position: int
+    """The block is durable once the log is up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A queue that grew."""
+
+    topic: str
+    queue_index: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What retention removed."""
+
+    log_files: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+    log_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What an opening found."""
+
+    was_clean: bool
+    """The store had been closed."""
+    log_start: int
+    log_end: int
+    kept_records: int = 0
+    """Whole records behind the durable mark: in sync mode they were never acknowledged."""
+    cut_size: int = 0
+    """Bytes of torn records behind the durable mark that were cut away."""
+    scanned_records: int = 0
+    """Records read again to rebuild consume queues."""
+    verified_size: int = 0
+    """Bytes of acknowledged log that were compared with their checksums."""
+    removed_files: tuple[str, ...] = ()
+    clamped_progress: tuple[str, ...] = ()
+    """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""

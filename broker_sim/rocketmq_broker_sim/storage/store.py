@@ -1,0 +1,229 @@
+"""The broker's store: appends blocks of records to the log, and reads queues of them back.
+
+One thread (the loop) appends, publishes and reads. Any one worker thread at a time calls `sync`,
+and any one `index_step`, `checkpoint` and `clean`. In sync mode only what is durable gets visible:
+
+    append -> (log, not visible) -> sync -> (durable, marked) -> publish -> (in its consume queue)
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker_sim.storage.blocks import Block
+from rocketmq_broker_sim.storage.configs import Configs
+from rocketmq_broker_sim.storage.durability import Durability
+from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_broker_sim.storage.files import File, Files
+from rocketmq_broker_sim.storage.log import FILLER, CommitLog
+from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
+from rocketmq_broker_sim.storage.reading import ReadResult, gather, select
+from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, recover
+from rocketmq_broker_sim.storage.settings import (
+    Appended,
+    Arrival,
+    FlushMode,
+    RecoveryReport,
+    StoreConfig,
+)
+from rocketmq_wire.errors import BrokerBusyError
+from rocketmq_wire.model import Bounds
+
+_SYSTEM_BUSY: Final = 2
+_RECORD_SIZE_MIN: Final = 91
+"""No record is smaller, so a byte limit also limits the consume-queue entries worth looking at."""
+
+
+class Store:
+    """An open store. `Store.open` recovers it; `close` makes the next opening quick."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: StoreConfig,
+        lock: File,
+        log: CommitLog,
+        queues: QueueTable,
+        durability: Durability,
+        configs: Configs,
+        report: RecoveryReport,
+        store_ms: int,
+    ) -> None:
+        self.configs = configs
+        self.report = report
+        self._files, self._config, self._lock_file = files, config, lock
+        self._log, self._queues, self._durability = log, queues, durability
+        self._store_ms = store_ms
+        # Guards the tables against the maintenance thread; never held while waiting for the disk.
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:
+        """Open a store, recovering what a crash left.
+
+        Raises:
+            StoreLockedError: another broker has it open.
+            DamagedStoreError: acknowledged data is damaged.
+        """
+        lock = files.lock(LOCK_NAME)
+        try:
+            recovered = recover(files, config)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(
+            files,
+            config,
+            lock,
+            recovered.log,
+            recovered.queues,
+            recovered.durability,
+            recovered.configs,
+            recovered.report,
+            max(now_ms, recovered.store_ms) if recovered.report.log_end else now_ms,
+        )
+
+    @property
+    def durable_end(self) -> int:
+        """The log position up to which everything is on the disk (memory mode: is stored)."""
+        return self._log.end if self._is_memory else self._durability.end
+
+    @property
+    def appended_end(self) -> int:
+        """The log position behind the last record, durable or not."""
+        return self._log.end
+
+    def append(self, topic: str, queue_index: int, block: Block, now_ms: int) -> Appended:
+        """Write a block to the log; `publish` makes it visible.
+
+        Raises:
+            BrokerBusyError: too much waits for the disk; nothing was stored.
+            StorageError: the disk refused. Of a block that spans files a first part may be stored.
+        """
+        with self._lock:
+            self._check_room(block)
+            # Time may step back, store times may not: searches by time rely on their order.
+            self._store_ms = max(now_ms, self._store_ms)
+            queue = self._queues.get_or_create(topic, queue_index)
+            offset = queue.next
+            start, physical_start, count = offset, -1, len(block.sizes)
+            while offset - start < count:
+                taken = self._fitting(block, offset - start)
+                if taken == 0:
+                    self._log.roll()
+                    continue
+                piece = block.piece(offset - start, offset - start + taken)
+                position = self._log.end
+                piece.patch(queue_index, offset, position, self._store_ms, self._config.store_host)
+                self._log.append(piece.buffer.data)
+                entries = make_entries(piece.starts + position, piece.sizes, piece.tag_hashes)
+                self._queues.append(queue, offset, entries, self._log.end)
+                physical_start = position if physical_start < 0 else physical_start
+                offset += taken
+                queue.next = offset
+            return Appended(start, count, physical_start, self._log.end)
+
+    def sync(self) -> int:
+        """Make everything appended so far durable; returns the durable end. Blocks."""
+        return self._log.end if self._is_memory else self._durability.sync()
+
+    def publish(self) -> list[Arrival]:
+        """Make visible what is durable, or everything in async and memory mode."""
+        is_sync = self._config.flush is FlushMode.SYNC
+        with self._lock:
+            return self._queues.publish(self._durability.end if is_sync else self._log.end)
+
+    def bounds(self, topic: str, queue_index: int) -> Bounds:
+        """The offsets that can be read."""
+        queue = self._queues.get(topic, queue_index)
+        return Bounds(0, 0) if queue is None else Bounds(queue.start, queue.end)
+
+    def read(
+        self,
+        topic: str,
+        queue_index: int,
+        start: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_hashes: npt.NDArray[np.int64] | None = None,
+        scan_max: int = 16_000,
+        stops_at_file_end: bool = False,
+    ) -> ReadResult:
+        """Read records from an offset on, which must be inside the bounds; else nothing is found.
+
+        Without `tag_hashes` every record matches. `scan_max` limits how many entries a filtered
+        read looks at. `stops_at_file_end` ends a read where RocketMQ does: with its queue's file.
+        """
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None or not queue.start <= start < queue.end or count_max < 1:
+                return ReadResult(parts=(), sizes=b"", count=0, next_begin=start, scanned=0)
+            if tag_hashes is None:
+                wanted = min(count_max, bytes_max // _RECORD_SIZE_MIN + 1)
+            else:
+                wanted = max(scan_max, 1)
+            if stops_at_file_end:
+                wanted = min(wanted, queue.left_in_file(start))
+            entries = queue.read(start, min(start + wanted, queue.end))
+            selection = select(
+                entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
+            )
+            parts = gather(
+                self._segment_bytes, self._log.segment_size, selection.positions, selection.sizes
+            )
+        return ReadResult(
+            parts=parts,
+            sizes=selection.sizes.astype("<i4", copy=False).tobytes(),
+            count=len(selection.sizes),
+            next_begin=start + selection.scanned,
+            scanned=selection.scanned,
+        )
+
+    def close(self) -> None:
+        """Make everything durable and close; the next opening finds nothing to do."""
+        with self._lock:
+            if not self._is_memory:
+                self.sync()
+                self.publish()
+                self._durability.repeat_mark()
+                self._files.unlink(ABORT_NAME)
+                self._files.sync_directory("")
+            self._queues.close()
+            self._log.close()
+            self._durability.close()
+            self._lock_file.close()
+
+    @property
+    def _is_memory(self) -> bool:
+        return self._config.flush is FlushMode.MEMORY
+
+    def _check_room(self, block: Block) -> None:
+        largest = int(block.sizes.max(initial=0))
+        if largest > self._log.segment_size - FILLER.size:
+            raise StorageError(
+                "commitlog", self._log.end, f"a record of {largest} bytes does not fit in a file"
+            )
+        waiting = self._log.end - self._queues.published_end
+        if waiting and waiting + len(block.buffer) > self._config.unpublished_size_max:
+            raise BrokerBusyError(
+                _SYSTEM_BUSY, f"[STORE_BUSY] {waiting} bytes wait for the disk; send again later"
+            )
+
+    def _fitting(self, block: Block, first: int) -> int:
+        """How many records from `first` on fit in the current file of the log."""
+        room = self._log.room()
+        ends = block.starts[first:] + block.sizes[first:] - block.starts[first]
+        if ends[-1] <= room:
+            return len(ends)
+        return int(np.searchsorted(ends, room, side="right"))
+
+    def _segment_bytes(self, position: int) -> tuple[memoryview, int]:
+        segment = self._log.segment_at(position)
+        # Entries are written for records in the log, and a queue's start moves before files go.
+        assert segment is not None, f"nothing is kept at log position {position}"
+        return segment.view, segment.start
