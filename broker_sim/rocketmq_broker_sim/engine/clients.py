@@ -1,0 +1,113 @@
+"""Who is online: clients by group, learned from heartbeats and forgotten after silence.
+
+The subscription table is the group's, not the member's, as in RocketMQ: for each topic the
+heartbeat with the largest version wins, and topics that a heartbeat leaves out are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rocketmq_wire.model import ConsumerInfo, Subscription
+
+
+@dataclass(slots=True)
+class _Member:
+    peer_key: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSubscription:
+    """What a group wants of a topic, with the version by which newer ones are told."""
+
+    subscription: Subscription
+    version: int
+
+
+@dataclass(slots=True)
+class _Group:
+    members: dict[str, _Member] = field(default_factory=dict)
+    subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
+
+
+_IsGone = Callable[[_Member], bool]
+
+
+class Clients:
+    """The clients that sent a heartbeat lately."""
+
+    def __init__(self, *, expiry_ms: int) -> None:
+        self._expiry_ms = expiry_ms
+        self._consumers: dict[str, _Group] = {}
+        self._producers: dict[str, _Group] = {}
+
+    def register_consumer(
+        self, client_id: str, info: ConsumerInfo, *, peer_key: int, now_ms: int
+    ) -> bool:
+        """Note a consumer's heartbeat; True if the group's members changed."""
+        group = self._consumers.setdefault(info.group, _Group())
+        known = group.members.get(client_id)
+        group.members[client_id] = _Member(peer_key, now_ms)
+        topics = {topic for topic, *_ in info.subscriptions}
+        for gone in [topic for topic in group.subscriptions if topic not in topics]:
+            del group.subscriptions[gone]
+        for topic, expression, kind, version in info.subscriptions:
+            registered = group.subscriptions.get(topic)
+            if registered is None or version > registered.version:
+                group.subscriptions[topic] = RegisteredSubscription(
+                    Subscription(expression, kind), version
+                )
+        return known is None or known.peer_key != peer_key
+
+    def register_producer(self, client_id: str, group: str, *, peer_key: int, now_ms: int) -> None:
+        """Note a producer's heartbeat."""
+        members = self._producers.setdefault(group, _Group()).members
+        members[client_id] = _Member(peer_key, now_ms)
+
+    def unregister(
+        self, client_id: str, *, producer_group: str | None, consumer_group: str | None
+    ) -> None:
+        """A client leaves the groups it names."""
+        for table, group in ((self._producers, producer_group), (self._consumers, consumer_group)):
+            if group is not None and group in table:
+                table[group].members.pop(client_id, None)
+                _drop_if_empty(table, group)
+
+    def forget_peer(self, peer_key: int) -> None:
+        """The connection closed: its clients are gone."""
+        self._drop(lambda member: member.peer_key == peer_key)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the clients whose last heartbeat is too old."""
+        self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
+
+    def consumer_ids(self, group: str) -> tuple[str, ...]:
+        """The members online, sorted, as every member must see the same order."""
+        found = self._consumers.get(group)
+        return tuple(sorted(found.members)) if found else ()
+
+    def consumer_groups(self) -> tuple[str, ...]:
+        return tuple(sorted(self._consumers))
+
+    def subscription(self, group: str, topic: str) -> RegisteredSubscription | None:
+        found = self._consumers.get(group)
+        return found.subscriptions.get(topic) if found else None
+
+    def _drop(self, is_gone: _IsGone) -> None:
+        for table in (self._producers, self._consumers):
+            for name in list(table):
+                members = table[name].members
+                for client_id in _gone(members.items(), is_gone):
+                    del members[client_id]
+                _drop_if_empty(table, name)
+
+
+def _gone(members: Iterable[tuple[str, _Member]], is_gone: _IsGone) -> list[str]:
+    return [client_id for client_id, member in members if is_gone(member)]
+
+
+def _drop_if_empty(table: dict[str, _Group], name: str) -> None:
+    if not table[name].members:
+        del table[name]

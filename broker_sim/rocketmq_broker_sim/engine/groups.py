@@ -1,0 +1,69 @@
+"""The consumer groups this broker knows, and their file `subscriptionGroup.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.topics import Save
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
+
+FILE_NAME: Final = "subscriptionGroup.json"
+
+# What RocketMQ gives a group that was made by its first use.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+
+
+def check_group_name(group: str) -> None:
+    """Raises the refusal (26) of a name that RocketMQ's validator does not take."""
+    if not group.strip():
+        raise refusals.group_illegal(group, "it is blank")
+    if len(group) > GROUP_SIZE_MAX:
+        raise refusals.group_illegal(group, f"it is longer than {GROUP_SIZE_MAX}")
+    if not NAME_PATTERN.fullmatch(group):
+        raise refusals.group_illegal(group, f"it has characters beyond {NAME_PATTERN.pattern}")
+
+
+class Groups:
+    """Every group by name. A new one is saved before it counts."""
+
+    def __init__(self, stored: Mapping[str, Any] | None, save: Save, *, auto_create: bool) -> None:
+        self._save, self._auto_create = save, auto_create
+        self._table: dict[str, dict[str, Any]] = dict(
+            (stored or {}).get("subscriptionGroupTable") or {}
+        )
+        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._table
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._table))
+
+    def ensure(self, group: str) -> None:
+        """Make the group if it is new and that is allowed, else refuse (26)."""
+        if group in self._table:
+            return
+        check_group_name(group)
+        if not self._auto_create:
+            raise refusals.group_missing(group)
+        table = {**self._table, group: {**_DEFAULTS, "groupName": group}}
+        self._version += 1
+        version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
+        self._save(FILE_NAME, {"dataVersion": version, "subscriptionGroupTable": table})
+        self._table = table

@@ -1,0 +1,110 @@
+"""Why the broker says no: one function per reason, each the error with RocketMQ's response code."""
+
+from __future__ import annotations
+
+from rocketmq_wire.errors import BrokerError, broker_error
+from rocketmq_wire.model import QueueId
+
+SYSTEM_ERROR = 1
+NOT_SUPPORTED = 3
+MESSAGE_ILLEGAL = 13
+SERVICE_NOT_AVAILABLE = 14
+NO_PERMISSION = 16
+TOPIC_NOT_EXIST = 17
+QUERY_NOT_FOUND = 22
+SUBSCRIPTION_PARSE_FAILED = 23
+SUBSCRIPTION_NOT_EXIST = 24
+SUBSCRIPTION_NOT_LATEST = 25
+GROUP_NOT_EXIST = 26
+# Brokers before 5.3.2 answer 1 here.
+INVALID_PARAMETER = 29
+
+
+def topic_missing(topic: str) -> BrokerError:
+    return broker_error(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+
+
+def route_missing(topic: str) -> BrokerError:
+    # Clients look for this text.
+    return broker_error(
+        TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}"
+    )
+
+
+def group_missing(group: str) -> BrokerError:
+    return broker_error(GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
+
+
+def group_illegal(group: str, reason: str) -> BrokerError:
+    return broker_error(GROUP_NOT_EXIST, f"subscription group [{group}] is not a name: {reason}")
+
+
+def topic_illegal(topic: str, reason: str) -> BrokerError:
+    return broker_error(INVALID_PARAMETER, f"topic[{topic}] {reason}")
+
+
+def parameter_illegal(reason: str) -> BrokerError:
+    return broker_error(INVALID_PARAMETER, reason)
+
+
+def queue_illegal(queue: QueueId, count: int) -> BrokerError:
+    return broker_error(
+        INVALID_PARAMETER,
+        f"queueId[{queue.index}] is illegal, topic:[{queue.topic}] has {count} queues",
+    )
+
+
+def not_readable(topic: str) -> BrokerError:
+    return broker_error(NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+
+
+def not_writable(topic: str) -> BrokerError:
+    return broker_error(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+
+
+def message_illegal(reason: str) -> BrokerError:
+    return broker_error(MESSAGE_ILLEGAL, reason)
+
+
+def progress_missing(group: str, queue: QueueId) -> BrokerError:
+    return broker_error(QUERY_NOT_FOUND, f"Not found, {group} has no progress in {queue}")
+
+
+def subscription_illegal(expression: str, reason: str) -> BrokerError:
+    return broker_error(
+        SUBSCRIPTION_PARSE_FAILED,
+        f"parse the consumer's subscription failed: {expression!r}: {reason}",
+    )
+
+
+def subscription_missing(group: str, topic: str) -> BrokerError:
+    return broker_error(
+        SUBSCRIPTION_NOT_EXIST,
+        f"the consumer's subscription not exist: group {group} has no heartbeat for {topic}",
+    )
+
+
+def subscription_outdated(group: str, topic: str) -> BrokerError:
+    return broker_error(
+        SUBSCRIPTION_NOT_LATEST, f"the consumer's subscription not latest: {group}, {topic}"
+    )
+
+
+def sql_unsupported() -> BrokerError:
+    # As a real broker with its default enablePropertyFilter=false.
+    return broker_error(
+        SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
+    )
+
+
+def feature_unsupported(feature: str) -> BrokerError:
+    return broker_error(NOT_SUPPORTED, f"this broker does not support {feature}")
+
+
+def store_unavailable(reason: str) -> BrokerError:
+    return broker_error(SERVICE_NOT_AVAILABLE, f"the message store takes no writes: {reason}")
+
+
+def outcome_unknown(reason: str) -> BrokerError:
+    """The message may or may not be on disk: not retryable by itself."""
+    return broker_error(SYSTEM_ERROR, f"the message may be stored or not: {reason}")

@@ -1,0 +1,81 @@
+"""The name server's part: where topics live, as one broker that knows only itself sees it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_wire.model import (
+    MASTER_ID,
+    BrokerAddresses,
+    ClusterInfo,
+    Host,
+    QueueSet,
+    Route,
+)
+
+LOOPBACK = bytes((127, 0, 0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the broker calls itself, and where clients reach it."""
+
+    broker_name: str
+    cluster_name: str
+    host: str = ""
+    """Empty: the address by which the asking client reached us."""
+    port: int = 0
+    store_host: Host = Host(LOOPBACK, 0)  # noqa: RUF009 - a frozen value
+    """What records carry. Always IPv4: records are laid out before the broker sees them."""
+
+    def address(self, peer: Peer) -> str:
+        """The address to tell this client."""
+        host = self.host or peer.local_host or "127.0.0.1"
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+def route_of(topics: Topics, identity: Identity, topic: str, peer: Peer) -> Route:
+    """The route of a topic, or its refusal (17)."""
+    config = topics.get(topic)
+    if config is None:
+        raise refusals.route_missing(topic)
+    return Route(
+        queue_sets=(
+            QueueSet(
+                identity.broker_name,
+                config.read_queue_count,
+                config.write_queue_count,
+                config.permission,
+                config.sys_flag,
+            ),
+        ),
+        brokers=(_addresses(identity, peer),),
+    )
+
+
+def cluster_of(identity: Identity, peer: Peer) -> ClusterInfo:
+    """The cluster of this one broker."""
+    return ClusterInfo(
+        brokers=(_addresses(identity, peer),),
+        clusters={identity.cluster_name: (identity.broker_name,)},
+    )
+
+
+def _addresses(identity: Identity, peer: Peer) -> BrokerAddresses:
+    return BrokerAddresses(
+        identity.broker_name, identity.cluster_name, {MASTER_ID: identity.address(peer)}
+    )
+
+
+@lru_cache(maxsize=4_096)
+def record_host(host: str, port: int) -> Host:
+    """An address as records store it; one that is no IP address reads as loopback."""
+    try:
+        return Host(ipaddress.ip_address(host.partition("%")[0]).packed, port)
+    except ValueError:
+        return Host(LOOPBACK, port)
