@@ -62,7 +62,7 @@ class BrokerConfig:
     data_dir: str = _text("rocketmq-data")
     flush: str = _text("sync")
     flush_interval_ms: int = _whole(500, 1, 60_000)
-    commit_log_file_bytes: int = _whole(_GIB, 64 * _KIB, 2 * _GIB - 1)
+    commit_log_file_bytes: int = _whole(256 * _MIB, 64 * _KIB, 2 * _GIB - 1)
     consume_queue_file_entries: int = _whole(300_000, 16, 100_000_000)
     retention_hours: int = _whole(72, 1, 24 * 365 * 100)
     disk_use_percent_max: int = _whole(90, 1, 100)
