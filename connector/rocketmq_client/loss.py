@@ -93,30 +93,33 @@ class Loss:
 
 
 def judge(
-    doubt: Doubt, bounds: Bounds, standing: Standing, *, wanted_end: int, is_overdue: bool
+    doubt: Doubt,
+    bounds: Bounds,
+    standing: Standing,
+    *,
+    missing: tuple[int, int],
+    is_overdue: bool,
 ) -> Loss | None:
     """Decide a doubt; None means that nothing is proven lost: ask again.
 
+    `missing` reaches from the first offset that has not arrived to the end of what is wanted;
     `is_overdue` says that asking again has gone on for as long as an outage may last.
     """
-    is_empty = bounds == Bounds(0, 0)
+    start, end = missing
     # A broker that knows the topic answers with its bounds, even while it is out of the route
     # for a moment: only zero bounds or a refusal beside a missing route is a deletion.
-    if standing is Standing.TOPIC_GONE and (is_empty or doubt.kind is DoubtKind.REFUSED):
-        return Loss(doubt.start, wanted_end, LossReason.DELETED, None)
-    if standing is Standing.QUEUE_GONE and (is_empty or doubt.kind is DoubtKind.REFUSED):
-        return Loss(doubt.start, wanted_end, LossReason.SHRUNK, None)
+    is_absent = bounds == Bounds(0, 0) or doubt.kind is DoubtKind.REFUSED
+    if standing is not Standing.SERVED and is_absent:
+        is_topic = standing is Standing.TOPIC_GONE
+        return Loss(start, end, LossReason.DELETED if is_topic else LossReason.SHRUNK, None)
     if doubt.kind is DoubtKind.REFUSED:
         return None
     if bounds.start > doubt.start:
-        lost_end = min(bounds.start, wanted_end)
-        return Loss(doubt.start, lost_end, LossReason.EXPIRED, bounds)
-    if doubt.kind is DoubtKind.ILLEGAL and bounds.end < doubt.start:
-        return Loss(doubt.start, wanted_end, LossReason.TRUNCATED, bounds)
-    if not is_overdue:
-        return None
-    if bounds.end <= doubt.start:
-        return Loss(doubt.start, wanted_end, LossReason.TRUNCATED, bounds)
-    if doubt.kind is DoubtKind.VANISHED:
-        return Loss(doubt.start, min(doubt.end, wanted_end), LossReason.MISSING, bounds)
+        return Loss(start, min(bounds.start, end), LossReason.EXPIRED, bounds)
+    # A queue that ends below what was already read has been cut. One that ends at or behind the
+    # first missing offset may only lag: a replica that took over, a log that is being recovered.
+    if bounds.end < start or (is_overdue and bounds.end < end):
+        return Loss(max(start, bounds.end), end, LossReason.TRUNCATED, bounds)
+    if is_overdue and doubt.kind is DoubtKind.VANISHED:
+        return Loss(doubt.start, min(doubt.end, end), LossReason.MISSING, bounds)
     return None

@@ -1,0 +1,161 @@
+"""Which offsets of a range have arrived, in what pieces, and what can be handed on in order."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketmq_client.loss import Loss
+from rocketmq_wire.model import Buffer
+
+# Many small answers (32 messages from a real broker) are joined up to this size before they are
+# handed on: decoding works on whole buffers and costs the same for 32 records as for hundreds.
+GATHER_BYTES: Final = 512 * 1024
+# A body that is already this large is handed on as it was received, without a copy.
+_WHOLE_BYTES: Final = 128 * 1024
+
+
+@dataclass(slots=True, order=True)
+class Piece:
+    """Offsets `[start, end)` that need no more pulls."""
+
+    start: int
+    end: int
+    body: Buffer = field(compare=False)
+    sizes: Buffer | None = field(compare=False)
+    message_count: int = field(compare=False)
+    may_follow: bool = field(compare=False)
+    """Its records begin at `start`, so joining it to the piece before adds nothing twice."""
+    may_lead: bool = field(compare=False)
+    """Its records end at `end`."""
+    loss: Loss | None = field(compare=False, default=None)
+
+    @property
+    def is_whole(self) -> bool:
+        """To be handed on as it is, without waiting for more to join it."""
+        return len(self.body) >= _WHOLE_BYTES or self.sizes is not None or self.loss is not None
+
+
+class Coverage:
+    """The pieces of `[start, end)`: a run without a gap from `taken` to `edge`, islands behind."""
+
+    __slots__ = ("_islands", "_ready", "edge", "end", "held_bytes", "held_messages", "taken")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.taken = start
+        """Everything below was handed on."""
+        self.edge = start
+        """Everything below has arrived."""
+        self.end = end
+        self.held_messages = 0
+        self.held_bytes = 0
+        self._ready: deque[Piece] = deque()
+        self._islands: list[Piece] = []
+
+    @property
+    def head(self) -> Piece | None:
+        """What comes next, if it is here."""
+        return self._ready[0] if self._ready else None
+
+    def islands(self) -> list[tuple[int, int]]:
+        """What arrived behind holes."""
+        return [(piece.start, piece.end) for piece in self._islands]
+
+    def missing(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of `[start, end)` that have not arrived."""
+        end = min(end, self.end)
+        cursor = max(start, self.edge)
+        for island in self._islands:
+            if island.start >= end:
+                break
+            if island.start > cursor:
+                yield cursor, island.start
+            cursor = max(cursor, island.end)
+        if cursor < end:
+            yield cursor, end
+
+    def is_missing(self, start: int, end: int) -> bool:
+        """True if any part of `[start, end)` has not arrived."""
+        return next(self.missing(start, end), None) is not None
+
+    def cover(
+        self, start: int, end: int, body: Buffer, sizes: Buffer | None, message_count: int
+    ) -> bool:
+        """Take in what of `[start, end)` is new; True if anything is."""
+        gaps = list(self.missing(start, end))
+        for gap_start, gap_end in gaps:
+            self._insert(
+                Piece(
+                    gap_start,
+                    gap_end,
+                    body,
+                    sizes,
+                    min(message_count, gap_end - gap_start),
+                    may_follow=gap_start == start,
+                    may_lead=gap_end == end,
+                )
+            )
+        return bool(gaps)
+
+    def lose(self, loss: Loss) -> int | None:
+        """Settle the missing parts of `loss` as gone; says where the first of them begins."""
+        gaps = list(self.missing(loss.start, loss.end))
+        for start, end in gaps:
+            part = Loss(start, end, loss.reason, loss.bounds)
+            self._insert(
+                Piece(start, end, b"", None, 0, may_follow=False, may_lead=False, loss=part)
+            )
+        return gaps[0][0] if gaps else None
+
+    def pop(self) -> Piece:
+        """Hand on what comes next."""
+        piece = self._ready.popleft()
+        self.held_messages -= piece.message_count
+        self.held_bytes -= len(piece.body)
+        self.taken = piece.end
+        return piece
+
+    def pop_gathered(self) -> Piece:
+        """Hand on what comes next, joined with the small pieces that follow it."""
+        head = last = self.pop()
+        bodies, size = [head.body], len(head.body)
+        while self._ready and size < GATHER_BYTES:
+            piece = self._ready[0]
+            if piece.is_whole or not (last.may_lead and piece.may_follow):
+                break
+            last = self.pop()
+            bodies.append(last.body)
+            size += len(last.body)
+        if last is head:
+            return head
+        return Piece(
+            head.start, last.end, b"".join(bodies), None, 0, head.may_follow, last.may_lead
+        )
+
+    def pop_loss(self) -> Loss:
+        """Hand on the loss that comes next, joined with those that follow for the same reason."""
+        first = self.pop().loss
+        assert first is not None
+        end = first.end
+        while self._ready:
+            loss = self._ready[0].loss
+            if loss is None or loss.reason is not first.reason:
+                break
+            end = self.pop().end
+        return Loss(first.start, end, first.reason, first.bounds)
+
+    def _insert(self, piece: Piece) -> None:
+        self.held_messages += piece.message_count
+        self.held_bytes += len(piece.body)
+        if piece.start > self.edge:
+            insort(self._islands, piece)
+            return
+        self._ready.append(piece)
+        self.edge = piece.end
+        while self._islands and self._islands[0].start == self.edge:
+            island = self._islands.pop(0)
+            self._ready.append(island)
+            self.edge = island.end

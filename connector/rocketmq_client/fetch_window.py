@@ -1,0 +1,498 @@
+"""Downloads one range of a queue: decides which pulls to send and puts their answers in order.
+
+A pure state machine; the shell sends what `next_pull` returns and reports what became of it.
+
+- An answer covers `[asked, nextBeginOffset)`. Coverage is what counts: pulls are predicted from
+  what earlier ones covered, holes are asked again, what arrives twice is cut away.
+- Unfiltered answers claim one message for every offset they cover. The window cannot count records
+  without walking them, so a chunk names its `expected_count` and the decoder compares.
+- Nothing is ever called lost on the word of one pull: a doubt asks for fresh bounds (`loss.judge`).
+- Time is an argument and may stand still while the consumer works; troubles are counted from the
+  last answer that brought something.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_client.coverage import GATHER_BYTES, Coverage, Piece
+from rocketmq_client.loss import (
+    Doubt,
+    DoubtKind,
+    Loss,
+    LossPolicy,
+    RangeLostError,
+    Standing,
+    judge,
+)
+from rocketmq_client.retry import Backoff
+from rocketmq_client.stride import Stride
+from rocketmq_client.transport import RangeChunk, ReadLimits
+from rocketmq_wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    RemoteProtocolError,
+    RocketMQError,
+)
+from rocketmq_wire.model import Bounds, Buffer, OffsetRange
+from rocketmq_wire.requests import PullReply, PullStatus
+
+# What one pull may bring: enough to make its own cost vanish, far below a frame's 16 MiB.
+PULL_BYTES_MAX: Final = 4 * 1024 * 1024
+_RECORD_BYTES_GUESS: Final = 1024
+_SCAN_WIDTH_MAX: Final = 1 << 40
+_RECORD_BYTES_MIN: Final = 91
+_BUSY_DELAY_MS: Final = 20
+_FLOW_CONTROL: Final = 215
+# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
+_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """One pull to send; `ticket` names it in `on_reply` and `on_failure`."""
+
+    ticket: int
+    start: int
+    count_max: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class _Flight:
+    pull: Pull
+    planned_end: int
+    is_open: bool
+    """Free to cover more than planned: its answer tells what the broker gives."""
+    sent_ms: int
+    bytes_expected: int
+
+
+class FetchWindow:
+    """The download of `wanted`. Not thread-safe; every time is in milliseconds of one clock."""
+
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        limits: ReadLimits,
+        *,
+        is_filtered: bool = False,
+        loss_policy: LossPolicy = LossPolicy.RAISE,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self._limits = limits
+        self._is_filtered = is_filtered
+        self._loss_policy = loss_policy
+        self._backoff = backoff or Backoff(random=random.Random(wanted.start))
+        # Two pulls must fit below the message limit, or there is never one under way.
+        room = min(limits.messages_max, limits.span_max or limits.messages_max)
+        self._count_max = max(1, min(limits.count_per_pull, (room + 1) // 2))
+        self._bytes_per_pull = max(1, min(PULL_BYTES_MAX, limits.bytes_max // 2))
+        # Under a filter the broker scans more offsets than the messages it was asked for.
+        self._stride = Stride(_SCAN_WIDTH_MAX if is_filtered else self._count_max)
+        self._record_bytes: float | None = None
+        self._density = 1.0
+        """Messages per offset: below one under a filter."""
+        self._goal = wanted.end
+        """Where pulling ends: a loss that will be raised makes everything behind it pointless."""
+        self._queue_end: int | None = None
+        """As the last answer told it: pulls behind it would be called illegal."""
+        self._narrow_count = 0
+        self._narrow_end = wanted.start
+        """Below it, pulls ask for `narrow_count` at most: to find exactly which messages lack."""
+        self._flights: dict[int, _Flight] = {}
+        self._coverage = Coverage(wanted.start, wanted.end)
+        self._tickets = 0
+        self._not_before_ms = 0
+        self._progress_ms: int | None = None
+        self._answer_ms: int | None = None
+        self._stuck_since_ms: int | None = None
+        """No progress since then."""
+        self._silent_since_ms: int | None = None
+        """No answer since then, or only pleas to slow down."""
+        self._last_error: RocketMQError | None = None
+        self._last_remark = ""
+        self._doubt: Doubt | None = None
+        self._doubt_is_asked = False
+        self.reset_count = 0
+
+    # --- what the shell asks ------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything was handed on."""
+        return self._coverage.taken == self.wanted.end
+
+    @property
+    def is_covered(self) -> bool:
+        """Nothing more will be pulled."""
+        return self._coverage.edge >= self._goal
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes received and not taken."""
+        return self._coverage.held_bytes
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes received and not taken, or asked for."""
+        return self._coverage.held_bytes + sum(f.bytes_expected for f in self._flights.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Pulls under way."""
+        return len(self._flights)
+
+    def wake_at_ms(self) -> int | None:
+        """When a back-off ends that keeps the window from asking; None: it waits for none."""
+        if self.is_covered:
+            return None
+        return self._not_before_ms
+
+    def next_pull(
+        self, now_ms: int, *, bytes_free: int | None = None, is_urgent: bool = True
+    ) -> Pull | None:
+        """The next pull to send now, or None.
+
+        `bytes_free` is what a budget shared with other windows leaves; the pull that everything
+        waits for is sent in spite of it, unless this window is not the urgent one.
+        """
+        if self._doubt is not None or now_ms < self._not_before_ms:
+            return None
+        if len(self._flights) >= self._limits.pulls_in_flight:
+            return None
+        if self._stride.value is None and self._flights:
+            return None
+        gap = self._first_gap()
+        if gap is None:
+            return None
+        start, end = gap
+        if self._queue_end is not None and self._queue_end < start > self._coverage.edge:
+            return None
+        planned = min(self._stride.value or self._count_max, end - start)
+        if start < self._narrow_end:
+            planned = min(planned, self._narrow_count)
+        # The hole that everything behind it waits for is asked in spite of any limit: what is
+        # held can only be handed on once it is filled.
+        is_head = is_urgent and start == self._coverage.edge and self._coverage.head is None
+        if not is_head and not self._is_allowed(start, planned, bytes_free):
+            return None
+        return self._send(start, end, planned, now_ms)
+
+    def wants_bounds(self, now_ms: int) -> bool:
+        """True once for every doubt: the shell then fetches fresh bounds and a fresh route."""
+        if self._doubt is None or self._doubt_is_asked or now_ms < self._not_before_ms:
+            return False
+        self._doubt_is_asked = True
+        return True
+
+    def take(self) -> RangeChunk | None:
+        """Hand on what comes next, or None while it is still on its way.
+
+        Raises RangeLostError where offsets are gone, unless they are to be skipped.
+        """
+        head = self._coverage.head
+        if head is None:
+            return None
+        if head.loss is not None:
+            return self._take_loss()
+        if head.is_whole:
+            return self._chunk(self._coverage.pop())
+        if not self._is_gathered():
+            return None
+        return self._chunk(self._coverage.pop_gathered())
+
+    # --- what the shell reports -----------------------------------------------------------------
+
+    def on_reply(self, ticket: int, reply: PullReply, now_ms: int) -> None:
+        """An answer came. One that nobody waits for any more is ignored.
+
+        Raises RemoteProtocolError when it breaks the protocol.
+        """
+        flight = self._flights.pop(ticket, None)
+        if flight is None:
+            return
+        asked = flight.pull.start
+        self._answered(now_ms)
+        self._queue_end, self._last_remark = reply.end, reply.remark
+        if reply.status is PullStatus.OFFSET_ILLEGAL:
+            self._open_doubt(DoubtKind.ILLEGAL, asked, self.wanted.end, flight, now_ms)
+            return
+        if reply.next_begin < asked:
+            raise RemoteProtocolError(
+                f"{self.wanted.queue}: asked for offset {asked}, told to go on at the earlier "
+                f"{reply.next_begin} (status {reply.status.name})"
+            )
+        if reply.status is PullStatus.FOUND:
+            self._on_found(flight, reply, now_ms)
+        elif reply.next_begin > asked:
+            self._on_advance(flight, reply, now_ms)
+        else:
+            self._on_nothing(flight, now_ms)
+
+    def on_failure(self, ticket: int, error: RocketMQError, now_ms: int) -> None:
+        """A pull failed. Raises the error when asking again cannot help or has lasted too long."""
+        flight = self._flights.pop(ticket, None)
+        if flight is None:
+            return
+        is_doubtful = isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
+        if not (error.retryable or is_doubtful):
+            raise error
+        self._last_error = error
+        if is_doubtful:
+            self._answered(now_ms)
+            self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, flight, now_ms)
+            return
+        self._trouble(flight.sent_ms, now_ms)
+        if isinstance(error, BrokerError) and error.code == _FLOW_CONTROL:
+            self._not_before_ms = max(self._not_before_ms, now_ms + _BUSY_DELAY_MS)
+        else:
+            self._back_off(now_ms)
+        self._raise_if_silent(flight.sent_ms, error, now_ms)
+
+    def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> None:
+        """Fresh bounds and a fresh route came: decide the doubt."""
+        doubt, self._doubt = self._doubt, None
+        self._doubt_is_asked = False
+        if doubt is None:
+            return
+        loss = judge(
+            doubt,
+            bounds,
+            standing,
+            missing=(self._coverage.edge, self.wanted.end),
+            is_overdue=self._is_stuck(now_ms),
+        )
+        if loss is not None:
+            self._lose(loss)
+            self._progressed(now_ms)
+            return
+        if doubt.kind is DoubtKind.ILLEGAL:
+            self.reset_count += 1
+        self._answered(now_ms)
+        self._back_off(now_ms)
+        self._raise_if_stuck(now_ms)
+
+    def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
+        """Bounds or route could not be had: ask for them again later."""
+        if self._doubt is None:
+            return
+        self._doubt_is_asked = False
+        self._last_error = error
+        self._back_off(now_ms)
+        self._raise_if_silent(now_ms, error, now_ms)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _first_gap(self) -> tuple[int, int] | None:
+        """The first offsets that are neither here nor under way."""
+        cursor, end = self._coverage.edge, self._goal
+        taken = self._coverage.islands()
+        taken += [(f.pull.start, f.planned_end) for f in self._flights.values()]
+        taken.sort()
+        for start, stop in taken:
+            if cursor >= end:
+                return None
+            if start > cursor:
+                return cursor, min(start, end)
+            cursor = max(cursor, stop)
+        return (cursor, end) if cursor < end else None
+
+    def _is_allowed(self, start: int, planned: int, bytes_free: int | None) -> bool:
+        """True if the limits leave room for `planned` more offsets from `start` on."""
+        limits, coverage = self._limits, self._coverage
+        if limits.span_max is not None and start + planned > coverage.taken + limits.span_max:
+            return False
+        requested = sum(f.planned_end - f.pull.start for f in self._flights.values())
+        messages = coverage.held_messages + (requested + planned) * self._density
+        if messages > limits.messages_max:
+            return False
+        free = limits.bytes_max - self.outstanding_bytes
+        if bytes_free is not None:
+            free = min(free, bytes_free)
+        return self._bytes_expected(planned) <= free
+
+    def _bytes_expected(self, count: int) -> int:
+        size = self._record_bytes or _RECORD_BYTES_GUESS
+        return min(int(size * count * self._density), self._bytes_per_pull)
+
+    def _send(self, start: int, gap_end: int, planned: int, now_ms: int) -> Pull:
+        is_first = self._stride.value is None
+        # A hole's own end is known: only the pull in front can show what the broker would give.
+        is_front = gap_end == self._goal and start >= self._narrow_end
+        is_probe = is_front and not is_first and self._stride.is_probe_due()
+        count_max = planned
+        if self._is_filtered or is_probe:
+            # Under a filter the broker scans as many offsets as it is asked for messages.
+            count_max = min(self._count_max, self.wanted.end - start)
+        if self._limits.span_max is not None and not self._is_filtered:
+            room = max(planned, self._coverage.taken + self._limits.span_max - start)
+            count_max = min(count_max, room)
+        self._tickets += 1
+        pull = Pull(self._tickets, start, count_max, self._bytes_per_pull)
+        is_open = is_first or is_probe or self._is_filtered
+        expected = self._bytes_expected(planned)
+        self._flights[pull.ticket] = _Flight(pull, start + planned, is_open, now_ms, expected)
+        return pull
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def _on_found(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
+        asked, width = flight.pull.start, reply.next_begin - flight.pull.start
+        body: Buffer = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
+        if not width or not len(body):
+            raise RemoteProtocolError(
+                f"{self.wanted.queue}: messages were found at offset {asked}, but "
+                f"{len(body)} bytes up to offset {reply.next_begin} came"
+            )
+        if self._is_filtered:
+            # Counting would mean walking the records: the first one's size stands for all.
+            size = max(int.from_bytes(body[:4], "big"), _RECORD_BYTES_MIN)
+            count = max(1, min(len(body) // size, width))
+            self._density = count / width
+        else:
+            size, count = max(1, len(body) // width), width
+            if width > flight.pull.count_max:
+                self._on_overstep(flight, reply.next_begin, now_ms)
+                return
+        self._record_bytes = size
+        self._learn(flight, width)
+        if self._coverage.cover(asked, reply.next_begin, body, reply.sizes, count):
+            self._progressed(now_ms)
+
+    def _on_overstep(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
+        """More offsets than asked for: the broker left out messages that are already removed."""
+        count_max = flight.pull.count_max
+        if count_max == 1:
+            self._open_doubt(DoubtKind.VANISHED, flight.pull.start, next_begin - 1, flight, now_ms)
+            return
+        # Which ones, only a narrower pull can tell. The answer in hand is dropped.
+        self._narrow_count = max(1, count_max // 2)
+        self._narrow_end = max(self._narrow_end, next_begin)
+
+    def _on_advance(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
+        """No message, but a later offset to go on from."""
+        asked = flight.pull.start
+        # Under a filter that is the normal case of nothing matching. Anything else, and a status
+        # name that speaks of removal, went past offsets that should have had a message.
+        is_scan = (
+            self._is_filtered
+            and reply.status is PullStatus.NO_MATCHED_MESSAGE
+            and "REMOVING" not in reply.remark
+        )
+        if not is_scan:
+            self._open_doubt(DoubtKind.VANISHED, asked, reply.next_begin, flight, now_ms)
+            return
+        self._density = min(self._density, 1 / (reply.next_begin - asked))
+        self._learn(flight, reply.next_begin - asked)
+        if self._coverage.cover(asked, reply.next_begin, b"", None, 0):
+            self._progressed(now_ms)
+
+    def _on_nothing(self, flight: _Flight, now_ms: int) -> None:
+        """No message and no progress: below the end this must pass, or something is lost."""
+        self._trouble(flight.sent_ms, now_ms)
+        if self._is_stuck(now_ms):
+            self._open_doubt(DoubtKind.SHORT, flight.pull.start, self.wanted.end, flight, now_ms)
+        else:
+            self._back_off(now_ms)
+
+    def _learn(self, flight: _Flight, width: int) -> None:
+        stride = self._stride.value
+        was_cut = width < flight.pull.count_max
+        if flight.is_open or (was_cut and stride is not None and flight.pull.count_max >= stride):
+            self._stride.observe(width)
+
+    # --- handing on -----------------------------------------------------------------------------
+
+    def _is_gathered(self) -> bool:
+        """True when waiting for more to join would not bring a better chunk soon."""
+        coverage, edge = self._coverage, self._coverage.edge
+        if coverage.held_bytes >= GATHER_BYTES or coverage.held_messages >= self._count_max:
+            return True
+        # Only what is under way and joins at the edge is worth waiting for.
+        return not any(f.pull.start <= edge < f.planned_end for f in self._flights.values())
+
+    def _take_loss(self) -> RangeChunk:
+        loss = self._coverage.pop_loss()
+        queue = self.wanted.queue
+        if self._loss_policy is LossPolicy.RAISE:
+            raise RangeLostError(queue, loss.start, loss.end, loss.bounds, loss.reason)
+        return RangeChunk(queue, loss.start, loss.end, b"", loss=loss)
+
+    def _chunk(self, piece: Piece) -> RangeChunk:
+        expected = None if self._is_filtered else piece.end - piece.start
+        return RangeChunk(
+            self.wanted.queue,
+            piece.start,
+            piece.end,
+            piece.body,
+            sizes=piece.sizes,
+            expected_count=expected,
+        )
+
+    # --- trouble --------------------------------------------------------------------------------
+
+    def _open_doubt(
+        self, kind: DoubtKind, start: int, end: int, flight: _Flight, now_ms: int
+    ) -> None:
+        if not self._coverage.is_missing(start, end):
+            return  # An earlier answer settled these offsets.
+        self._trouble(flight.sent_ms, now_ms)
+        if self._doubt is None:
+            self._doubt = Doubt(kind, start, end)
+            self._doubt_is_asked = False
+
+    def _lose(self, loss: Loss) -> None:
+        start = self._coverage.lose(loss)
+        if start is not None and self._loss_policy is LossPolicy.RAISE:
+            self._goal = min(self._goal, start)
+
+    def _trouble(self, sent_ms: int, now_ms: int) -> None:
+        if self._stuck_since_ms is None:
+            self._stuck_since_ms = _latest(sent_ms, self._progress_ms, now_ms)
+
+    def _answered(self, now_ms: int) -> None:
+        self._answer_ms = now_ms
+        self._silent_since_ms = None
+
+    def _progressed(self, now_ms: int) -> None:
+        self._progress_ms = now_ms
+        self._stuck_since_ms = None
+        self._last_error = None
+        self._not_before_ms = 0
+        self._backoff.reset()
+
+    def _back_off(self, now_ms: int) -> None:
+        # All pulls of a broken connection fail at once: they count as one failure.
+        if now_ms < self._not_before_ms:
+            return
+        self._not_before_ms = now_ms + self._backoff.next_delay_ms()
+
+    def _is_stuck(self, now_ms: int) -> bool:
+        since = self._stuck_since_ms
+        return since is not None and now_ms - since >= self._limits.outage_ms
+
+    def _raise_if_stuck(self, now_ms: int) -> None:
+        if not self._is_stuck(now_ms):
+            return
+        if self._last_error is not None:
+            raise self._last_error
+        raise DeadlineExceededError(
+            str(self.wanted.queue),
+            f"no progress at offset {self._coverage.edge} for {self._limits.outage_ms} ms, "
+            f"the last answer said '{self._last_remark}'",
+        )
+
+    def _raise_if_silent(self, sent_ms: int, error: RocketMQError, now_ms: int) -> None:
+        if self._silent_since_ms is None:
+            self._silent_since_ms = _latest(sent_ms, self._answer_ms, now_ms)
+        if now_ms - self._silent_since_ms >= self._limits.outage_ms:
+            raise error
+
+
+def _latest(sent_ms: int, seen_ms: int | None, now_ms: int) -> int:
+    """When a trouble began: the failed request may be older than the last good answer."""
+    return min(now_ms, sent_ms if seen_ms is None else max(sent_ms, seen_ms))
