@@ -69,6 +69,8 @@ class GetRoute(Request[RouteReply]):
 
     to_name_server: ClassVar[bool] = True
     topic: str
+    standard_json: bool = True
+    """False for old clients, which read numeric map keys only without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
