@@ -1,0 +1,112 @@
+"""Checks the checksums of bodies and inflates the compressed ones.
+
+CRC-32 over 100-byte bodies, nanoseconds a body, slicing included: 75 with `isal` over the bytes
+objects that Arrow makes of its array (19 of it for making them), 160 with `isal` over slices of one
+buffer, 190 with `zlib` over the same objects. So: Arrow's objects, and isal where it is installed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rocketmq_arrow.gather import Mask
+from rocketmq_arrow.layout import (
+    CRC_MASK,
+    SYS_COMPRESSION_MASK,
+    SYS_COMPRESSION_SHIFT,
+)
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
+# A producer refuses bodies over 4 MiB before it compresses them; brokers may be set to take more.
+INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
+
+_LZ4: Final = 1
+_ZSTD: Final = 2
+_ZLIB: Final = 3
+# Where the type bits are 0 the first bytes tell: gRPC proxies store gzip without type bits.
+_SNIFFED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+_READ_SIZE: Final = 256 * 1024
+
+
+class InflateError(ValueError):
+    """A body does not decompress, or to more than the limit; the text says which."""
+
+
+def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
+    """The CRC-32 of each body as records store it: 31 bits."""
+    objects = bodies.to_numpy(zero_copy_only=False).tolist()
+    return np.array(list(map(crc32, objects)), np.int64) & CRC_MASK
+
+
+def crc_mismatches(bodies: pa.BinaryArray, stored: NDArray[np.int64]) -> Mask:
+    """Where a body is not what its record's checksum says."""
+    is_wrong: Mask = body_crcs(bodies) != (stored & CRC_MASK)
+    return is_wrong
+
+
+def inflate(body: bytes, sys_flag: int, size_max: int) -> bytes:
+    """A compressed body as the producer had it.
+
+    Raises:
+        InflateError: the type is unknown, the stream is damaged, or it yields over `size_max`.
+    """
+    codec = _codec_of(body, sys_flag)
+    if codec in ("zlib", "gzip"):
+        return _inflate_deflated(body, codec, size_max)
+    return _inflate_by_arrow(body, codec, size_max)
+
+
+def _codec_of(body: bytes, sys_flag: int) -> str:
+    kind = sys_flag >> SYS_COMPRESSION_SHIFT & SYS_COMPRESSION_MASK
+    if kind == 0:
+        for start, codec in _SNIFFED.items():
+            if body.startswith(start):
+                return codec
+        if body[:1] == b"\x78":
+            return "zlib"
+        raise InflateError("the body is marked as compressed, but by no known method")
+    if kind > _ZLIB:
+        raise InflateError(f"unknown compression type {kind}")
+    return {_LZ4: "lz4", _ZSTD: "zstd", _ZLIB: "zlib"}[kind]
+
+
+def _inflate_deflated(body: bytes, codec: str, size_max: int) -> bytes:
+    stream = zlib.decompressobj(zlib.MAX_WBITS + (16 if codec == "gzip" else 0))
+    try:
+        # One byte more than allowed is enough to know; a bomb never unfolds.
+        inflated = stream.decompress(body, size_max + 1)
+    except zlib.error as error:
+        raise InflateError(f"the body does not decompress as {codec}: {error}") from error
+    if len(inflated) > size_max:
+        raise InflateError(f"the body decompresses to more than {size_max} bytes")
+    if not stream.eof:
+        raise InflateError(f"the body is a torn {codec} stream")
+    return inflated
+
+
+def _inflate_by_arrow(body: bytes, codec: str, size_max: int) -> bytes:
+    parts = []
+    size = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+            while part := stream.read(min(_READ_SIZE, size_max + 1 - size)):
+                parts.append(part)
+                size += len(part)
+                if size > size_max:
+                    raise InflateError(f"the body decompresses to more than {size_max} bytes")
+    except OSError as error:
+        raise InflateError(f"the body does not decompress as {codec}: {error}") from error
+    return b"".join(parts)

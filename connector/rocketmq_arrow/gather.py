@@ -1,0 +1,114 @@
+"""Picks values out of one buffer at many positions at once: numbers, comparisons, byte strings.
+
+Numbers come from a view whose elements overlap (stride 1), so that a position need not be aligned:
+7 ns a value. Byte strings come from an Arrow array over the buffer whose offsets alternate between
+a gap and a value; `take` of the odd entries copies the values side by side in C++: 14 ns for 100
+bytes, where a Python object a value costs 60 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# Positions are passed to Arrow as int32.
+GATHER_SIZE_MAX: Final = 2**31 - 1
+_INDICES_CACHED: Final = 32_768
+_ODD: Final = pa.array(np.arange(1, 2 * _INDICES_CACHED, 2, dtype=np.int32))
+
+
+def overlapping(data: Bytes, dtype: str) -> NDArray[Any]:
+    """The value that starts at each byte of `data`."""
+    size = np.dtype(dtype).itemsize
+    view: NDArray[Any] = np.ndarray((max(0, len(data) - size + 1),), dtype, data, 0, (1,))
+    return view
+
+
+def numbers_at(data: Bytes, positions: Positions, dtype: str) -> NDArray[Any]:
+    """The big-endian numbers at `positions` in the machine's byte order."""
+    values = overlapping(data, dtype)[positions]
+    return values.astype(values.dtype.newbyteorder("="))
+
+
+def equals_at(data: Bytes, positions: Positions, expected: bytes) -> Mask:
+    """Where the bytes at `positions` are `expected`; every position must have room for them."""
+    equal = np.ones(len(positions), np.bool_)
+    at = 0
+    rest = len(expected)
+    while rest:
+        # The largest word that fits; the last one overlaps its predecessor instead of shrinking.
+        size = next(size for size in (8, 4, 2, 1) if size <= len(expected))
+        at = min(at, len(expected) - size)
+        word = np.frombuffer(expected, f"<u{size}", 1, at)[0]
+        equal &= overlapping(data, f"<u{size}")[positions + at] == word
+        at += size
+        rest = len(expected) - at
+    return equal
+
+
+def take_binary(
+    data: Bytes, starts: Positions, ends: Positions, missing: Mask | None = None
+) -> pa.BinaryArray:
+    """The byte strings `data[start:end]`; null where `missing`. Ranges must not overlap."""
+    assert len(data) <= GATHER_SIZE_MAX
+    count = len(starts)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0] = 0
+    offsets[1::2] = starts
+    offsets[2::2] = ends
+    gaps_and_values = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    if missing is not None:
+        indices = pa.array(np.arange(1, 2 * count, 2, dtype=np.int32), mask=missing)
+    elif count <= _INDICES_CACHED:
+        indices = _ODD[:count]
+    else:
+        indices = pa.array(np.arange(1, 2 * count, 2, dtype=np.int32))
+    return pc.take(gaps_and_values, indices, boundscheck=False)
+
+
+def as_text(values: pa.BinaryArray, *, is_ascii: bool = False) -> pa.StringArray:
+    """The byte strings as UTF-8 text; what is not UTF-8 becomes U+FFFD, in those values only."""
+    if is_ascii:
+        return values.view(pa.string())
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [
+                None if value is None else value.decode("utf-8", "replace")
+                for value in values.to_pylist()
+            ],
+            pa.string(),
+        )
+
+
+def values_of(array: pa.BinaryArray) -> tuple[Bytes, Positions]:
+    """The values of a binary array without nulls side by side, and their offsets."""
+    _, offsets_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(array) + 1, 4 * array.offset)
+    offsets = offsets.astype(np.int64)
+    if data_buffer is None or offsets[-1] == offsets[0]:
+        return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64)
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return data, offsets - offsets[0]
+
+
+def replace_rows(
+    array: pa.Array, rows: Sequence[int] | Positions, replacements: Sequence[bytes | str | None]
+) -> pa.Array:
+    """The array with other values in a few rows."""
+    indices = np.arange(len(array), dtype=np.int64)
+    indices[rows] = len(array) + np.arange(len(replacements))
+    joined = pa.concat_arrays([array, pa.array(replacements, array.type)])
+    return joined.take(pa.array(indices))

@@ -1,0 +1,255 @@
+"""Searches the property strings of many records at once: single values by name, or the whole map.
+
+The strings `name 0x01 value 0x02 ...` of a chunk are laid side by side (9 ns a record), which
+leaves a third of the bytes to look at. An item lasts to the next 0x02 or to its record's end; it
+counts only when it has a 0x01 that is neither its first nor its last byte, the first one separates,
+and the last of several items of one name wins. A searched name stands right before a 0x01 and right
+behind a 0x02 or its record's start, so that 0x01 is its item's first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rocketmq_arrow.gather import (
+    Bytes,
+    Mask,
+    Positions,
+    as_text,
+    equals_at,
+    overlapping,
+    take_binary,
+    values_of,
+)
+
+_SEPARATOR: Final = 1
+_END: Final = 2
+# Names up to this size are identified by their first and last 8 bytes and their size.
+_EXACT_NAME_SIZE_MAX: Final = 16
+# Up to so many items a record each is compared with each; beyond, sorting is cheaper.
+_COMPARED_ITEMS_MAX: Final = 24
+# A tail for names at the very end, so that 8 bytes can be read at each place.
+_PADDING: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Every item that counts, in order: its record's row, and the places of name and value."""
+
+    row: Positions
+    name_start: Positions
+    name_end: Positions
+    value_end: Positions
+
+    def kept(self, mask: Mask) -> Items:
+        return Items(
+            self.row[mask], self.name_start[mask], self.name_end[mask], self.value_end[mask]
+        )
+
+
+class PropertyScan:
+    """The property strings of one chunk's rows."""
+
+    def __init__(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+        self._text, self._bounds = values_of(take_binary(data, starts, ends))
+        self._count = len(starts)
+
+    @cached_property
+    def is_ascii(self) -> bool:
+        return not len(self._text) or int(self._text.max()) < 0x80
+
+    @cached_property
+    def _separators(self) -> Positions:
+        return np.flatnonzero(self._text == _SEPARATOR)
+
+    @cached_property
+    def _ends(self) -> Positions:
+        return np.flatnonzero(self._text == _END)
+
+    @cached_property
+    def _fenced_ends(self) -> Positions:
+        """Every 0x02 between two that stand before and behind all places."""
+        return np.concatenate([[-1], self._ends, [len(self._text)]])
+
+    @cached_property
+    def _name_tails(self) -> tuple[int, NDArray[Any]]:
+        """The 4 bytes before each separator, and how many separators stand too early for that."""
+        early = int(np.searchsorted(self._separators, 4))
+        return early, overlapping(self._text, "<u4")[self._separators[early:] - 4]
+
+    def find(self, name: str) -> pa.StringArray:
+        """Each row's value of one property, null where there is none."""
+        starts, ends, missing = self._find(name.encode())
+        values = take_binary(self._text, starts, ends, missing if missing.any() else None)
+        return as_text(values, is_ascii=self.is_ascii)
+
+    def find_bounds(self, name: str) -> tuple[Bytes, Positions, Positions, Mask]:
+        """The text, and each row's value of one property in it; the mask says where none is."""
+        return (self._text, *self._find(name.encode()))
+
+    def _find(self, name: bytes) -> tuple[Positions, Positions, Mask]:
+        assert len(name) >= 4
+        early, tails = self._name_tails
+        hits = np.flatnonzero(tails == np.frombuffer(name[-4:], "<u4")[0]) + early
+        places = self._separators[hits]
+        rows = self._rows_of(places)
+        name_starts = places - len(name)
+        row_starts = self._bounds[rows]
+        is_hit = name_starts >= row_starts
+        if not is_hit.all():
+            hits, places, rows = hits[is_hit], places[is_hit], rows[is_hit]
+            name_starts, row_starts = name_starts[is_hit], row_starts[is_hit]
+        # Byte -1 stands in for what is before the first name; it is judged by the first half.
+        is_hit = (name_starts == row_starts) | (self._text[name_starts - 1] == _END)
+        if len(name) > 4:
+            is_hit &= equals_at(self._text, name_starts, name[:-4])
+        value_ends = self._value_ends(hits, places, rows)
+        is_hit &= value_ends > places + 1
+        if not is_hit.all():
+            places, rows, value_ends = places[is_hit], rows[is_hit], value_ends[is_hit]
+        if len(rows) == self._count and (rows[1:] > rows[:-1]).all():
+            return places + 1, value_ends, np.zeros(self._count, np.bool_)
+        starts, ends = self._bounds[:-1].copy(), self._bounds[:-1].copy()
+        missing = np.ones(self._count, np.bool_)
+        # Of several assignments to one row the last one stays: the last item of a name wins.
+        starts[rows], ends[rows], missing[rows] = places + 1, value_ends, False
+        return starts, ends, missing
+
+    def _rows_of(self, places: Positions) -> Positions:
+        """The rows in which the ascending places are; mostly each row has equally many."""
+        bounds, count = self._bounds, self._count
+        per_row = len(places) // count if count else 0
+        if per_row and per_row * count == len(places):
+            first, last = places[::per_row], places[per_row - 1 :: per_row]
+            if (first >= bounds[:-1]).all() and (last < bounds[1:]).all():
+                return np.repeat(np.arange(count), per_row)
+        counts = np.diff(np.searchsorted(places, bounds))
+        return np.repeat(np.arange(count), counts)
+
+    def _value_ends(self, hits: Positions, places: Positions, rows: Positions) -> Positions:
+        """The next 0x02 behind each place, or the row's end when that comes first.
+
+        Where every item has one 0x01, the k-th 0x02 ends the item of the k-th 0x01; without 0x02
+        at the records' ends it is one less for every record before. Either guess is checked.
+        """
+        fenced = self._fenced_ends
+        row_ends = self._bounds[rows + 1]
+        for guess in (hits, hits - rows):
+            index = np.clip(guess, 0, len(fenced) - 2)
+            found = fenced[index + 1]
+            if (found > places).all() and (fenced[index] < places).all():
+                return np.minimum(found, row_ends)
+        return np.minimum(fenced[np.searchsorted(fenced, places)], row_ends)
+
+    # --- the map -----------------------------------------------------------------------------
+
+    def items(self) -> Items:
+        """Every item that counts, duplicates removed."""
+        last = self._last_bytes()
+        starts = np.empty_like(last)
+        starts[:1] = 0
+        starts[1:] = last[:-1] + 1
+        value_ends = last + (self._text[last] != _END)
+        name_ends = self._first_separators(starts)
+        items = Items(self._rows_of(last), starts, name_ends, value_ends)
+        counts = (name_ends > starts) & (name_ends < value_ends - 1)
+        return _without_duplicates(self._text, items if counts.all() else items.kept(counts))
+
+    def _last_bytes(self) -> Positions:
+        """The last byte of every item: its 0x02, or the row's last byte where that is none."""
+        ends = self._bounds[1:]
+        ends = ends[ends > self._bounds[:-1]]
+        is_open = self._text[ends - 1] != _END
+        if not is_open.any():
+            return self._ends
+        return np.sort(np.concatenate([self._ends, ends[is_open] - 1]))
+
+    def _first_separators(self, starts: Positions) -> Positions:
+        """The first 0x01 at or behind each start; the text's size when there is none."""
+        separators = self._separators
+        if len(separators) == len(starts):
+            # Mostly each item has exactly one: the k-th item has the k-th.
+            is_first = separators >= starts
+            is_first[1:] &= separators[:-1] < starts[1:]
+            if is_first.all():
+                return separators
+        index = np.searchsorted(separators, starts)
+        return np.append(separators, len(self._text))[index]
+
+    def map_array(self, map_type: pa.MapType) -> pa.MapArray:
+        """Each row's properties as a map."""
+        items = self.items()
+        counts = np.bincount(items.row, minlength=self._count)
+        offsets = np.zeros(self._count + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        names = take_binary(self._text, items.name_start, items.name_end)
+        values = take_binary(self._text, items.name_end + 1, items.value_end)
+        children = [
+            as_text(names, is_ascii=self.is_ascii),
+            as_text(values, is_ascii=self.is_ascii),
+        ]
+        entries = pa.StructArray.from_arrays(
+            children, fields=[map_type.key_field, map_type.item_field]
+        )
+        return pa.Array.from_buffers(
+            map_type, self._count, [None, pa.py_buffer(offsets)], children=[entries]
+        )
+
+
+def _without_duplicates(text: Bytes, items: Items) -> Items:
+    """Drops every item that a later one of the same row and name replaces."""
+    if not len(items.row):
+        return items
+    first, last = _name_words(text, items)
+    size = items.name_end - items.name_start
+    mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (last * np.uint64(0xC2B2AE3D27D4EB4F))
+    mixed ^= size.astype(np.uint64) << np.uint64(40)
+    pairs = _equal_in_row(items.row, mixed)
+    if not len(pairs):
+        return items
+    earlier, later = pairs[:, 0], pairs[:, 1]
+    is_same = (first[earlier] == first[later]) & (last[earlier] == last[later])
+    is_same &= size[earlier] == size[later]
+    for index in np.flatnonzero(is_same & (size[earlier] > _EXACT_NAME_SIZE_MAX)):
+        names = [
+            text[items.name_start[item] : items.name_end[item]].tobytes()
+            for item in (earlier[index], later[index])
+        ]
+        is_same[index] = names[0] == names[1]
+    is_kept = np.ones(len(items.row), np.bool_)
+    is_kept[earlier[is_same]] = False
+    return items.kept(is_kept)
+
+
+def _name_words(text: Bytes, items: Items) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The first and the last up to 8 bytes of each name."""
+    padded = np.concatenate([np.zeros(_PADDING, np.uint8), text, np.zeros(_PADDING, np.uint8)])
+    words = overlapping(padded, "<u8")
+    size = items.name_end - items.name_start
+    unused = (8 * (8 - np.minimum(size, 8))).astype(np.uint64)
+    first = words[items.name_start + _PADDING] << unused
+    last = words[items.name_end + _PADDING - 8] >> unused
+    return first, last
+
+
+def _equal_in_row(rows: Positions, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Pairs (earlier, later) of items of one row with equal keys."""
+    distance_max = int(np.bincount(rows).max())
+    if distance_max > _COMPARED_ITEMS_MAX:
+        order = np.lexsort((keys, rows))
+        is_equal = (keys[order[1:]] == keys[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
+        return np.stack([order[:-1][is_equal], order[1:][is_equal]], axis=1)
+    found = []
+    for distance in range(1, distance_max):
+        is_equal = keys[distance:] == keys[:-distance]
+        if is_equal.any():
+            is_equal &= rows[distance:] == rows[:-distance]
+            earlier = np.flatnonzero(is_equal)
+            found.append(np.stack([earlier, earlier + distance], axis=1))
+    return np.concatenate(found) if found else np.empty((0, 2), np.int64)
