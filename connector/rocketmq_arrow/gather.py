@@ -23,7 +23,16 @@ Mask = NDArray[np.bool_]
 # Positions are passed to Arrow as int32.
 GATHER_SIZE_MAX: Final = 2**31 - 1
 _INDICES_CACHED: Final = 32_768
-_ODD: Final = pa.array(np.arange(1, 2 * _INDICES_CACHED, 2, dtype=np.int32))
+
+
+def _odd_indices(count: int) -> pa.Int32Array:
+    # Not `pa.array`: handed a numpy array it imports pandas, seconds that a broker's start and a
+    # worker's first batch would pay.
+    odd = np.arange(1, 2 * count, 2, dtype=np.int32)
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(odd)])
+
+
+_ODD: Final = _odd_indices(_INDICES_CACHED)
 
 
 def overlapping(data: Bytes, dtype: str) -> NDArray[Any]:
@@ -73,7 +82,7 @@ def take_binary(
     elif count <= _INDICES_CACHED:
         indices = _ODD[:count]
     else:
-        indices = pa.array(np.arange(1, 2 * count, 2, dtype=np.int32))
+        indices = _odd_indices(count)
     return pc.take(gaps_and_values, indices, boundscheck=False)
 
 
