@@ -1,0 +1,276 @@
+"""The calls of the bulk gRPC service: bytes -> typed requests to the shell -> bytes.
+
+Everything passes as bytes here: the mapping makes and reads the messages, so that records are
+joined once into what is sent and seen through a view in what was received.
+
+A stream of ranges reads its next chunk only when gRPC has taken the last one, which it does as fast
+as the client reads: a client that stops reading makes us hold one chunk and gRPC another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+from urllib.parse import unquote
+
+import grpc
+
+from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_wire.errors import BrokerError, RemoteProtocolError
+from rocketmq_wire.grpc_mapping import METHODS, error_to_metadata
+from rocketmq_wire.grpc_methods import Method, Outcome
+from rocketmq_wire.grpc_records import (
+    PullRange,
+    PullRecords,
+    RecordChunk,
+    chunk_of_reply,
+    decode_pull_records,
+    decode_send_records,
+    encode_chunk,
+    encode_send_outcome,
+)
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests import PullMessages, PullReply, PullStatus, Reply, Request, SendReply
+
+R = TypeVar("R", bound=Reply)
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+# A chunk costs gRPC and both event loops the same whatever its size; far larger ones no longer stay
+# in the processor's cache on their way.
+CHUNK_SIZE: Final = 1024 * 1024
+CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
+CHUNK_COUNT_MAX: Final = 10_000
+SUSPEND_MS_MAX: Final = 60_000
+# Under a filter a stretch without a match is passed over silently, but not for too long: the client
+# must see that the stream is alive, and where to go on if it breaks.
+UNMATCHED_PULLS_MAX: Final = 64
+# Sends of one stream that wait for the disk. Their bytes are what the client may make us hold.
+SENDS_IN_FLIGHT_MAX: Final = 32
+# A call with many questions lets others have their turn now and then.
+_ITEMS_PER_TURN: Final = 256
+
+_NO_PROGRESS: Final = 1
+# Only for people who look at the call with gRPC's own tools; our client reads the metadata. Never
+# UNAVAILABLE: clients repeat such a call by themselves.
+_STATUS_CODES: Final = {
+    2: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    3: grpc.StatusCode.UNIMPLEMENTED,
+    14: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    16: grpc.StatusCode.PERMISSION_DENIED,
+    17: grpc.StatusCode.NOT_FOUND,
+    22: grpc.StatusCode.NOT_FOUND,
+    26: grpc.StatusCode.NOT_FOUND,
+    215: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    1500: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class Shell(Protocol):
+    """Who carries out requests: `servers.shell.EngineShell`, or a fake."""
+
+    async def ask(self, request: Request[R], peer: Peer) -> R:
+        """The reply to a request. Raises BrokerError."""
+        ...
+
+
+def parse_peer(text: str, *, local_host: str = "") -> Peer:
+    """gRPC's name of a connection (`ipv4:10.0.0.1:4711`, `ipv6:%5B::1%5D:4711`) as a Peer.
+
+    Its key is negative, so that it never equals one of the TCP server's connection numbers.
+    """
+    kind, _, address = unquote(text).partition(":")
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal() or not _is_address(host):
+        host, port = "127.0.0.1", "0"
+    key = zlib.crc32(host.encode()) << 16 | int(port)
+    return Peer(-1 - key, host, int(port), local_host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class BulkCalls:
+    """The handlers of the service, by name."""
+
+    def __init__(self, shell: Shell, *, local_host: str, suspend_ms_max: int) -> None:
+        self._shell = shell
+        self._local_host = local_host
+        self._suspend_ms_max = suspend_ms_max
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """One handler a call. They take and give bytes: no serialisers."""
+        found = {
+            method.name: grpc.unary_unary_rpc_method_handler(self._unary(method))
+            for method in METHODS
+        }
+        found["PullRecords"] = grpc.unary_stream_rpc_method_handler(self.pull_records)
+        found["SendRecordsStream"] = grpc.stream_stream_rpc_method_handler(self.send_records)
+        return found
+
+    def _peer(self, context: Context) -> Peer:
+        return parse_peer(context.peer(), local_host=self._local_host)
+
+    def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def answer(content: bytes, context: Context) -> bytes:
+            peer = self._peer(context)
+            try:
+                wanted = method.decode_requests(content)
+                outcomes = await self._ask_all(wanted, peer)
+                return method.encode_outcomes(wanted, outcomes)
+            except BrokerError as error:
+                await _refuse(context, error)
+            except RemoteProtocolError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+        return answer
+
+    async def _ask_all(self, wanted: Sequence[Request[Any]], peer: Peer) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for place, request in enumerate(wanted, 1):
+            try:
+                outcomes.append(await self._shell.ask(request, peer))
+            except BrokerError as error:
+                outcomes.append(error)
+            if place % _ITEMS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return outcomes
+
+    # --- streams ------------------------------------------------------------------------------
+
+    async def pull_records(self, content: bytes, context: Context) -> None:
+        """Stream every range of the request, one after the other."""
+        try:
+            request = decode_pull_records(content)
+        except RemoteProtocolError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        peer = self._peer(context)
+        for index, wanted in enumerate(request.ranges):
+            await self._stream_range(request, index, wanted, peer, context)
+
+    async def _stream_range(
+        self, request: PullRecords, index: int, wanted: PullRange, peer: Peer, context: Context
+    ) -> None:
+        start = covered = wanted.start
+        unmatched = 0
+        while wanted.end is None or start < wanted.end:
+            pull = self._pull(request, wanted, start)
+            try:
+                reply = await self._shell.ask(pull, peer)
+            except BrokerError as error:
+                failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
+                await context.write(encode_chunk(failed))
+                return
+            chunk = _chunk(reply, wanted, asked=start, covered=covered, index=index)
+            if chunk.status is PullStatus.NO_MATCHED_MESSAGE and chunk.end != wanted.end:
+                unmatched += 1
+                if unmatched < UNMATCHED_PULLS_MAX:
+                    start = chunk.end
+                    await asyncio.sleep(0)
+                    continue
+            await context.write(encode_chunk(chunk))
+            if chunk.ends_range:
+                return
+            start = covered = chunk.end
+            unmatched = 0
+
+    def _pull(self, request: PullRecords, wanted: PullRange, start: int) -> PullMessages:
+        count_max = min(request.chunk_count_max or CHUNK_COUNT_MAX, CHUNK_COUNT_MAX)
+        suspend_ms = None
+        if wanted.end is not None:
+            count_max = min(count_max, wanted.end - start)
+        elif request.suspend_ms:
+            suspend_ms = min(request.suspend_ms, self._suspend_ms_max)
+        return PullMessages(
+            group=request.group,
+            queue=wanted.queue,
+            start=start,
+            count_max=count_max,
+            bytes_max=min(request.chunk_size or CHUNK_SIZE, CHUNK_SIZE_MAX),
+            subscription=request.subscription,
+            suspend_ms=suspend_ms,
+        )
+
+    async def send_records(self, batches: AsyncIterator[bytes], context: Context) -> None:
+        """Store every batch of a stream; answers keep the order of the batches."""
+        peer = self._peer(context)
+        waiting: asyncio.Queue[asyncio.Task[Outcome] | None] = asyncio.Queue(SENDS_IN_FLIGHT_MAX)
+        answering = asyncio.create_task(self._answer_sends(waiting, context))
+        try:
+            async for content in batches:
+                # The task starts before the next one is made: batches are appended in order.
+                await waiting.put(asyncio.create_task(self._send(content, peer)))
+                if answering.done():
+                    break
+            if not answering.done():
+                await waiting.put(None)
+            await answering
+        finally:
+            answering.cancel()
+            while not waiting.empty():
+                task = waiting.get_nowait()
+                if task is not None:
+                    task.cancel()
+
+    async def _send(self, content: bytes, peer: Peer) -> Outcome:
+        try:
+            return await self._shell.ask(decode_send_records(content), peer)
+        except BrokerError as error:
+            return error
+
+    async def _answer_sends(
+        self, waiting: asyncio.Queue[asyncio.Task[Outcome] | None], context: Context
+    ) -> None:
+        while (task := await waiting.get()) is not None:
+            try:
+                outcome = await task
+            except RemoteProtocolError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            assert isinstance(outcome, (SendReply, BrokerError))
+            await context.write(encode_send_outcome(outcome))
+
+
+def _chunk(
+    reply: PullReply, wanted: PullRange, *, asked: int, covered: int, index: int
+) -> RecordChunk:
+    """What a pull's answer says, as one chunk that also covers what was silently passed over."""
+    chunk = chunk_of_reply(reply, start=covered, range_index=index)
+    if chunk.ends_range:
+        return chunk
+    if chunk.end <= asked:
+        return _stuck(wanted.queue, asked, chunk)
+    if wanted.end is not None and chunk.end > wanted.end:
+        # The last pull of a filtered range may have looked behind the range's end.
+        return chunk_of_reply(_cut(reply, wanted.end), start=covered, range_index=index)
+    return chunk
+
+
+def _cut(reply: PullReply, end: int) -> PullReply:
+    return PullReply(
+        reply.status,
+        end,
+        reply.start,
+        reply.end,
+        reply.records,
+        reply.sizes,
+        reply.suggested_broker_id,
+        reply.remark,
+    )
+
+
+def _stuck(queue: QueueId, asked: int, chunk: RecordChunk) -> RecordChunk:
+    error = BrokerError(_NO_PROGRESS, f"a pull of {queue} at {asked} goes on at {chunk.end}")
+    return RecordChunk(chunk.start, asked, status=None, range_index=chunk.range_index, error=error)
+
+
+async def _refuse(context: Context, error: BrokerError) -> NoReturn:
+    code = _STATUS_CODES.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
+    await context.abort(code, str(error), error_to_metadata(error))

@@ -1,0 +1,130 @@
+"""Owns the gRPC port: the bulk service, health checks and reflection, on the broker's own loop.
+
+The public `apache.rocketmq.v2` service is to be a second set of handlers here, made beside
+`grpc_calls` over its own mapping, on the same port.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from rocketmq_broker_sim.servers.grpc_calls import SUSPEND_MS_MAX, BulkCalls, Shell
+from rocketmq_wire.stubs import SERVICE, descriptor_files
+
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What clients may make the server hold or do."""
+
+    message_size_max: int = 16 * _MIB
+    """Of a request. A batch of records is the largest; TCP's frames have the same limit."""
+    streams_per_connection_max: int = 256
+    calls_max: int = 4_096
+    """Calls under way at once, held pulls among them; more are refused."""
+    suspend_ms_max: int = SUSPEND_MS_MAX
+    stop_grace_seconds: float = 0.5
+    """What is under way at a stop may finish within this time; held pulls are cut off then."""
+
+
+def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
+    """The channel arguments of the server."""
+    return [
+        ("grpc.max_receive_message_length", limits.message_size_max),
+        # Ours to choose: a chunk is a few MiB at most, or one message of any size.
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", limits.streams_per_connection_max),
+        # A second broker on the port would silently get half of the connections.
+        ("grpc.so_reuseport", 0),
+        # Clients ping while nothing is under way, some of them every 10 s: no reason to hang up.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_ping_strikes", 0),
+        # A peer that vanished without a word would keep its streams, and their chunks, for ever.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+    ]
+
+
+def reflection_pool() -> descriptor_pool.DescriptorPool:
+    """A pool with everything that reflection is asked about: ours is private, theirs is not."""
+    pool = descriptor_pool.DescriptorPool()
+    for module in (health_pb2, reflection_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        pool.Add(file)
+    for file in descriptor_files():
+        pool.Add(file)
+    return pool
+
+
+class GrpcServer:
+    """A serving gRPC server. `port` is the bound one."""
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        servicer: Any,
+        *,
+        host: str,
+        port: int,
+        limits: GrpcLimits,
+    ) -> None:
+        self._server, self._health, self._limits = server, servicer, limits
+        self.host, self.port = host, port
+
+    async def stop(self) -> None:
+        """Take no more calls, let those under way finish for a moment, close."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._limits.stop_grace_seconds)
+
+
+async def start_grpc_server(
+    shell: Shell, host: str = "127.0.0.1", port: int = 0, *, limits: GrpcLimits | None = None
+) -> GrpcServer:
+    """Serve `shell` on the running loop. Raises OSError when the port cannot be had."""
+    limits = limits or GrpcLimits()
+    server = grpc.aio.server(
+        options=server_options(limits), maximum_concurrent_rpcs=limits.calls_max
+    )
+    calls = BulkCalls(shell, local_host=host, suspend_ms_max=limits.suspend_ms_max)
+    _add_handlers(server, SERVICE, calls.handlers())
+    # The package's types leave out what it makes only where grpc.aio exists: everywhere by now.
+    servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=reflection_pool())
+    bound = _bind(server, host, port)
+    await server.start()
+    return GrpcServer(server, servicer, host=host, port=bound, limits=limits)
+
+
+def _add_handlers(
+    server: grpc.aio.Server, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+) -> None:
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, dict(handlers)),)
+    )
+
+
+def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError as error:
+        # gRPC does not say why. The usual reason by far is another server on the port.
+        raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}") from error
+    if not bound:
+        raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}")
+    return bound

@@ -1,0 +1,175 @@
+"""A shell without a broker behind it: queues of stand-in records, answered by the rules of a pull.
+
+A stand-in has a record's size and queue offset in their places, and nothing else. Tag `odd` selects
+the odd offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rocketmq_wire import requests as r
+from rocketmq_wire.errors import BrokerError, broker_error
+from rocketmq_wire.model import (
+    BrokerAddresses,
+    Buffer,
+    QueueId,
+    QueueProgress,
+    QueueSet,
+    QueueStats,
+    Route,
+)
+
+TOPIC: Final = "orders"
+BROKER: Final = "broker-a"
+RECORD_SIZE: Final = 100
+_HEAD: Final = struct.Struct(">i16xq")
+
+
+def queue(index: int) -> QueueId:
+    """A queue of the fake's one topic."""
+    return QueueId(TOPIC, BROKER, index)
+
+
+def record(offset: int, size: int = RECORD_SIZE) -> bytes:
+    """A stand-in for the record at a queue offset."""
+    return _HEAD.pack(size, offset).ljust(size, b".")
+
+
+def offsets_of(body: Buffer) -> list[int]:
+    """The queue offsets of the records in a body."""
+    offsets, position = [], 0
+    while position < len(body):
+        size, offset = _HEAD.unpack_from(body, position)
+        offsets.append(offset)
+        position += size
+    return offsets
+
+
+@dataclass
+class FakeQueue:
+    """Offsets `[start, end)`, some of which may have lost their messages."""
+
+    start: int = 0
+    end: int = 0
+    gone: range = range(0)
+    """Passed over in the middle of what a pull finds."""
+
+
+@dataclass
+class FakeShell:
+    """Answers at once. A test may change everything while it serves."""
+
+    queues: dict[QueueId, FakeQueue] = field(default_factory=dict)
+    progress: dict[tuple[str, QueueId], int] = field(default_factory=dict)
+    refusal: BrokerError | None = None
+    """Answers everything, when set."""
+    gate: asyncio.Event | None = None
+    """When set, sends wait for it before they are answered: the disk."""
+    asked: list[r.Request[Any]] = field(default_factory=list)
+    peers: list[Any] = field(default_factory=list)
+    sent: list[r.SendRecords] = field(default_factory=list)
+    held: int = 0
+
+    async def ask(self, request: r.Request[Any], peer: Any) -> Any:
+        """The reply, as `EngineShell.ask` gives it."""
+        self.asked.append(request)
+        self.peers.append(peer)
+        if self.refusal is not None:
+            raise self.refusal
+        if isinstance(request, r.PullMessages):
+            return await self._pull(request)
+        if isinstance(request, r.SendRecords):
+            return await self._send(request)
+        return self._answer(request)
+
+    def arrive(self, wanted: QueueId, count: int = 1) -> None:
+        """Let messages arrive; held pulls see them."""
+        self.queues[wanted].end += count
+
+    # --- one kind of request each -----------------------------------------------------------------
+
+    def _answer(self, request: Any) -> Any:
+        if isinstance(request, (r.GetMinOffset, r.GetMaxOffset)):
+            found = self.queues.get(request.queue, FakeQueue())
+            is_min = isinstance(request, r.GetMinOffset)
+            return r.OffsetReply(found.start if is_min else found.end)
+        if isinstance(request, r.GetProgress):
+            offset = self.progress.get((request.group, request.queue))
+            if offset is None:
+                raise broker_error(22, f"no progress of {request.group}")
+            return r.OffsetReply(offset)
+        if isinstance(request, r.CommitProgress):
+            self.progress[request.group, request.queue] = request.offset
+            return r.Done()
+        if isinstance(request, r.GetRoute):
+            if not any(found.topic == request.topic for found in self.queues):
+                raise broker_error(17, f"No topic route info for {request.topic}")
+            count = sum(found.topic == request.topic for found in self.queues)
+            return r.RouteReply(
+                Route(
+                    (QueueSet(BROKER, count, count, 6),),
+                    (BrokerAddresses(BROKER, "DefaultCluster", {0: "127.0.0.1:10911"}),),
+                )
+            )
+        if isinstance(request, r.GetTopicStats):
+            return r.TopicStatsReply(
+                {name: QueueStats(q.start, q.end, 1) for name, q in self.queues.items()}
+            )
+        if isinstance(request, r.GetConsumeStats):
+            return r.ConsumeStatsReply(
+                {
+                    name: QueueProgress(self.queues[name].end, offset, 1)
+                    for (group, name), offset in self.progress.items()
+                    if group == request.group
+                }
+            )
+        raise broker_error(3, f"the fake does not know {type(request).__name__}")
+
+    async def _pull(self, request: r.PullMessages) -> r.PullReply:
+        found = self.queues.get(request.queue)
+        if found is None:
+            raise broker_error(17, f"topic[{request.queue.topic}] not exist")
+        if request.start == found.end and request.suspend_ms:
+            self.held += 1
+            try:
+                for _ in range(request.suspend_ms):
+                    if found.end > request.start:
+                        break
+                    await asyncio.sleep(0.001)
+            finally:
+                self.held -= 1
+        start, end = found.start, found.end
+        if request.start < start or request.start > end:
+            next_begin = start if request.start < start else end
+            status = r.PullStatus.OFFSET_ILLEGAL
+            return r.PullReply(status, next_begin, start, end, remark=status.name)
+        if request.start == end:
+            status = r.PullStatus.NO_NEW_MESSAGE
+            return r.PullReply(status, end, start, end, remark=status.name)
+        count_max = min(request.count_max, (request.bytes_max or 1 << 20) // RECORD_SIZE or 1)
+        stop = min(end, request.start + count_max)
+        offsets = [n for n in range(request.start, stop) if n not in found.gone]
+        if request.subscription.expression == "odd":
+            offsets = [n for n in offsets if n % 2]
+        if request.subscription.expression == "none":
+            offsets = []
+        status = r.PullStatus.FOUND if offsets else r.PullStatus.NO_MATCHED_MESSAGE
+        # In two parts, as a log that goes on in its next file gives them.
+        body = [record(offset) for offset in offsets]
+        middle = len(body) // 2
+        parts = tuple(part for part in (b"".join(body[:middle]), b"".join(body[middle:])) if part)
+        sizes = struct.pack(f"<{len(body)}i", *map(len, body))
+        return r.PullReply(status, stop, start, end, parts, sizes or None, 0, status.name)
+
+    async def _send(self, request: r.SendRecords) -> r.SendReply:
+        self.sent.append(request)
+        count = len(request.sizes or b"") // 4
+        target = self.queues[request.queue]
+        start, target.end = target.end, target.end + count
+        if self.gate is not None:
+            await self.gate.wait()
+        return r.SendReply(r.SendStatus.OK, "", request.queue.index, start, None, count)
