@@ -1,0 +1,299 @@
+"""One connection's conversation, without I/O: which reply answers which request.
+
+Client: `start` gives the bytes to write; what is received completes requests in any order. Answers
+are matched by opaque number among replies only, for the server numbers its own requests from the
+same range. An answer to a request that has expired is late: counted and dropped.
+
+Server: `next_asked` gives requests in the order they came, those it cannot read as the refusal to
+send; `answer` gives the bytes to write. A oneway request is never answered.
+
+Neither is thread-safe. Both receive as `FrameDecoder` does: fill `next_buffer()`, then say how
+much by `received(n)`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rocketmq_wire.errors import BrokerError, ProtocolError, RemoteProtocolError, RocketMQError
+from rocketmq_wire.frames import (
+    FRAME_SIZE_MAX,
+    Frame,
+    FrameDecoder,
+    buffer_size,
+    encode_frame_head,
+)
+from rocketmq_wire.headers import (
+    BROKER_VERSION,
+    CLIENT_VERSION,
+    FLAG_ONEWAY,
+    FLAG_REPLY,
+    Header,
+)
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
+from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
+from rocketmq_wire.requests import Reply, Request
+
+OPAQUE_MAX: Final = 2**31 - 1
+_DEADLINES_SPARE: Final = 64
+
+
+class Started(NamedTuple):
+    """A request under way: its number, and the parts of its frame to write in order."""
+
+    opaque: int
+    parts: tuple[Buffer, ...]
+
+
+class Completed(NamedTuple):
+    """A request that was answered, refused, or answered with something unreadable."""
+
+    opaque: int
+    result: Reply | RocketMQError
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    request: Request[Reply]
+    deadline_ms: int
+
+
+class ClientSession:
+    """The asking side of one connection."""
+
+    def __init__(
+        self,
+        *,
+        language: str = "PYTHON",
+        version: int = CLIENT_VERSION,
+        opaque_start: int = 0,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        allocate: Callable[[int], Buffer] = bytearray,
+    ) -> None:
+        self._language, self._version = language, version
+        self._opaque_next = opaque_start & OPAQUE_MAX
+        self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
+        self._pending: dict[int, _Pending] = {}
+        # Deadlines in order; those of requests that are done stay until they come up.
+        self._deadlines: list[tuple[int, int]] = []
+        self._answers: list[bytes] = []
+        self.late_count = 0
+        """Answers dropped because nobody waits for them any more."""
+        self.server_request_count = 0
+        """Requests that the server sent."""
+
+    @property
+    def pending_count(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._pending)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the next request expires; None when nothing is pending."""
+        while self._deadlines and not self._is_current(*self._deadlines[0]):
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    # --- asking ---------------------------------------------------------------------------
+
+    def start(self, request: Request[Reply], *, now_ms: int, timeout_ms: int) -> Started:
+        """Begin a request. Raises LocalProtocolError when it cannot be sent."""
+        opaque = self._free_opaque()
+        parts = self._encode(request, opaque, 0)
+        deadline_ms = now_ms + timeout_ms
+        self._pending[opaque] = _Pending(request, deadline_ms)
+        heapq.heappush(self._deadlines, (deadline_ms, opaque))
+        if len(self._deadlines) > 2 * len(self._pending) + _DEADLINES_SPARE:
+            self._deadlines = [(item.deadline_ms, key) for key, item in self._pending.items()]
+            heapq.heapify(self._deadlines)
+        return Started(opaque, parts)
+
+    def start_oneway(self, request: Request[Reply]) -> tuple[Buffer, ...]:
+        """The parts of a request that nobody will answer."""
+        return self._encode(request, self._free_opaque(), FLAG_ONEWAY)
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Give up the requests whose time is over; their answers will be late."""
+        expired: list[int] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline_ms, opaque = heapq.heappop(self._deadlines)
+            if self._is_current(deadline_ms, opaque):
+                del self._pending[opaque]
+                expired.append(opaque)
+        return expired
+
+    def forget(self, opaque: int) -> bool:
+        """Give up one request; False when it was not pending."""
+        return self._pending.pop(opaque, None) is not None
+
+    def abandon(self) -> list[int]:
+        """Give up everything, as when the connection broke: the numbers of what was pending."""
+        opaques = list(self._pending)
+        self._pending.clear()
+        self._deadlines.clear()
+        return opaques
+
+    # --- receiving ------------------------------------------------------------------------
+
+    def next_buffer(self) -> memoryview:
+        """Where to receive into. Raises RemoteProtocolError once the peer sent no frames."""
+        return self._decoder.next_buffer()
+
+    def received(self, size: int) -> None:
+        """Take over the first `size` bytes of the buffer last lent."""
+        self._decoder.received(size)
+
+    def next_completed(self) -> Completed | None:
+        """The next request that is done; None when more bytes are needed.
+
+        Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
+        """
+        while (frame := self._decoder.next_frame()) is not None:
+            header = frame.header
+            if not header.is_reply:
+                self._take_server_request(header)
+                continue
+            pending = self._pending.pop(header.opaque, None)
+            if pending is None:
+                self.late_count += 1
+                continue
+            return Completed(header.opaque, _result_of(pending.request, frame))
+        return None
+
+    def take_answers(self) -> list[bytes]:
+        """What has to be written because the server asked something."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    @property
+    def is_between_frames(self) -> bool:
+        """False while a frame has arrived in part."""
+        return self._decoder.is_between_frames
+
+    def _take_server_request(self, header: Header) -> None:
+        self.server_request_count += 1
+        if not header.is_oneway:
+            reply = Header(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                self._language,
+                self._version,
+                header.opaque,
+                FLAG_REPLY,
+                f" request type {header.code} not supported",
+            )
+            self._answers.append(encode_frame_head(reply, 0))
+
+    def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
+        code, ext_fields, body = encode_request(request)
+        header = Header(code, self._language, self._version, opaque, flag, None, ext_fields)
+        head = encode_frame_head(header, sum(map(buffer_size, body)))
+        return (head, *(part for part in body if len(part)))
+
+    def _free_opaque(self) -> int:
+        opaque = self._opaque_next
+        while opaque in self._pending:
+            opaque = (opaque + 1) & OPAQUE_MAX
+        self._opaque_next = (opaque + 1) & OPAQUE_MAX
+        return opaque
+
+    def _is_current(self, deadline_ms: int, opaque: int) -> bool:
+        pending = self._pending.get(opaque)
+        return pending is not None and pending.deadline_ms == deadline_ms
+
+
+def _result_of(request: Request[Reply], frame: Frame) -> Reply | RocketMQError:
+    try:
+        return decode_reply(request, frame.header, frame.body)
+    except (BrokerError, RemoteProtocolError) as error:
+        # The frame was whole, so the connection goes on: only this request has failed.
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that a client sent, or why it cannot be carried out."""
+
+    opaque: int
+    code: int
+    is_oneway: bool
+    request: Request[Reply] | BrokerError
+
+
+class ServerSession:
+    """The answering side of one connection."""
+
+    def __init__(
+        self,
+        *,
+        language: str = "PYTHON",
+        version: int = BROKER_VERSION,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        allocate: Callable[[int], Buffer] = bytearray,
+    ) -> None:
+        self._language, self._version = language, version
+        self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
+        self.stray_reply_count = 0
+        """Replies that the client sent although nothing was asked of it."""
+
+    def next_buffer(self) -> memoryview:
+        """Where to receive into. Raises RemoteProtocolError once the peer sent no frames."""
+        return self._decoder.next_buffer()
+
+    def received(self, size: int) -> None:
+        """Take over the first `size` bytes of the buffer last lent."""
+        self._decoder.received(size)
+
+    def next_asked(self) -> Asked | None:
+        """The next request; None when more bytes are needed.
+
+        Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
+        """
+        while (frame := self._decoder.next_frame()) is not None:
+            header = frame.header
+            if header.is_reply:
+                self.stray_reply_count += 1
+                continue
+            request: Request[Reply] | BrokerError
+            try:
+                request = decode_request(header, frame.body)
+            except BrokerError as error:
+                request = error
+            return Asked(header.opaque, header.code, header.is_oneway, request)
+        return None
+
+    def answer(self, asked: Asked, result: Reply | BrokerError) -> tuple[Buffer, ...]:
+        """The parts of the frame that answers; none for a oneway.
+
+        An answer that cannot be sent, being too large, becomes a refusal with code 1: the client
+        must not wait for it in vain.
+        """
+        if asked.is_oneway:
+            return ()
+        try:
+            return self._encode(asked, _encode_result(asked, result))
+        except ProtocolError as error:
+            return self._encode(asked, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
+
+    def _encode(self, asked: Asked, reply: EncodedReply) -> tuple[Buffer, ...]:
+        header = Header(
+            reply.code,
+            self._language,
+            self._version,
+            asked.opaque,
+            FLAG_REPLY,
+            reply.remark,
+            reply.ext_fields,
+        )
+        head = encode_frame_head(header, sum(map(buffer_size, reply.body)))
+        return (head, *(part for part in reply.body if len(part)))
+
+
+def _encode_result(asked: Asked, result: Reply | BrokerError) -> EncodedReply:
+    if isinstance(result, BrokerError):
+        return EncodedReply(result.code, result.remark, {})
+    assert not isinstance(asked.request, BrokerError), "only a refusal answers what is unreadable"
+    return encode_reply(asked.request, result)

@@ -1,0 +1,464 @@
+"""Conversations: who answers whom, late and unasked frames, time-outs, oneways."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rocketmq_wire.errors import (
+    BrokerError,
+    FrameTooLargeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
+from rocketmq_wire.frames import FRAME_SIZE_MAX, Frame, FrameDecoder, encode_frame
+from rocketmq_wire.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
+from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.requests import (
+    CommitProgress,
+    Done,
+    GetCluster,
+    GetMaxOffset,
+    GetRoute,
+    GetTopicStats,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+)
+from rocketmq_wire.session import OPAQUE_MAX, Asked, ClientSession, Completed, ServerSession
+
+QUEUE = QueueId("orders", "broker-a", 3)
+ASK_MAX = GetMaxOffset(QUEUE)
+PULL = PullMessages("g", QUEUE, 0, 32)
+
+
+def receive(session: ClientSession | ServerSession, *parts: Buffer) -> None:
+    """Fill the lent buffers as a socket would."""
+    data = b"".join(parts)
+    while data:
+        buffer = session.next_buffer()
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        session.received(size)
+        data = data[size:]
+
+
+def completed(session: ClientSession) -> list[Completed]:
+    items = []
+    while (item := session.next_completed()) is not None:
+        items.append(item)
+    return items
+
+
+def asked(session: ServerSession) -> list[Asked]:
+    items = []
+    while (item := session.next_asked()) is not None:
+        items.append(item)
+    return items
+
+
+def frame_of(*parts: Buffer) -> Frame:
+    decoder = FrameDecoder()
+    decoder.feed(b"".join(parts))
+    frame = decoder.next_frame()
+    assert frame is not None
+    assert decoder.is_between_frames
+    return frame
+
+
+def answer_to(opaque: int, value: int) -> bytes:
+    header = Header(0, opaque=opaque, flag=FLAG_REPLY, ext_fields={"offset": str(value)})
+    return encode_frame(Frame(header))
+
+
+def start(session: ClientSession, *, now_ms: int = 0, timeout_ms: int = 1_000) -> int:
+    return session.start(ASK_MAX, now_ms=now_ms, timeout_ms=timeout_ms).opaque
+
+
+# --- both sides together --------------------------------------------------------------------
+
+
+def test_a_question_is_answered_through_both_sessions():
+    client, server = ClientSession(), ServerSession()
+    started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
+    receive(server, *started.parts)
+    (question,) = asked(server)
+    assert question == Asked(started.opaque, 30, False, ASK_MAX)
+    receive(client, *server.answer(question, OffsetReply(7)))
+    assert completed(client) == [Completed(started.opaque, OffsetReply(7))]
+    assert client.pending_count == 0
+    assert client.deadline_ms is None
+
+
+def test_a_refusal_completes_the_request():
+    client, server = ClientSession(), ServerSession()
+    started = client.start(GetRoute("nowhere"), now_ms=0, timeout_ms=1_000)
+    receive(server, *started.parts)
+    (question,) = asked(server)
+    receive(client, *server.answer(question, TopicNotFoundError(17, "no such topic")))
+    (done,) = completed(client)
+    assert done.opaque == started.opaque
+    assert isinstance(done.result, TopicNotFoundError)
+    assert done.result.remark == "no such topic"
+
+
+def test_answers_come_back_in_any_order():
+    client, server = ClientSession(), ServerSession()
+    opaques = []
+    for _ in range(3):
+        started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
+        opaques.append(started.opaque)
+        receive(server, *started.parts)
+    for place in (2, 0, 1):
+        receive(client, answer_to(opaques[place], place))
+    assert completed(client) == [
+        Completed(opaques[2], OffsetReply(2)),
+        Completed(opaques[0], OffsetReply(0)),
+        Completed(opaques[1], OffsetReply(1)),
+    ]
+
+
+def test_records_travel_from_part_to_view_without_being_joined():
+    client, server = ClientSession(), ServerSession()
+    started = client.start(PULL, now_ms=0, timeout_ms=1_000)
+    receive(server, *started.parts)
+    (question,) = asked(server)
+    records = (memoryview(b"a" * 600_000), memoryview(b"b" * 400_000))
+    parts = server.answer(question, PullReply(PullStatus.FOUND, 9, 0, 9, records))
+    assert parts[1] is records[0]
+    assert parts[2] is records[1]
+    receive(client, *parts)
+    (done,) = completed(client)
+    assert isinstance(done.result, PullReply)
+    (body,) = done.result.records
+    assert isinstance(body, memoryview)
+    assert body == b"a" * 600_000 + b"b" * 400_000
+
+
+def test_both_headers_say_who_speaks():
+    client, server = ClientSession(), ServerSession()
+    started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
+    question = frame_of(*started.parts).header
+    assert (question.version, question.language, question.flag) == (401, "PYTHON", 0)
+    receive(server, *started.parts)
+    answer = frame_of(*server.answer(asked(server)[0], OffsetReply(7))).header
+    assert (answer.version, answer.flag, answer.opaque) == (479, FLAG_REPLY, question.opaque)
+
+
+# --- client ---------------------------------------------------------------------------------
+
+
+def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():
+    client = ClientSession()
+    opaque = start(client)
+    receive(client, encode_frame(Frame(Header(40, opaque=opaque, flag=FLAG_ONEWAY))))
+    receive(client, encode_frame(Frame(Header(220, opaque=opaque))))
+    assert completed(client) == []
+    assert client.pending_count == 1
+    assert client.server_request_count == 2
+    (answer,) = client.take_answers()
+    assert client.take_answers() == []
+    header = frame_of(answer).header
+    assert (header.code, header.opaque, header.flag) == (3, opaque, FLAG_REPLY)
+    assert header.remark == " request type 220 not supported"
+    receive(client, answer_to(opaque, 5))
+    assert completed(client) == [Completed(opaque, OffsetReply(5))]
+
+
+def test_a_oneway_of_the_server_is_not_answered():
+    client = ClientSession()
+    receive(client, encode_frame(Frame(Header(40, opaque=1, flag=FLAG_ONEWAY), b"x")))
+    assert completed(client) == []
+    assert client.take_answers() == []
+
+
+def test_a_late_answer_is_counted_and_dropped():
+    client = ClientSession()
+    opaque = start(client, now_ms=100, timeout_ms=50)
+    assert client.expire(149) == []
+    assert client.expire(150) == [opaque]
+    assert client.expire(150) == []
+    receive(client, answer_to(opaque, 5))
+    assert completed(client) == []
+    assert client.late_count == 1
+
+
+def test_a_second_answer_and_an_unasked_one_are_dropped():
+    client = ClientSession()
+    opaque = start(client)
+    receive(client, answer_to(opaque, 1), answer_to(opaque, 2), answer_to(999, 3))
+    assert completed(client) == [Completed(opaque, OffsetReply(1))]
+    assert client.late_count == 2
+
+
+def test_each_request_has_its_own_deadline():
+    client = ClientSession()
+    slow = start(client, now_ms=0, timeout_ms=30_000)
+    quick = start(client, now_ms=10, timeout_ms=100)
+    same = start(client, now_ms=60, timeout_ms=50)
+    assert client.deadline_ms == 110
+    assert sorted(client.expire(29_999)) == [quick, same]
+    assert client.deadline_ms == 30_000
+    assert client.expire(40_000) == [slow]
+    assert client.deadline_ms is None
+
+
+def test_the_deadline_of_an_answered_request_is_forgotten():
+    client = ClientSession()
+    quick = start(client, timeout_ms=100)
+    slow = start(client, timeout_ms=200)
+    receive(client, answer_to(quick, 0))
+    assert len(completed(client)) == 1
+    assert client.deadline_ms == 200
+    assert client.expire(150) == []
+    assert client.forget(slow)
+    assert not client.forget(slow)
+    assert client.deadline_ms is None
+
+
+def test_deadlines_of_answered_requests_do_not_pile_up():
+    client = ClientSession()
+    start(client, timeout_ms=10)
+    for _ in range(5_000):
+        client.forget(start(client, timeout_ms=30_000))
+    assert len(client._deadlines) < 200
+    assert client.deadline_ms == 10
+
+
+def test_a_broken_connection_gives_up_everything():
+    client = ClientSession()
+    opaques = [start(client), start(client)]
+    assert client.abandon() == opaques
+    assert client.pending_count == 0
+    assert client.expire(10**12) == []
+
+
+def test_opaques_wrap_and_skip_those_in_use():
+    client = ClientSession(opaque_start=OPAQUE_MAX)
+    assert [start(client), start(client), start(client)] == [OPAQUE_MAX, 0, 1]
+    again = ClientSession(opaque_start=0)
+    start(again)
+    again._opaque_next = 0
+    assert start(again) == 1
+
+
+def test_an_expired_number_used_again_has_its_new_deadline():
+    client = ClientSession()
+    opaque = start(client, timeout_ms=100)
+    client.forget(opaque)
+    client._opaque_next = opaque
+    assert start(client, timeout_ms=500) == opaque
+    assert client.expire(100) == []
+    assert client.expire(500) == [opaque]
+
+
+def test_a_oneway_waits_for_nothing():
+    client, server = ClientSession(), ServerSession()
+    receive(server, *client.start_oneway(CommitProgress("g", QUEUE, 5)))
+    assert client.pending_count == 0
+    (question,) = asked(server)
+    assert question.is_oneway
+    assert question.request == CommitProgress("g", QUEUE, 5)
+    assert server.answer(question, Done()) == ()
+
+
+def test_an_unreadable_answer_fails_its_request_alone():
+    client = ClientSession()
+    first, second = start(client), start(client)
+    header = Header(0, opaque=first, flag=FLAG_REPLY, ext_fields={"offset": "many"})
+    receive(client, encode_frame(Frame(header)), answer_to(second, 2))
+    broken, whole = completed(client)
+    assert broken.opaque == first
+    assert isinstance(broken.result, RemoteProtocolError)
+    assert whole == Completed(second, OffsetReply(2))
+
+
+def test_answers_in_binary_are_read():
+    client = ClientSession()
+    opaque = start(client)
+    header = Header(0, opaque=opaque, flag=FLAG_REPLY, ext_fields={"offset": "5"})
+    receive(client, encode_frame(Frame(header, b"", HeaderCodec.BINARY)))
+    assert completed(client) == [Completed(opaque, OffsetReply(5))]
+
+
+def test_answers_before_the_connection_breaks_are_delivered():
+    client = ClientSession()
+    opaque = start(client)
+    receive(client, answer_to(opaque, 5) + b"HTTP/1.1 400 Bad Request")
+    assert client.next_completed() == Completed(opaque, OffsetReply(5))
+    with pytest.raises(FrameTooLargeError):
+        client.next_completed()
+    with pytest.raises(FrameTooLargeError):
+        client.next_buffer()
+
+
+def test_a_request_that_cannot_be_sent_leaves_nothing_pending():
+    client = ClientSession()
+    group = "g" * FRAME_SIZE_MAX
+    with pytest.raises(LocalProtocolError):
+        client.start(PullMessages(group, QUEUE, 0, 1), now_ms=0, timeout_ms=1)
+    assert client.pending_count == 0
+    assert client.deadline_ms is None
+
+
+def test_the_client_knows_whether_a_frame_is_under_way():
+    client = ClientSession()
+    opaque = start(client)
+    answer = answer_to(opaque, 5)
+    receive(client, answer[:7])
+    assert not client.is_between_frames
+    receive(client, answer[7:])
+    assert client.is_between_frames
+
+
+# --- server ---------------------------------------------------------------------------------
+
+
+def test_an_unknown_code_is_answered_not_dropped():
+    server = ServerSession()
+    receive(server, encode_frame(Frame(Header(361_000, opaque=9), b"body")))
+    (question,) = asked(server)
+    assert isinstance(question.request, UnsupportedRequestError)
+    header = frame_of(*server.answer(question, question.request)).header
+    assert (header.code, header.opaque, header.flag) == (3, 9, FLAG_REPLY)
+    assert header.remark == " request type 361000 not supported"
+    assert header.ext_fields == {}
+
+
+def test_a_truncated_code_is_answered_as_unknown():
+    server = ServerSession()
+    pop_in_binary = Header(200_050 & 0xFFFF, opaque=9)
+    receive(server, encode_frame(Frame(pop_in_binary, b"", HeaderCodec.BINARY)))
+    (question,) = asked(server)
+    assert isinstance(question.request, UnsupportedRequestError)
+    assert question.request.remark == " request type 3442 not supported"
+
+
+def test_an_unreadable_request_is_answered_and_the_next_one_read():
+    server = ServerSession()
+    bad = Header(30, opaque=1, ext_fields={"topic": "orders"})
+    good = Header(106, opaque=2)
+    receive(server, encode_frame(Frame(bad)), encode_frame(Frame(good)))
+    refused, question = asked(server)
+    assert isinstance(refused.request, BrokerError)
+    assert (refused.opaque, refused.request.code) == (1, 1)
+    assert "queueId" in refused.request.remark
+    assert question.request == GetCluster()
+
+
+def test_an_unreadable_oneway_is_not_answered():
+    server = ServerSession()
+    receive(server, encode_frame(Frame(Header(7, opaque=1, flag=FLAG_ONEWAY))))
+    (question,) = asked(server)
+    assert isinstance(question.request, BrokerError)
+    assert server.answer(question, question.request) == ()
+
+
+def test_a_reply_nobody_asked_for_is_counted_and_dropped():
+    server = ServerSession()
+    receive(server, answer_to(5, 5))
+    assert asked(server) == []
+    assert server.stray_reply_count == 1
+
+
+def test_an_answer_too_large_to_send_becomes_a_refusal():
+    server = ServerSession()
+    question = Asked(4, 11, False, PULL)
+    records = (bytes(FRAME_SIZE_MAX),)
+    parts = server.answer(question, PullReply(PullStatus.FOUND, 9, 0, 9, records))
+    header = frame_of(*parts).header
+    assert (header.code, header.opaque) == (1, 4)
+    assert "over the 16777216" in (header.remark or "")
+
+
+def test_an_answer_of_the_wrong_kind_is_our_mistake():
+    with pytest.raises(AssertionError):
+        ServerSession().answer(Asked(1, 7, False, BrokerError(3, "")), Done())
+
+
+@pytest.mark.parametrize("cut", range(0, 200, 7))
+def test_a_question_survives_any_cut(cut: int):
+    client, server = ClientSession(), ServerSession()
+    data = b"".join(client.start(GetTopicStats("orders"), now_ms=0, timeout_ms=1).parts)
+    receive(server, data[:cut])
+    early = asked(server)
+    receive(server, data[cut:])
+    assert [question.request for question in early + asked(server)] == [GetTopicStats("orders")]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_a_protocol_error_in_a_client(data: bytes):
+    session = ClientSession()
+    with contextlib.suppress(RemoteProtocolError):
+        receive(session, data)
+        completed(session)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_a_protocol_error_in_a_server(data: bytes):
+    session = ServerSession()
+    with contextlib.suppress(RemoteProtocolError):
+        receive(session, data)
+        asked(session)
+
+
+class Conversations(RuleBasedStateMachine):
+    """Whatever happens in whatever order: each request ends exactly once, in one way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = ClientSession(opaque_start=OPAQUE_MAX - 2)
+        self.now_ms = 0
+        self.deadlines: dict[int, int] = {}
+        self.gone: list[int] = []
+        self.late = 0
+
+    @rule(timeout_ms=st.integers(1, 50))
+    def ask(self, timeout_ms: int) -> None:
+        opaque = start(self.client, now_ms=self.now_ms, timeout_ms=timeout_ms)
+        assert opaque not in self.deadlines
+        self.deadlines[opaque] = self.now_ms + timeout_ms
+
+    @precondition(lambda self: self.deadlines)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        opaque = data.draw(st.sampled_from(sorted(self.deadlines)))
+        receive(self.client, answer_to(opaque, opaque))
+        assert completed(self.client) == [Completed(opaque, OffsetReply(opaque))]
+        del self.deadlines[opaque]
+        self.gone.append(opaque)
+
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data())
+    def answer_again(self, data: st.DataObject) -> None:
+        opaque = data.draw(st.sampled_from(self.gone))
+        if opaque not in self.deadlines:
+            receive(self.client, answer_to(opaque, 0))
+            assert completed(self.client) == []
+            self.late += 1
+
+    @rule(elapsed_ms=st.integers(0, 40))
+    def wait(self, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+        due = {opaque for opaque, time_ms in self.deadlines.items() if time_ms <= self.now_ms}
+        assert set(self.client.expire(self.now_ms)) == due
+        for opaque in due:
+            del self.deadlines[opaque]
+            self.gone.append(opaque)
+
+    @invariant()
+    def agrees(self) -> None:
+        assert self.client.pending_count == len(self.deadlines)
+        assert self.client.deadline_ms == min(self.deadlines.values(), default=None)
+        assert self.client.late_count == self.late
+
+
+TestConversations = Conversations.TestCase
+TestConversations.settings = settings(max_examples=50, stateful_step_count=30)
