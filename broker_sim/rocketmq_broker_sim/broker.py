@@ -1,0 +1,87 @@
+"""A broker inside this process: a thread with a loop of its own, started and stopped by calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import Final
+
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.servers.assembly import Addresses, RunningBroker, start_broker
+
+_START_SECONDS_MAX: Final = 60.0
+_STOP_SECONDS_MAX: Final = 60.0
+
+
+class Broker:
+    """`with Broker(BrokerConfig(data_dir=...)) as broker: ... broker.name_server ...`"""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._addresses: Addresses | None = None
+
+    def start(self) -> Broker:
+        """Return once the broker serves. Raises StorageError, ConfigError."""
+        if self._thread is not None:
+            raise RuntimeError("the broker runs already")
+        started: Future[Addresses] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(started)), name="rocketmq-broker", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._addresses = started.result(_START_SECONDS_MAX)
+        except BaseException:
+            self._thread.join(_STOP_SECONDS_MAX)
+            self._thread = None
+            raise
+        return self
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` for the option `nameServer`."""
+        return self._serving().name_server
+
+    @property
+    def endpoints(self) -> str:
+        """`host:port` for the option `endpoints`."""
+        endpoints = self._serving().endpoints
+        if endpoints is None:
+            raise RuntimeError("this broker serves no gRPC: its configuration says grpc = false")
+        return endpoints
+
+    def stop(self) -> None:
+        """Return once everything is on the disk and no thread is left; again is harmless."""
+        thread, self._thread, self._addresses = self._thread, None, None
+        if thread is None or self._loop is None or self._stop is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        thread.join(_STOP_SECONDS_MAX)
+        if thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {_STOP_SECONDS_MAX:.0f} seconds")
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _serving(self) -> Addresses:
+        if self._addresses is None:
+            raise RuntimeError("the broker is not running: call start() first")
+        return self._addresses
+
+    async def _run(self, started: Future[Addresses]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            running: RunningBroker = await start_broker(self.config)
+        except BaseException as error:  # noqa: BLE001 - the thread's outermost frame
+            started.set_exception(error)
+            return
+        started.set_result(running.addresses)
+        await self._stop.wait()
+        await running.stop()

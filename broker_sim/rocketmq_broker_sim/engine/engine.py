@@ -1,0 +1,214 @@
+"""The broker's rules in one place: a request and the time in, an outcome out.
+
+The engine never knows which protocol asked. It is not thread-safe: one event loop owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.engine import groups, progress, refusals, topics
+from rocketmq_broker_sim.engine.clients import Clients
+from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
+from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
+from rocketmq_broker_sim.engine.sending import Sending, SendLimits
+from rocketmq_broker_sim.engine.statistics import Statistics
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire import requests as ask
+from rocketmq_wire.requests import Reply, Request
+
+DONE = Answer(ask.Done())
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """The content of a configuration file that is due to be saved."""
+
+    name: str
+    content: dict[str, Any]
+
+
+class Engine:
+    """One broker, which is its own name server."""
+
+    def __init__(self, config: BrokerConfig, store: Store, identity: Identity) -> None:
+        load, save = store.configs.load, store.configs.save
+        self._identity, self._store = identity, store
+        self._commit_needs_group = config.commit_needs_group
+        self.clients = Clients(expiry_ms=config.client_expiry_seconds * 1_000)
+        self.topics = topics.Topics(
+            load(topics.FILE_NAME),
+            save,
+            auto_create=config.auto_create_topic,
+            auto_create_queues=config.auto_create_topic_queues,
+        )
+        self.groups = groups.Groups(
+            load(groups.FILE_NAME), save, auto_create=config.auto_create_group
+        )
+        self.progress = progress.Progress(load(progress.FILE_NAME))
+        self._pulling = Pulling(
+            _pull_limits(config),
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            clients=self.clients,
+            progress=self.progress,
+        )
+        self._sending = Sending(
+            SendLimits(config.message_bytes_max, waits_for_sync=config.flush == "sync"),
+            identity=identity,
+            store=store,
+            topics=self.topics,
+        )
+        self._statistics = Statistics(
+            identity.broker_name, store=store, topics=self.topics, progress=self.progress
+        )
+        self._rules = self._rules_by_request()
+
+    def handle(
+        self, request: Request[Reply], peer: Peer, now_ms: int, *, is_final: bool = False
+    ) -> Outcome:
+        """Decide about a request; `is_final` forbids holding it. Raises BrokerError to refuse."""
+        if type(request) is ask.PullMessages:
+            return self._pulling.pull(request, now_ms, is_final=is_final)
+        rule = self._rules.get(type(request))
+        if rule is None:
+            raise refusals.feature_unsupported(type(request).__name__)
+        return rule(request, peer, now_ms)
+
+    def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
+        """Ask a held pull again: its queue grew, or its time is over (`is_final`)."""
+        return self._pulling.resume(hold, now_ms, is_final=is_final)
+
+    def move_to(self, identity: Identity) -> None:
+        """The addresses are known only once the servers listen."""
+        self._identity = self._sending.identity = identity
+
+    def forget_peer(self, peer_key: int) -> None:
+        """A connection closed."""
+        self.clients.forget_peer(peer_key)
+
+    def expire_clients(self, now_ms: int) -> None:
+        self.clients.expire(now_ms)
+
+    def take_progress(self) -> ConfigFile | None:
+        """The groups' progress if it changed since it was last taken: the caller saves it."""
+        content = self.progress.take_changes()
+        return ConfigFile(progress.FILE_NAME, content) if content is not None else None
+
+    def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
+        sending, statistics = self._sending, self._statistics
+        return {
+            ask.SendMessage: sending.send_message,
+            ask.SendBatch: sending.send_batch,
+            ask.SendRecords: lambda request, _, now_ms: sending.send_records(request, now_ms),
+            ask.GetRoute: self._route,
+            ask.GetCluster: lambda _, peer, __: Answer(
+                ask.ClusterReply(cluster_of(self._identity, peer))
+            ),
+            ask.ListTopics: lambda *_: Answer(
+                ask.TopicsReply(tuple(config.name for config in self.topics.all()))
+            ),
+            # The route of a topic is the topic itself here: nothing lingers when it is deleted.
+            ask.DeleteTopicFromNameServer: lambda *_: DONE,
+            ask.Heartbeat: self._heartbeat,
+            ask.UnregisterClient: self._unregister,
+            ask.ListGroupClients: lambda request, *_: Answer(
+                ask.ClientsReply(self.clients.consumer_ids(request.group))
+            ),
+            ask.GetProgress: self._get_progress,
+            ask.CommitProgress: self._commit_progress,
+            ask.SearchOffset: lambda request, *_: _offset(statistics.search(request)),
+            ask.GetMaxOffset: lambda request, *_: _offset(statistics.bounds(request.queue).end),
+            ask.GetMinOffset: lambda request, *_: _offset(statistics.bounds(request.queue).start),
+            ask.GetEarliestStoreTime: lambda request, *_: _offset(
+                statistics.earliest_time(request.queue)
+            ),
+            ask.CreateTopic: self._create_topic,
+            ask.DeleteTopic: self._delete_topic,
+            ask.ListTopicConfigs: lambda *_: Answer(ask.TopicConfigsReply(self.topics.all())),
+            ask.GetTopicStats: lambda request, *_: Answer(
+                ask.TopicStatsReply(statistics.topic_stats(request.topic))
+            ),
+            ask.GetConsumeStats: lambda request, *_: Answer(
+                ask.ConsumeStatsReply(statistics.consume_stats(request.group, request.topic))
+            ),
+            ask.ListGroups: lambda *_: Answer(
+                ask.GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
+            ),
+        }
+
+    def _route(self, request: ask.GetRoute, peer: Peer, _: int) -> Outcome:
+        return Answer(ask.RouteReply(route_of(self.topics, self._identity, request.topic, peer)))
+
+    def _heartbeat(self, request: ask.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
+        for info in request.consumers:
+            self.groups.ensure(info.group)
+            self.topics.create_retry_topic(info.group)
+            self.clients.register_consumer(
+                request.client_id, info, peer_key=peer.key, now_ms=now_ms
+            )
+        for group in request.producer_groups:
+            self.clients.register_producer(
+                request.client_id, group, peer_key=peer.key, now_ms=now_ms
+            )
+        return DONE
+
+    def _unregister(self, request: ask.UnregisterClient, _: Peer, __: int) -> Outcome:
+        self.clients.unregister(
+            request.client_id,
+            producer_group=request.producer_group,
+            consumer_group=request.consumer_group,
+        )
+        return DONE
+
+    def _get_progress(self, request: ask.GetProgress, _: Peer, __: int) -> Outcome:
+        offset = self.progress.get(request.group, request.queue)
+        if offset is None:
+            bounds = self._statistics.bounds(request.queue)
+            # A young queue of which nothing is gone: RocketMQ lets a new group begin at 0.
+            if not (request.zero_if_absent and bounds.start == 0 and bounds.end > 0):
+                raise refusals.progress_missing(request.group, request.queue)
+            offset = 0
+        return _offset(offset)
+
+    def _commit_progress(self, request: ask.CommitProgress, _: Peer, __: int) -> Outcome:
+        self.topics.require(request.queue.topic)
+        if request.group not in self.groups:
+            if self._commit_needs_group:
+                raise refusals.group_missing(request.group)
+            self.groups.ensure(request.group)
+        self.progress.commit(request.group, request.queue, request.offset)
+        return DONE
+
+    def _create_topic(self, request: ask.CreateTopic, _: Peer, __: int) -> Outcome:
+        self.topics.put(request.config)
+        return DONE
+
+    def _delete_topic(self, request: ask.DeleteTopic, _: Peer, __: int) -> Outcome:
+        self.topics.check_deletable(request.topic)
+        # Deleting what is not there succeeds, as in RocketMQ.
+        if self.topics.get(request.topic) is not None:
+            # The messages first: after a crash in between an empty topic is left, never a name
+            # under which a new topic would find old messages.
+            self._store.delete_topic(request.topic)
+            self.topics.delete(request.topic)
+            self.progress.delete_topic(request.topic)
+        return DONE
+
+
+def _pull_limits(config: BrokerConfig) -> PullLimits:
+    return PullLimits(
+        count_max=config.transfer_count_max,
+        bytes_max=config.transfer_bytes_max,
+        suspend_ms_max=config.suspend_ms_max if config.long_polling else 0,
+        stops_at_file_end=config.pull_stops_at_queue_file_end,
+    )
+
+
+def _offset(value: int) -> Answer:
+    return Answer(ask.OffsetReply(value))

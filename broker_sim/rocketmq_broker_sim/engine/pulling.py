@@ -1,0 +1,178 @@
+"""Pull requests: which status, which messages, where to go on, and when to wait instead.
+
+start of the pull          status           next_begin
+queue empty, start 0       NO_NEW_MESSAGE   0             may wait
+queue empty, start not 0   OFFSET_ILLEGAL   0
+below the queue            OFFSET_ILLEGAL   first offset
+in the queue               FOUND, or NO_MATCHED_MESSAGE   behind the last entry examined
+at its end                 NO_NEW_MESSAGE   the end       may wait
+beyond its end             OFFSET_ILLEGAL   the end
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.clients import Clients
+from rocketmq_broker_sim.engine.groups import Groups
+from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome
+from rocketmq_broker_sim.engine.progress import Progress
+from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import Bounds, Subscription
+from rocketmq_wire.requests import PullMessages, PullReply, PullStatus
+from rocketmq_wire.tags import TagExpression
+
+# A filtered pull looks at as many entries as it asks for messages, but at least at these
+# (16,000 bytes of 20 in RocketMQ), and never at more than keeps the loop busy for long.
+_SCAN_MIN: Final = 800
+_SCAN_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """What one pull gets at most, and how long it may wait."""
+
+    count_max: int
+    bytes_max: int
+    suspend_ms_max: int
+    """0: no pull waits."""
+    stops_at_file_end: bool = False
+    """As in RocketMQ, where no pull goes past the end of a consume queue file."""
+
+
+class Pulling:
+    """The rules of pulling, over the broker's tables and its store."""
+
+    def __init__(
+        self,
+        limits: PullLimits,
+        *,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        progress: Progress,
+    ) -> None:
+        self._limits, self._store = limits, store
+        self._topics, self._groups, self._clients = topics, groups, clients
+        self._progress = progress
+
+    def pull(self, request: PullMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
+        """Answer a pull, or hold it. Refusals: 1, 16, 17, 23, 24, 25, 26, 29."""
+        self._groups.ensure(request.group)
+        self._topics.require_readable(request.queue)
+        tag_hashes = _tag_hashes(self._subscription(request))
+        if request.commit is not None:
+            self._progress.commit(request.group, request.queue, request.commit)
+        bounds = self._store.bounds(request.queue.topic, request.queue.index)
+        misplaced = _status_outside(request.start, bounds)
+        if misplaced is None:
+            return Answer(self._read(request, bounds, tag_hashes))
+        status, next_begin, remark = misplaced
+        suspend_ms = min(request.suspend_ms or 0, self._limits.suspend_ms_max)
+        if status is PullStatus.NO_NEW_MESSAGE and suspend_ms > 0 and not is_final:
+            return Hold(
+                request.queue,
+                request.start,
+                now_ms + suspend_ms,
+                replace(request, commit=None) if request.commit is not None else request,
+            )
+        return Answer(PullReply(status, next_begin, bounds.start, bounds.end, remark=remark))
+
+    def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
+        """Ask a held pull again: its queue grew, or its time is over (`is_final`).
+
+        What grew may not match the filter. The pull then keeps waiting, behind what was examined.
+        """
+        outcome = self.pull(hold.request, now_ms, is_final=is_final)
+        if is_final:
+            return outcome
+        if isinstance(outcome, Hold):
+            return replace(outcome, expires_at_ms=hold.expires_at_ms)
+        reply = outcome.reply
+        if isinstance(reply, PullReply) and reply.status is PullStatus.NO_MATCHED_MESSAGE:
+            moved = replace(hold.request, start=reply.next_begin)
+            return Hold(hold.queue, reply.next_begin, hold.expires_at_ms, moved)
+        return outcome
+
+    def _subscription(self, request: PullMessages) -> Subscription:
+        if not request.uses_registered_subscription:
+            return request.subscription
+        topic = request.queue.topic
+        registered = self._clients.subscription(request.group, topic)
+        if registered is None:
+            raise refusals.subscription_missing(request.group, topic)
+        if registered.version < request.subscription_version:
+            raise refusals.subscription_outdated(request.group, topic)
+        return registered.subscription
+
+    def _read(
+        self, request: PullMessages, bounds: Bounds, tag_hashes: npt.NDArray[np.int64] | None
+    ) -> PullReply:
+        limits = self._limits
+        # As RocketMQ, which gives one message to who asks for none.
+        count_max = min(max(request.count_max, 1), limits.count_max)
+        bytes_max = limits.bytes_max
+        if request.bytes_max is not None and request.bytes_max > 0:
+            bytes_max = min(bytes_max, request.bytes_max)
+        scan_max = min(max(_SCAN_MIN, request.count_max), _SCAN_MAX)
+        found = self._store.read(
+            request.queue.topic,
+            request.queue.index,
+            request.start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_hashes=tag_hashes,
+            scan_max=scan_max,
+            stops_at_file_end=limits.stops_at_file_end,
+        )
+        return PullReply(
+            PullStatus.FOUND if found.count else PullStatus.NO_MATCHED_MESSAGE,
+            found.next_begin,
+            bounds.start,
+            bounds.end,
+            records=found.parts,
+            sizes=found.sizes,
+            remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
+        )
+
+
+def _status_outside(start: int, bounds: Bounds) -> tuple[PullStatus, int, str] | None:
+    """Status, next begin and remark of a pull that meets no message; None if it meets some."""
+    if bounds.end == 0:
+        if start == 0:
+            return PullStatus.NO_NEW_MESSAGE, 0, "NO_MESSAGE_IN_QUEUE"
+        return PullStatus.OFFSET_ILLEGAL, 0, "NO_MESSAGE_IN_QUEUE"
+    if start < bounds.start:
+        return PullStatus.OFFSET_ILLEGAL, bounds.start, "OFFSET_TOO_SMALL"
+    if start == bounds.end:
+        return PullStatus.NO_NEW_MESSAGE, start, "OFFSET_OVERFLOW_ONE"
+    if start > bounds.end:
+        return PullStatus.OFFSET_ILLEGAL, bounds.end, "OFFSET_OVERFLOW_BADLY"
+    return None
+
+
+@lru_cache(maxsize=1_024)
+def _tag_hashes(subscription: Subscription) -> npt.NDArray[np.int64] | None:
+    """The hashes to filter by; None takes every message."""
+    if subscription.kind == "SQL92":
+        raise refusals.sql_unsupported()
+    if subscription.kind not in ("TAG", ""):
+        raise refusals.subscription_illegal(
+            subscription.expression, f"unknown kind {subscription.kind!r}"
+        )
+    try:
+        expression = TagExpression.parse(subscription.expression)
+    except LocalProtocolError as error:
+        raise refusals.subscription_illegal(subscription.expression, str(error)) from error
+    if expression.matches_all:
+        return None
+    return np.array(expression.hashes, dtype=np.int64)

@@ -1,0 +1,197 @@
+"""Sends: what is refused, which queue it goes to, and the records made of it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from rocketmq_arrow.blocks import (
+    RecordBlock,
+    block_from_batch,
+    block_from_message,
+    block_from_records,
+)
+
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
+from rocketmq_broker_sim.engine.routes import Identity, record_host
+from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.settings import Appended
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
+from rocketmq_wire.message_id import offset_message_id, unique_message_id
+from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
+from rocketmq_wire.properties import UNIQUE_KEY, decode_properties
+from rocketmq_wire.requests import (
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    SendReply,
+    SendStatus,
+)
+
+_TRANSACTION_BITS: Final = 0xC
+_TRANSACTION_PROPERTY: Final = "TRAN_MSG"
+_DELAY_PROPERTIES: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_CLUSTER_PROPERTY: Final = "CLUSTER"
+_RECEIPT_PROPERTY: Final = "POP_CK"
+_SEPARATOR: Final = b"\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """What a send may carry, and whether it is acknowledged only when it is on disk."""
+
+    body_size_max: int
+    waits_for_sync: bool
+
+
+class Sending:
+    """The rules of sending, over the topics and the store."""
+
+    def __init__(
+        self, limits: SendLimits, *, identity: Identity, store: Store, topics: Topics
+    ) -> None:
+        self.identity = identity
+        self._limits, self._store, self._topics = limits, store, topics
+        self._turns = itertools.count()
+        self._unique_counter = itertools.count()
+
+    def send_message(self, request: SendMessage, peer: Peer, now_ms: int) -> Outcome:
+        """Codes 10 and 310. Refusals: 3, 13, 16, 17, 29."""
+        queue = self._place(request.queue, request.default_queue_count)
+        self._check_body(request.body)
+        if len(request.properties) > PROPERTIES_SIZE_MAX:
+            raise refusals.message_illegal(
+                f"the properties take {len(request.properties)} bytes, "
+                f"more than {PROPERTIES_SIZE_MAX}"
+            )
+        names = _check_properties(request.properties, request.sys_flag)
+        properties, unique_key = self._normalised(request.properties, names, now_ms)
+        block = block_from_message(
+            topic=queue.topic,
+            queue_index=queue.index,
+            body=request.body,
+            properties=properties,
+            flag=request.flag,
+            sys_flag=request.sys_flag,
+            born_ms=request.born_ms,
+            born_host=record_host(peer.host, peer.port),
+            store_host=self.identity.store_host,
+            reconsume_times=request.reconsume_times,
+        )
+        appended = self._store.append(queue.topic, queue.index, block, now_ms)
+        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
+        return self._acknowledge(queue, appended, message_id, unique_key)
+
+    def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
+        """Code 320. Refusals: 3, 13, 16, 17, 29."""
+        queue = self._place(request.queue, request.default_queue_count)
+        self._check_body(request.body)
+        _check_properties(request.properties, request.sys_flag)
+        try:
+            block = block_from_batch(
+                request.body,
+                topic=queue.topic,
+                queue_index=queue.index,
+                born_ms=request.born_ms,
+                born_host=record_host(peer.host, peer.port),
+                store_host=self.identity.store_host,
+                flag=request.flag,
+                sys_flag=request.sys_flag,
+                # As brokers from 5.4 on, which leave the inner messages as they came: before, each
+                # got the batch's UNIQ_KEY behind its own, and so all of them the same id.
+                batch_properties=b"",
+            )
+        except RemoteProtocolError as error:
+            raise refusals.message_illegal(f"the batch cannot be read: {error}") from error
+        appended = self._store.append(queue.topic, queue.index, block, now_ms)
+        message_ids = _joined_ids(self.identity.store_host, appended.physical_start, block)
+        unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
+        return self._acknowledge(queue, appended, message_ids, unique_key)
+
+    def send_records(self, request: SendRecords, now_ms: int) -> Outcome:
+        """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
+        queue = self._place(request.queue, default_queue_count=4)
+        try:
+            block = block_from_records(request.records, request.sizes)
+        except (RemoteProtocolError, CorruptRecordError) as error:
+            raise refusals.message_illegal(f"the records cannot be read: {error}") from error
+        appended = self._store.append(queue.topic, queue.index, block, now_ms)
+        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
+        return self._acknowledge(queue, appended, message_id, None)
+
+    def _place(self, queue: QueueId, default_queue_count: int) -> QueueId:
+        """The queue a send goes to: the one it names, or the next in turn."""
+        config = self._topics.require_writable(queue, default_queue_count=default_queue_count)
+        if queue.index >= 0:
+            return queue
+        return replace(queue, index=next(self._turns) % config.write_queue_count)
+
+    def _check_body(self, body: bytes | bytearray | memoryview) -> None:
+        size = len(body)
+        if not size:
+            raise refusals.message_illegal("the body is empty")
+        if size > self._limits.body_size_max:
+            raise refusals.message_illegal(
+                f"message body size {size} is over the limit of {self._limits.body_size_max}"
+            )
+
+    def _normalised(
+        self, properties: bytes, names: dict[str, str], now_ms: int
+    ) -> tuple[bytes, str]:
+        """The properties as stored, and the message's unique key: both as a 5.x broker does it."""
+        if _RECEIPT_PROPERTY in names:
+            receipt = _RECEIPT_PROPERTY.encode() + b"\x01"
+            items = properties.split(_SEPARATOR)
+            properties = _SEPARATOR.join(item for item in items if not item.startswith(receipt))
+        if properties and not properties.endswith(_SEPARATOR):
+            properties += _SEPARATOR
+        added = ""
+        unique_key = names.get(UNIQUE_KEY)
+        if unique_key is None:
+            counter = next(self._unique_counter)
+            unique_key = unique_message_id(
+                self.identity.store_host.address,
+                process_id=self.identity.port,
+                loader_hash=counter >> 16,
+                now_ms=now_ms,
+                counter=counter,
+            )
+            added = f"{UNIQUE_KEY}\x01{unique_key}\x02"
+        if _CLUSTER_PROPERTY not in names:
+            added += f"{_CLUSTER_PROPERTY}\x01{self.identity.cluster_name}\x02"
+        whole = properties + added.encode()
+        # What is added must not make a legal message illegal.
+        return (whole if len(whole) <= PROPERTIES_SIZE_MAX else properties), unique_key
+
+    def _acknowledge(
+        self, queue: QueueId, appended: Appended, message_id: str, unique_key: str | None
+    ) -> Outcome:
+        reply = SendReply(
+            SendStatus.OK, message_id, queue.index, appended.start, unique_key, appended.count
+        )
+        if self._limits.waits_for_sync:
+            return AfterSync(reply, appended.end_position)
+        return Answer(reply)
+
+
+def _check_properties(properties: bytes, sys_flag: int) -> dict[str, str]:
+    """The properties by name; what this broker cannot do is refused (3), not done wrong."""
+    names = decode_properties(properties)
+    if sys_flag & _TRANSACTION_BITS or names.get(_TRANSACTION_PROPERTY, "").lower() == "true":
+        raise refusals.feature_unsupported("transactional messages")
+    for name in _DELAY_PROPERTIES:
+        if names.get(name, "0") != "0":
+            raise refusals.feature_unsupported(f"delayed messages (property {name})")
+    return names
+
+
+def _joined_ids(store_host: Host, physical_start: int, block: RecordBlock) -> str:
+    """The offset message ids of a block's records, joined by commas as batch answers carry them."""
+    positions = (block.starts.astype(np.int64) + physical_start).astype(">i8")
+    head = offset_message_id(store_host, 0)[:-16]
+    tail = positions.tobytes().hex().upper()
+    return ",".join([head + tail[at : at + 16] for at in range(0, len(tail), 16)])

@@ -1,0 +1,233 @@
+"""TCP remoting: connections of frames <-> the shell.
+
+Each connection receives into the buffers its decoder lends, and sends answers from where they lie.
+What a peer can make us hold is bounded: a frame, the answers that wait for it to read, and the
+requests being worked on. At a bound the broker stops reading from that connection until it has
+caught up. Bytes that are no frames close the connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import itertools
+import logging
+import socket
+from typing import Final
+
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_broker_sim.servers.output import Output
+from rocketmq_broker_sim.servers.shell import EngineShell
+from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
+from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.session import Asked, ServerSession
+
+_LOG = logging.getLogger(__name__)
+
+# Large enough that a reply of megabytes needs few wake-ups of the loop.
+_SEND_BUFFER_SIZE: Final = 1024 * 1024
+_BACKLOG: Final = 512
+_IDLE_CHECKS: Final = 4
+_SYSTEM_ERROR: Final = 1
+_NOT_SUPPORTED: Final = 3
+
+
+class Role(enum.Enum):
+    """Which requests a port takes."""
+
+    BOTH = "name server and broker"
+    NAME_SERVER = "name server"
+    BROKER = "broker"
+
+    def takes(self, request: Request[Reply]) -> bool:
+        return self is Role.BOTH or request.to_name_server is (self is Role.NAME_SERVER)
+
+
+class RemotingServer:
+    """One listening port."""
+
+    def __init__(self, shell: EngineShell, config: BrokerConfig, role: Role = Role.BOTH) -> None:
+        self.shell, self.config, self.role = shell, config, role
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._idle_task: asyncio.Task[None] | None = None
+
+    async def listen(self, bound: socket.socket) -> None:
+        """Serve on a bound socket."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self), sock=bound, backlog=_BACKLOG
+        )
+        self._idle_task = loop.create_task(self._close_idle())
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        if self._server is not None:
+            self._server.close()
+        if self._idle_task is not None:
+            self._idle_task.cancel()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self.connections):
+            connection.close()
+        # One turn for the transports to send what they hold and to say goodbye.
+        await asyncio.sleep(0)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    async def _close_idle(self) -> None:
+        idle_seconds = self.config.idle_seconds
+        while True:
+            await asyncio.sleep(idle_seconds / _IDLE_CHECKS)
+            oldest = asyncio.get_running_loop().time() - idle_seconds
+            for connection in list(self.connections):
+                if connection.is_idle_since(oldest):
+                    connection.close()
+
+
+_peer_keys = itertools.count(1)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    _transport: asyncio.Transport
+    _output: Output
+
+    def __init__(self, server: RemotingServer) -> None:
+        self._server, self._shell = server, server.shell
+        config = server.config
+        self._session = ServerSession(frame_size_max=config.frame_bytes_max)
+        self._output_max, self._in_flight_max = (
+            config.output_bytes_max,
+            config.requests_in_flight_max,
+        )
+        self._in_flight = 0
+        self._is_reading = True
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._active_at = self._loop.time()
+
+    # --- asyncio calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._output = Output(transport)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.peer = Peer(next(_peer_keys), str(peer[0]), int(peer[1]), str(local[0]))
+        transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE
+        )
+        if len(self._server.connections) >= self._server.config.connections_max:
+            _LOG.warning("peer=%s:%d refused: too many connections", *self._where)
+            self._is_closed = True
+            transport.abort()
+            return
+        self._server.connections.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._session.next_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._loop.time()
+        self._session.received(nbytes)
+        self._work()
+
+    def pause_writing(self) -> None:
+        self._output.pause()
+
+    def resume_writing(self) -> None:
+        self._active_at = self._loop.time()
+        self._output.resume()
+        self._catch_up()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._is_closed = True
+        self._output.clear()
+        self._server.connections.discard(self)
+        self._shell.forget_peer(self.peer)
+
+    # --- the server calls ---------------------------------------------------------------------
+
+    def is_idle_since(self, time: float) -> bool:
+        """True if the peer said and took nothing since then, and nothing is done for it."""
+        return self._active_at < time and not self._in_flight
+
+    def close(self) -> None:
+        """Close once what is written is sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # --- requests and answers -----------------------------------------------------------------
+
+    @property
+    def _is_at_a_bound(self) -> bool:
+        if self._output.size > self._output_max:
+            return True
+        return (
+            self._in_flight >= self._in_flight_max
+            # Pulls that wait for messages have a bound of their own.
+            and self._in_flight - self._shell.held_count(self.peer) >= self._in_flight_max
+        )
+
+    def _work(self) -> None:
+        """Take up the frames that are there, as far as the bounds allow."""
+        try:
+            while not self._is_closed and not self._is_at_a_bound:
+                asked = self._session.next_asked()
+                if asked is None:
+                    break
+                self._take_up(asked)
+        except ProtocolError as error:
+            _LOG.warning("peer=%s:%d closed: %s", *self._where, error)
+            self._is_closed = True
+            self._transport.abort()
+            return
+        self._read_if(not self._is_at_a_bound)
+
+    def _take_up(self, asked: Asked) -> None:
+        request, role = asked.request, self._server.role
+        if isinstance(request, BrokerError):
+            self._output.write(self._session.answer(asked, request))
+            return
+        if not role.takes(request):
+            remark = f" request type {asked.code} not supported by the {role.value}"
+            self._output.write(self._session.answer(asked, broker_error(_NOT_SUPPORTED, remark)))
+            return
+        self._in_flight += 1
+
+        def done(result: Reply | RocketMQError) -> None:
+            self._in_flight -= 1
+            if self._is_closed:
+                return
+            if not isinstance(result, (Reply, BrokerError)):
+                result = broker_error(_SYSTEM_ERROR, str(result))
+            self._output.write(self._session.answer(asked, result))
+            self._catch_up()
+
+        self._shell.submit(request, self.peer, done)
+
+    @property
+    def _where(self) -> tuple[str, int]:
+        return self.peer.host, self.peer.port
+
+    def _catch_up(self) -> None:
+        if not self._is_reading and not self._is_closed:
+            self._work()
+
+    def _read_if(self, wanted: bool) -> None:
+        if wanted is self._is_reading or self._is_closed:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

@@ -1,0 +1,266 @@
+"""Carries out what the engine decides: answers, waits for the disk, holds pulls, ticks.
+
+Both servers ask the one shell. It lives on one event loop and owns the engine and the store there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar, cast
+
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.engine import Engine
+from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.servers.group_commit import GroupCommit
+from rocketmq_broker_sim.servers.held_pulls import Done, HeldPull, HeldPulls
+from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_broker_sim.storage.settings import Arrival
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
+from rocketmq_wire.requests import (
+    CreateTopic,
+    DeleteTopic,
+    Reply,
+    Request,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+)
+
+R = TypeVar("R", bound=Reply)
+
+_LOG = logging.getLogger(__name__)
+_SENDS: Final = (SendMessage, SendBatch, SendRecords)
+_TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
+_CLEAN_SECONDS: Final = 10.0
+_EXPIRY_SECONDS: Final = 10.0
+# Long enough to gather work, short enough to keep the key index within its two seconds.
+_INDEX_IDLE_SECONDS: Final = 0.2
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class EngineShell:
+    """Asks the engine for the servers, and does the waiting that its outcomes call for."""
+
+    def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
+        self.engine, self.store, self.config = engine, store, config
+        self._held = HeldPulls(count_max=config.held_pulls_max)
+        self._unsynced: deque[tuple[int, Reply, Done]] = deque()
+        self._no_writes: str | None = None
+        """Why sends are refused; None while they are taken."""
+        self._waits_for_sync = config.flush == "sync"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Begin to work on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._commit = GroupCommit(
+            self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
+        )
+        # Slow disk work that nobody waits for. One thread: its jobs must not meet each other.
+        self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="rocketmq-housekeeping")
+        config = self.config
+        self._tasks = [
+            self._loop.create_task(self._every(config.progress_flush_ms / 1_000, self._flush)),
+            self._loop.create_task(self._every(_EXPIRY_SECONDS, self._expire)),
+            self._loop.create_task(self._every(_CLEAN_SECONDS, self._clean)),
+            self._loop.create_task(self._index()),
+        ]
+        if config.flush == "async":
+            interval_seconds = config.flush_interval_ms / 1_000
+            self._tasks.append(self._loop.create_task(self._every(interval_seconds, self._sync)))
+
+    async def stop_serving(self) -> None:
+        """Answer all that waits; sends are refused from here on."""
+        self._is_stopping = True
+        self._no_writes = self._no_writes or "the broker is stopping"
+        for pull in self._held.take_all():
+            self._resume(pull, is_final=True)
+        await self._commit.finish()
+
+    async def close(self) -> None:
+        """Make everything durable and close the store."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flush()
+        self._housekeeping.shutdown()
+        self.store.close()
+
+    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | None:
+        """Have a request done; `done` is called with its reply or error, at once or later.
+
+        A pull that waits is returned, for `give_up`.
+        """
+        if self._no_writes is not None and isinstance(request, _SENDS):
+            done(refusals.store_unavailable(self._no_writes))
+            return None
+        try:
+            outcome = self.engine.handle(request, peer, now_ms())
+        except BrokerError as error:
+            done(error)
+            return None
+        except StorageError as error:
+            _LOG.error("request=%s: %s", type(request).__name__, error)
+            done(refusals.store_unavailable(str(error)))
+            return None
+        except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
+            _LOG.exception("request=%s failed", type(request).__name__)
+            done(broker_error(refusals.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+            return None
+        if isinstance(outcome, Hold):
+            pull = HeldPull(outcome, peer.key, done)
+            self._hold(pull)
+            return pull
+        self._carry_out(outcome, done)
+        if isinstance(request, _SENDS):
+            if not self._waits_for_sync:
+                self._wake(self.store.publish())
+        elif isinstance(request, _TOPIC_CHANGES):
+            topic = request.topic if isinstance(request, DeleteTopic) else request.config.name
+            for waiting in self._held.take_topic(topic):
+                self._resume(waiting, is_final=False)
+        return None
+
+    async def ask(self, request: Request[R], peer: Peer) -> R:
+        """The reply to a request. Raises BrokerError."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+
+        def done(result: Reply | RocketMQError) -> None:
+            if future.done():
+                return  # Whoever asked has gone.
+            if isinstance(result, RocketMQError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        held = self.submit(request, peer, done)
+        try:
+            return cast(R, await future)
+        finally:
+            if held is not None:
+                # Whoever asked may have been cancelled.
+                self._held.remove(held)
+
+    def held_count(self, peer: Peer) -> int:
+        """How many pulls of a connection are waiting."""
+        return self._held.count_of(peer.key)
+
+    def forget_peer(self, peer: Peer) -> None:
+        """A connection closed: its pulls wait no more, its clients are gone."""
+        self._held.take_peer(peer.key)
+        self.engine.forget_peer(peer.key)
+
+    # --- outcomes -----------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: Answer | AfterSync, done: Done) -> None:
+        if isinstance(outcome, Answer):
+            done(outcome.reply)
+            return
+        self._unsynced.append((outcome.position, outcome.reply, done))
+        self._commit.order()
+
+    def _hold(self, pull: HeldPull) -> None:
+        if self._is_stopping or self._held.is_full:
+            self._resume(pull, is_final=True)
+            return
+        delay = (pull.hold.expires_at_ms - now_ms()) / 1_000
+        pull.timer = self._loop.call_later(max(delay, 0.0), self._expire_pull, pull)
+        self._held.add(pull)
+
+    def _expire_pull(self, pull: HeldPull) -> None:
+        self._held.remove(pull)
+        self._resume(pull, is_final=True)
+
+    def _resume(self, pull: HeldPull, *, is_final: bool) -> None:
+        try:
+            outcome: Outcome = self.engine.resume(pull.hold, now_ms(), is_final=is_final)
+        except RocketMQError as error:
+            pull.done(error)
+            return
+        if isinstance(outcome, Hold):
+            pull.hold = outcome
+            self._hold(pull)
+        else:
+            self._carry_out(outcome, pull.done)
+
+    def _wake(self, arrivals: Iterable[Arrival]) -> None:
+        if not len(self._held):
+            return
+        for arrival in arrivals:
+            for pull in self._held.take_arrived(arrival.topic, arrival.queue_index, arrival.end):
+                self._resume(pull, is_final=False)
+
+    # --- the disk -----------------------------------------------------------------------------
+
+    def _on_durable(self, durable_end: int) -> None:
+        arrivals = self.store.publish()
+        waiting = self._unsynced
+        while waiting and waiting[0][0] <= durable_end:
+            _, reply, done = waiting.popleft()
+            done(reply)
+        self._wake(arrivals)
+
+    def _on_sync_failure(self, error: Exception) -> None:
+        # After a failed sync the kernel may have dropped the data: nothing later can be trusted to
+        # reach the disk behind it, so writing ends until a restart has looked at the files.
+        _LOG.error("the log cannot be synced, no more writes until a restart: %s", error)
+        self._no_writes = f"a sync failed, restart the broker: {error}"
+        while self._unsynced:
+            *_, done = self._unsynced.popleft()
+            done(refusals.outcome_unknown(self._no_writes))
+
+    # --- ticks --------------------------------------------------------------------------------
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (OSError, RocketMQError) as error:
+                _LOG.error("background work failed: %s", error)
+
+    async def _sync(self) -> None:
+        if self._no_writes is None:
+            self._commit.order()
+
+    async def _flush(self) -> None:
+        """Save the groups' progress."""
+        file = self.engine.take_progress()
+        if file is None:
+            return
+        try:
+            await self._loop.run_in_executor(
+                self._housekeeping, self.store.configs.save, file.name, file.content
+            )
+        except BaseException:
+            self.engine.progress.put_back()
+            raise
+
+    async def _expire(self) -> None:
+        self.engine.expire_clients(now_ms())
+
+    async def _clean(self) -> None:
+        await self._loop.run_in_executor(self._housekeeping, self.store.clean, now_ms())
+
+    async def _index(self) -> None:
+        """Keep the key index close behind the log, a step at a time."""
+        while True:
+            try:
+                is_behind = await self._loop.run_in_executor(
+                    self._housekeeping, self.store.index_step
+                )
+            except (OSError, RocketMQError) as error:
+                _LOG.error("the key index is not written any more: %s", error)
+                return
+            await asyncio.sleep(0 if is_behind else _INDEX_IDLE_SECONDS)

@@ -1,0 +1,80 @@
+"""An engine over a store in memory, asked in one line."""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+from rocketmq_broker_sim.config import config_from
+from rocketmq_broker_sim.engine.engine import Engine
+from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.engine.routes import Identity
+from rocketmq_broker_sim.storage.memory_files import MemoryFiles
+from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.requests import Reply, Request
+from support.storage_blocks import block_of
+
+R = TypeVar("R", bound=Reply)
+
+BROKER = "broker-a"
+PEER = Peer(1, "10.0.0.9", 5555, "10.0.0.1")
+STORE_HOST = Host(bytes((127, 0, 0, 1)), 10911)
+NOW_MS = 1_700_000_000_000
+
+
+def queue_of(topic: str, index: int = 0) -> QueueId:
+    return QueueId(topic, BROKER, index)
+
+
+class EngineUnderTest:
+    """The engine, its store, and a clock that the test advances."""
+
+    def __init__(self, files: MemoryFiles | None = None, **settings: object) -> None:
+        self.config = config_from({"flush": "memory", **settings})
+        self.files = files or MemoryFiles()
+        self.store = Store.open(
+            self.files,
+            StoreConfig(
+                FlushMode(self.config.flush),
+                STORE_HOST,
+                segment_size=1 << 20,
+                queue_file_entries=self.config.consume_queue_file_entries,
+            ),
+            NOW_MS,
+        )
+        self.identity = Identity(BROKER, "DefaultCluster", "127.0.0.1", 10911, STORE_HOST)
+        self.engine = Engine(self.config, self.store, self.identity)
+        self.now_ms = NOW_MS
+
+    def outcome(self, request: Request[Reply], *, is_final: bool = False) -> Outcome:
+        return self.engine.handle(request, PEER, self.now_ms, is_final=is_final)
+
+    def ask(self, request: Request[R]) -> R:
+        """The reply, with everything durable and visible that it stands for."""
+        outcome = self.outcome(request)
+        assert not isinstance(outcome, Hold), "the pull is held"
+        if isinstance(outcome, AfterSync):
+            assert self.store.sync() >= outcome.position
+        self.store.publish()
+        return cast(R, outcome.reply)
+
+    def held(self, request: Request[Reply]) -> Hold:
+        outcome = self.outcome(request)
+        assert isinstance(outcome, Hold)
+        return outcome
+
+    def resumed(self, hold: Hold, *, is_final: bool = False) -> Outcome:
+        return self.engine.resume(hold, self.now_ms, is_final=is_final)
+
+    def store_messages(self, queue: QueueId, *bodies: bytes, tags: str = "") -> None:
+        """Put messages in a queue without the rules of sending."""
+        block = block_of(queue.topic, *bodies, tags=tags)
+        self.store.append(queue.topic, queue.index, block, self.now_ms)
+        self.store.sync()
+        self.store.publish()
+
+
+def reply_of(outcome: Outcome) -> Reply:
+    assert isinstance(outcome, Answer)
+    return outcome.reply
