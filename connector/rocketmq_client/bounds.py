@@ -1,0 +1,134 @@
+"""Where queues begin and end, and which offset a time stands for: many queues at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from rocketmq_client.settings import READER_GROUP
+from rocketmq_client.time_search import TimeSearch
+from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.record import decode_record
+from rocketmq_wire.requests import (
+    Boundary,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+    SearchOffset,
+)
+
+Ask = Callable[[Sequence[tuple[str | None, Request[Reply]]]], list[Reply | RocketMQError]]
+
+# A queue of 2**62 messages takes 62 halvings; more rounds mean that its bounds run away from us.
+_ROUNDS_MAX: Final = 80
+
+
+def ask_bounds(ask: Ask, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
+    """First and next offset of every queue; an unreachable broker is its queues' own error."""
+    wanted = tuple(dict.fromkeys(queues))
+    requests: list[tuple[str | None, Request[Reply]]] = []
+    for queue in wanted:
+        # The first offset is asked first: retention may move it, and it must not pass the end.
+        requests.append((queue.broker, GetMinOffset(queue)))
+        requests.append((queue.broker, GetMaxOffset(queue)))
+    replies = ask(requests)
+    bounds: dict[QueueId, Bounds | RocketMQError] = {}
+    for index, queue in enumerate(wanted):
+        start, end = replies[2 * index], replies[2 * index + 1]
+        if isinstance(start, RocketMQError):
+            bounds[queue] = start
+        elif isinstance(end, RocketMQError):
+            bounds[queue] = end
+        else:
+            assert isinstance(start, OffsetReply)
+            assert isinstance(end, OffsetReply)
+            # -1 is a queue without any file; real brokers also let a first offset lead for a
+            # moment while files are removed.
+            bounds[queue] = Bounds(max(0, min(start.value, end.value)), max(0, end.value))
+    return bounds
+
+
+def search_times(
+    ask: Ask, timestamps_ms: Mapping[QueueId, int], boundary: Boundary
+) -> dict[QueueId, int | RocketMQError]:
+    """Offsets by store time, as `Cluster.search_offsets` documents."""
+    step = 0 if boundary is Boundary.LOWER else 1
+    found: dict[QueueId, int | RocketMQError] = {}
+    searches: dict[QueueId, TimeSearch] = {}
+    bounds = ask_bounds(ask, timestamps_ms)
+    guesses = ask([(q.broker, SearchOffset(q, ms + step)) for q, ms in timestamps_ms.items()])
+    for (queue, timestamp_ms), guess in zip(timestamps_ms.items(), guesses, strict=True):
+        queue_bounds = bounds[queue]
+        if isinstance(queue_bounds, RocketMQError):
+            found[queue] = queue_bounds
+        elif isinstance(guess, RocketMQError):
+            found[queue] = guess
+        else:
+            assert isinstance(guess, OffsetReply)
+            searches[queue] = TimeSearch.start(timestamp_ms + step, queue_bounds, guess.value)
+    _finish_searches(ask, searches, found)
+    if boundary is Boundary.UPPER:
+        for queue in searches:
+            offset, queue_bounds = found[queue], bounds[queue]
+            if isinstance(offset, int) and isinstance(queue_bounds, Bounds):
+                found[queue] = max(queue_bounds.start, offset - 1)
+    return found
+
+
+def _finish_searches(
+    ask: Ask, searches: dict[QueueId, TimeSearch], found: dict[QueueId, int | RocketMQError]
+) -> None:
+    """Ask for store times, one round trip for all open searches, until all are answered."""
+    for _ in range(_ROUNDS_MAX):
+        for queue, search in searches.items():
+            if queue not in found and search.answer is not None:
+                found[queue] = search.answer
+        still_open = [queue for queue in searches if queue not in found]
+        if not still_open:
+            return
+        replies = ask([(q.broker, one_pull(q, searches[q].probe)) for q in still_open])
+        for queue, reply in zip(still_open, replies, strict=True):
+            if isinstance(reply, RocketMQError):
+                found[queue] = reply
+                continue
+            assert isinstance(reply, PullReply)
+            try:
+                _report(searches[queue], reply)
+            except RemoteProtocolError as error:
+                found[queue] = error
+    for queue in searches:
+        found.setdefault(queue, RemoteProtocolError(f"the bounds of {queue} do not hold still"))
+
+
+def _report(search: TimeSearch, reply: PullReply) -> None:
+    message = first_store_time(reply, search.probe)
+    if message is None:
+        # Retention or a truncation passed the probe; the answer carries the new bounds.
+        search.on_bounds(Bounds(max(search.probe + 1, reply.start), reply.end))
+    else:
+        search.on_store_time(*message)
+
+
+def one_pull(queue: QueueId, offset: int, group: str = READER_GROUP) -> PullMessages:
+    """A pull for the message at `offset`, and no other."""
+    return PullMessages(group=group, queue=queue, start=offset, count_max=1)
+
+
+def first_store_time(reply: PullReply, offset: int) -> tuple[int, int] | None:
+    """Offset and store time of the first message at or behind `offset`; None if there is none."""
+    if reply.status is not PullStatus.FOUND:
+        return None
+    for part in reply.records:
+        position = 0
+        while position < len(part):
+            # The body is not looked at: a broken one does not change when it was stored.
+            message, position = decode_record(part, position, check_crc=False)
+            if message.queue_offset >= offset:
+                return message.queue_offset, message.store_ms
+    return None

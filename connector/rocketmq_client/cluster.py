@@ -1,0 +1,358 @@
+"""The cluster as Spark, the command line and the jobs use it: topics, bounds, groups, downloads.
+
+Calls that go to several brokers report a failure in its place: one unreachable broker does not
+stop the others. Repeatable calls that failed on the way are tried again, all in all for at most one
+request time-out.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, TypeVar, cast
+
+from rocketmq_client.bounds import (
+    ask_bounds,
+    first_store_time,
+    one_pull,
+    search_times,
+)
+from rocketmq_client.retry import Backoff
+from rocketmq_client.settings import READER_GROUP, ConnectionSettings
+from rocketmq_client.transport import RangeChunk, ReadSpec, Transport
+from rocketmq_client.transport_choice import open_transport
+from rocketmq_wire.errors import (
+    ConnectError,
+    GroupNotFoundError,
+    ProgressNotFoundError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
+from rocketmq_wire.model import (
+    MASTER_ID,
+    Bounds,
+    ClusterInfo,
+    OffsetRange,
+    QueueId,
+    QueueProgress,
+    QueueStats,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rocketmq_wire.requests import (
+    Boundary,
+    ClientsReply,
+    CommitProgress,
+    ConsumeStatsReply,
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
+    GetCluster,
+    GetConsumeStats,
+    GetEarliestStoreTime,
+    GetProgress,
+    GetRoute,
+    GetTopicStats,
+    GroupsReply,
+    ListGroupClients,
+    ListGroups,
+    ListTopicConfigs,
+    ListTopics,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    Reply,
+    Request,
+    TopicConfigsReply,
+    TopicStatsReply,
+)
+
+R = TypeVar("R", bound=Reply)
+
+_ATTEMPTS_MAX: Final = 4
+
+
+def open_cluster(settings: ConnectionSettings) -> Cluster:
+    """A way to the cluster. Nothing is connected before the first call."""
+    return Cluster(settings, open_transport(settings))
+
+
+class Cluster:
+    """One owner at a time; every call blocks for a bounded time. Use it in `with`, or close it."""
+
+    def __init__(self, settings: ConnectionSettings, transport: Transport) -> None:
+        self.settings = settings
+        self.transport = transport
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; a later call opens them again."""
+        self.transport.close()
+
+    # --- topics -------------------------------------------------------------------------------
+
+    def topics(self) -> tuple[str, ...]:
+        """Every topic that the name server knows, sorted; system topics too."""
+        return tuple(sorted(self._ask_one(None, ListTopics()).topics))
+
+    def route(self, topic: str) -> Route:
+        """Where a topic lives, asked afresh. Raises TopicNotFoundError."""
+        return self._ask_one(None, GetRoute(topic)).route
+
+    def queues(self, topic: str) -> tuple[QueueId, ...]:
+        """Every readable queue of a topic, sorted. Raises TopicNotFoundError."""
+        return self.route(topic).readable_queues(topic)
+
+    def topic_stats(self, topic: str) -> dict[QueueId, QueueStats]:
+        """Bounds and newest store time of every queue, one call a broker.
+
+        Queues of a broker that does not answer are left out; raises when no broker answers.
+        """
+        replies = self._ask_brokers(self._brokers_of(topic), GetTopicStats(topic))
+        stats: dict[QueueId, QueueStats] = {}
+        for reply in replies:
+            stats.update(cast("TopicStatsReply", reply).queues)
+        return stats
+
+    def create_topic(self, config: TopicConfig, broker: str | None = None) -> None:
+        """Create a topic, or change it, on one broker or on every master of the cluster."""
+        names = (broker,) if broker is not None else self._masters()
+        self._all_must_answer(names, CreateTopic(config))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic from its brokers and from the name server's routes."""
+        try:
+            names = self._brokers_of(name)
+        except TopicNotFoundError:
+            names = self._masters()
+        self._all_must_answer(names, DeleteTopic(name))
+        self._ask_one(None, DeleteTopicFromNameServer(name))
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """A topic as its first broker keeps it. Raises TopicNotFoundError."""
+        for reply in self._ask_brokers(self._brokers_of(name), ListTopicConfigs()):
+            for config in cast("TopicConfigsReply", reply).configs:
+                if config.name == name:
+                    return config
+        raise TopicNotFoundError(17, f"topic[{name}] not exist at its brokers")
+
+    # --- offsets ------------------------------------------------------------------------------
+
+    def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
+        """First and next offset of every queue, or why they could not be had.
+
+        A broker answers zeros for a queue that it does not have: the route says what exists.
+        """
+        return ask_bounds(self._ask, queues)
+
+    def search_offsets(
+        self, timestamps_ms: Mapping[QueueId, int], boundary: Boundary = Boundary.LOWER
+    ) -> dict[QueueId, int | RocketMQError]:
+        """Offsets by store time; brokers of every version are made to answer alike.
+
+        LOWER: the first message stored at the time or later, else the queue's end. UPPER: the
+        last one stored at the time or earlier, else the queue's start. Always within the bounds.
+        """
+        return search_times(self._ask, timestamps_ms, boundary)
+
+    def earliest_store_times(
+        self, queues: Iterable[QueueId]
+    ) -> dict[QueueId, int | RocketMQError | None]:
+        """Store time of every queue's first message; None for an empty queue."""
+        wanted = tuple(dict.fromkeys(queues))
+        replies = self._ask([(queue.broker, GetEarliestStoreTime(queue)) for queue in wanted])
+        times: dict[QueueId, int | RocketMQError | None] = {}
+        for queue, reply in zip(wanted, replies, strict=True):
+            if isinstance(reply, RocketMQError):
+                times[queue] = reply
+            else:
+                value = cast("OffsetReply", reply).value
+                times[queue] = value if value >= 0 else None
+        return times
+
+    def store_time_at(self, queue: QueueId, offset: int) -> int | None:
+        """Store time of the message at `offset`, or of the first one behind it; None: no such."""
+        return self.store_times_at({queue: offset})[queue]
+
+    def store_times_at(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int | None]:
+        """Store times of many messages in one round trip; None where a broker gave none."""
+        replies = self._ask([(queue.broker, one_pull(queue, at)) for queue, at in offsets.items()])
+        times: dict[QueueId, int | None] = {}
+        for (queue, offset), reply in zip(offsets.items(), replies, strict=True):
+            found = first_store_time(reply, offset) if isinstance(reply, PullReply) else None
+            times[queue] = found[1] if found is not None else None
+        return times
+
+    def pull(
+        self,
+        queue: QueueId,
+        start: int,
+        count_max: int,
+        *,
+        subscription: Subscription | None = None,
+        group: str = READER_GROUP,
+    ) -> PullReply:
+        """One plain pull that is not held."""
+        request = PullMessages(
+            group, queue, start, count_max, subscription=subscription or Subscription()
+        )
+        return self._ask_one(queue.broker, request)
+
+    def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
+        """Download ranges; see `Transport.read_ranges`. Survives outages within the spec's limits.
+
+        Raises RangeLostError where offsets are gone, unless the spec says to skip them.
+        """
+        return self.transport.read_ranges(ranges, spec)
+
+    # --- groups -------------------------------------------------------------------------------
+
+    def progress(
+        self, group: str, queues: Iterable[QueueId]
+    ) -> dict[QueueId, int | RocketMQError | None]:
+        """What a group has committed; None where it has committed nothing."""
+        wanted = tuple(dict.fromkeys(queues))
+        replies = self._ask([(queue.broker, GetProgress(group, queue)) for queue in wanted])
+        progress: dict[QueueId, int | RocketMQError | None] = {}
+        for queue, reply in zip(wanted, replies, strict=True):
+            if isinstance(reply, ProgressNotFoundError):
+                progress[queue] = None
+            elif isinstance(reply, RocketMQError):
+                progress[queue] = reply
+            else:
+                # A stored negative value means "absent" to RocketMQ's own clients.
+                value = cast("OffsetReply", reply).value
+                progress[queue] = value if value >= 0 else None
+        return progress
+
+    def commit(
+        self, group: str, offsets: Mapping[QueueId, int]
+    ) -> dict[QueueId, RocketMQError | None]:
+        """Commit a group's progress and wait for the answers. Overwrites, also backwards."""
+        results = self._commit_once(group, offsets)
+        unknown = {q: offsets[q] for q, e in results.items() if isinstance(e, GroupNotFoundError)}
+        if unknown:
+            # Brokers from 5.3.0 on refuse the commit of a group they have never seen, and make
+            # the group on its first pull.
+            self._ask([(q.broker, one_pull(q, at, group)) for q, at in unknown.items()])
+            results.update(self._commit_once(group, unknown))
+        return results
+
+    def members(self, group: str, topic: str) -> tuple[str, ...]:
+        """Client ids of a group's live members, asked of any broker that serves the topic."""
+        names = self._brokers_of(topic)
+        replies = self._ask([(name, ListGroupClients(group)) for name in names])
+        answered = [reply for reply in replies if isinstance(reply, ClientsReply)]
+        if not answered:
+            self._raise_first(replies, names)
+        return tuple(sorted({client for reply in answered for client in reply.client_ids}))
+
+    def group_stats(self, group: str, topic: str) -> dict[QueueId, QueueProgress]:
+        """A group's progress in every queue of a topic, beside how far the queues reach."""
+        stats: dict[QueueId, QueueProgress] = {}
+        for reply in self._ask_brokers(self._brokers_of(topic), GetConsumeStats(group, topic)):
+            stats.update(cast("ConsumeStatsReply", reply).queues)
+        return stats
+
+    def groups(self) -> tuple[str, ...]:
+        """Every group that a broker of the cluster knows, sorted."""
+        replies = self._ask_brokers(self._masters(), ListGroups())
+        return tuple(sorted({g for reply in replies for g in cast("GroupsReply", reply).groups}))
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def cluster_info(self) -> ClusterInfo:
+        """The brokers that the name server knows."""
+        return self._ask_one(None, GetCluster()).cluster
+
+    def _commit_once(
+        self, group: str, offsets: Mapping[QueueId, int]
+    ) -> dict[QueueId, RocketMQError | None]:
+        requests = [(q.broker, CommitProgress(group, q, at)) for q, at in offsets.items()]
+        replies = self._ask(requests)
+        return {
+            queue: reply if isinstance(reply, RocketMQError) else None
+            for queue, reply in zip(offsets, replies, strict=True)
+        }
+
+    def _brokers_of(self, topic: str) -> tuple[str, ...]:
+        return tuple(sorted({queues.broker for queues in self.route(topic).queue_sets}))
+
+    def _masters(self) -> tuple[str, ...]:
+        brokers = self.cluster_info().brokers
+        return tuple(sorted(b.name for b in brokers if MASTER_ID in b.addresses))
+
+    def _ask_brokers(self, names: Sequence[str], request: Request[Reply]) -> list[Reply]:
+        """The answers of those brokers that gave one. Raises when none did."""
+        replies = self._ask([(name, request) for name in names])
+        answers = [reply for reply in replies if not isinstance(reply, RocketMQError)]
+        if not answers:
+            self._raise_first(replies, names)
+        return answers
+
+    def _all_must_answer(self, names: Sequence[str], request: Request[Reply]) -> None:
+        replies = self._ask([(name, request) for name in names])
+        if not names or any(isinstance(reply, RocketMQError) for reply in replies):
+            self._raise_first(replies, names)
+
+    def _raise_first(self, replies: Sequence[Reply | RocketMQError], names: Sequence[str]) -> None:
+        for reply in replies:
+            if isinstance(reply, RocketMQError):
+                raise reply
+        if not names:
+            where = ";".join(self.settings.name_servers) or str(self.settings.endpoints)
+            raise ConnectError(where, "no broker with a master is registered there")
+
+    def _ask_one(self, broker: str | None, request: Request[R]) -> R:
+        (reply,) = self._ask([(broker, request)])
+        if isinstance(reply, RocketMQError):
+            raise reply
+        return cast("R", reply)
+
+    def _ask(
+        self, requests: Sequence[tuple[str | None, Request[Reply]]]
+    ) -> list[Reply | RocketMQError]:
+        """Ask all at once; what failed on the way and may be repeated is asked again."""
+        timeout_ms = self.settings.request_timeout_ms
+        started_ms = _monotonic_ms()
+        backoff = Backoff(
+            self.settings.retry_delay_ms, self.settings.retry_delay_ms_max, random.Random()
+        )
+        replies: list[Reply | RocketMQError] = self.transport.call_many(
+            requests, timeout_ms=timeout_ms
+        )
+        for _ in range(_ATTEMPTS_MAX - 1):
+            again = [i for i, reply in enumerate(replies) if _may_repeat(requests[i][1], reply)]
+            delay_ms = backoff.next_delay_ms()
+            left_ms = timeout_ms - (_monotonic_ms() - started_ms) - delay_ms
+            if not again or left_ms <= 0:
+                break
+            time.sleep(delay_ms / 1_000)
+            answers = self.transport.call_many([requests[i] for i in again], timeout_ms=left_ms)
+            for index, answer in zip(again, answers, strict=True):
+                replies[index] = answer
+        return replies
+
+
+def _may_repeat(request: Request[Reply], reply: Reply | RocketMQError) -> bool:
+    if isinstance(reply, UnsupportedRequestError):
+        return False
+    return isinstance(reply, RocketMQError) and reply.retryable and request.repeatable
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,60 @@
+"""Where a cluster is and how patiently to talk to it; values that travel to Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+# Pulls and statistics name a group even where nothing is ever committed. It is never registered.
+READER_GROUP: Final = "pyspark-rocketmq-reader"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Name servers (TCP remoting) or endpoints (gRPC), and the time-outs of calls.
+
+    Raises ValueError for what cannot be used.
+    """
+
+    name_servers: tuple[str, ...] = ()
+    endpoints: str | None = None
+    connect_timeout_ms: int = 3_000
+    request_timeout_ms: int = 5_000
+    retry_delay_ms: int = 100
+    retry_delay_ms_max: int = 3_000
+    outage_ms: int = 60_000
+    address_map: Mapping[str, str] = field(default_factory=dict)
+    """`host:port` or `host` as brokers publish it -> where we reach it (NAT, containers)."""
+
+    def __post_init__(self) -> None:
+        if bool(self.name_servers) == bool(self.endpoints):
+            raise ValueError("exactly one of name_servers and endpoints must be given")
+        for address in self.name_servers:
+            split_address(address)
+        for name in ("connect_timeout_ms", "request_timeout_ms", "outage_ms"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 < self.retry_delay_ms <= self.retry_delay_ms_max:
+            raise ValueError(
+                f"not a range of delays: {self.retry_delay_ms} to {self.retry_delay_ms_max} ms"
+            )
+
+
+def split_addresses(text: str) -> tuple[str, ...]:
+    """The addresses in `host:port;host:port`. Raises ValueError."""
+    addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 host may stand in brackets. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isascii() or not port.isdigit():
+        raise ValueError(f"an address is host:port, got {address!r}")
+    if not 0 < int(port) < 65_536:
+        raise ValueError(f"no such port: {address!r}")
+    return host, int(port)
