@@ -56,6 +56,9 @@ class ResponseCode(enum.IntEnum):
     REQUEST_CODE_NOT_SUPPORTED = 3
 
 
+_NUMBER_SIZE_MAX: Final = 20
+
+
 class EncodedRequest(NamedTuple):
     """A request as a frame carries it; the body's parts follow each other."""
 
@@ -113,11 +116,10 @@ class Fields:
             if default is None:
                 raise RemoteProtocolError(f"the header field {name} is missing")
             return default
-        try:
-            value = int(text) if len(text) <= 20 else 1 << 64
-        except ValueError:
-            value = 1 << 64
-        if not -(1 << bits) <= value < 1 << bits:
+        # Python's int() takes blanks and underscores, too, and no end of digits.
+        is_number = len(text) <= _NUMBER_SIZE_MAX and text.removeprefix("-").isdecimal()
+        value = int(text) if is_number else 0
+        if not is_number or not -(1 << bits) <= value < 1 << bits:
             raise RemoteProtocolError(f"the header field {name} is no number: {text[:40]!r}")
         return value
 

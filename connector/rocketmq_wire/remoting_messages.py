@@ -188,7 +188,8 @@ def _decode_send(
 ) -> SendMessage | SendBatch:
     queue = QueueId(
         fields.text(names["topic"]),
-        fields.text(names[BROKER_NAME], ""),
+        # Behind a proxy the common field may name the broker where the letter does not.
+        fields.text(names[BROKER_NAME], fields.text(BROKER_NAME, "")),
         fields.int32(names["queueId"]),
     )
     group = fields.text(names["producerGroup"])

@@ -1,0 +1,196 @@
+"""One of every request with an answer to it, and ways to take them over the wire."""
+
+from __future__ import annotations
+
+from rocketmq_wire.errors import (
+    BrokerError,
+)
+from rocketmq_wire.headers import Header
+from rocketmq_wire.model import (
+    BrokerAddresses,
+    ClusterInfo,
+    ConsumerInfo,
+    QueueId,
+    QueueProgress,
+    QueueSet,
+    QueueStats,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.remoting import decode_reply, encode_reply
+from rocketmq_wire.requests import (
+    Boundary,
+    ClientsReply,
+    ClusterReply,
+    CommitProgress,
+    ConsumeStatsReply,
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
+    Done,
+    GetCluster,
+    GetConsumeStats,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    GetProgress,
+    GetRoute,
+    GetTopicStats,
+    GroupsReply,
+    Heartbeat,
+    ListGroupClients,
+    ListGroups,
+    ListTopicConfigs,
+    ListTopics,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+    RouteReply,
+    SearchOffset,
+    SendBatch,
+    SendMessage,
+    SendReply,
+    SendStatus,
+    TopicConfigsReply,
+    TopicsReply,
+    TopicStatsReply,
+    UnregisterClient,
+)
+
+QUEUE = QueueId("orders", "broker-a", 3)
+NAMELESS = QueueId("orders", "", 3)
+PULL = PullMessages(group="g", queue=QUEUE, start=42, count_max=32)
+SEND = SendMessage(
+    group="p",
+    queue=QUEUE,
+    born_ms=1_700_000_000_000,
+    body=b"hello",
+    properties=encode_properties({"TAGS": "TagA"}),
+    flag=7,
+    sys_flag=1,
+)
+BATCH = SendBatch(group="p", queue=QUEUE, born_ms=5, body=b"entries", properties=b"k\x01v\x02")
+BROKER_A = BrokerAddresses("broker-a", "DefaultCluster", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
+ROUTE = Route((QueueSet("broker-a", 8, 4, 6, 2),), (BROKER_A,), "broker-a:4")
+CONFIG = TopicConfig("orders", 8, 4, 6, "MULTI_TAG", 1, True, {"message.type": "FIFO"})
+
+EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
+    (GetRoute("orders"), 105, RouteReply(ROUTE)),
+    (GetRoute("orders"), 105, RouteReply(Route((), ()))),
+    (
+        GetCluster(),
+        106,
+        ClusterReply(ClusterInfo((BROKER_A,), {"DefaultCluster": ("broker-a", "broker-b")})),
+    ),
+    (ListTopics(), 206, TopicsReply(("a", "b"))),
+    (DeleteTopicFromNameServer("orders"), 216, Done()),
+    (
+        Heartbeat(
+            "10.0.0.1@7",
+            ("p1", "p2"),
+            (
+                ConsumerInfo(
+                    "g",
+                    "CONSUME_ACTIVELY",
+                    "CLUSTERING",
+                    "CONSUME_FROM_FIRST_OFFSET",
+                    (("orders", "TagA || TagB", "TAG", 5), ("other", "a > 1", "SQL92", 6)),
+                    True,
+                ),
+            ),
+        ),
+        34,
+        Done(),
+    ),
+    (UnregisterClient("10.0.0.1@7", "p", "g"), 35, Done()),
+    (UnregisterClient("10.0.0.1@7"), 35, Done("bye")),
+    (ListGroupClients("g"), 38, ClientsReply(("a@1", "b@2"))),
+    (ListGroupClients("g"), 38, ClientsReply(())),
+    (GetProgress("g", QUEUE), 14, OffsetReply(2**62)),
+    (GetProgress("g", QUEUE, zero_if_absent=True), 14, OffsetReply(0)),
+    (CommitProgress("g", QUEUE, 17), 15, Done()),
+    (CommitProgress("g", QUEUE, -1), 15, Done("Offset has been previously reset")),
+    (SearchOffset(QUEUE, 1_700_000_000_000), 29, OffsetReply(5)),
+    (SearchOffset(QUEUE, -1, Boundary.UPPER), 29, OffsetReply(5)),
+    (GetMaxOffset(QUEUE), 30, OffsetReply(9)),
+    (GetMinOffset(QUEUE), 31, OffsetReply(1)),
+    (GetEarliestStoreTime(QUEUE), 32, OffsetReply(-1)),
+    (PULL, 11, PullReply(PullStatus.FOUND, 43, 1, 99, (b"records",), None, 1, "FOUND")),
+    (
+        PullMessages(
+            group="g",
+            queue=NAMELESS,
+            start=0,
+            count_max=10_000,
+            bytes_max=4_000_000,
+            subscription=Subscription("TagA || TagB"),
+            subscription_version=7,
+            commit=41,
+            suspend_ms=15_000,
+        ),
+        11,
+        PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42, remark="OFFSET_OVERFLOW_ONE"),
+    ),
+    (
+        PullMessages(
+            group="g", queue=QUEUE, start=0, count_max=1, uses_registered_subscription=True
+        ),
+        11,
+        PullReply(PullStatus.OFFSET_ILLEGAL, 7, 7, 42, remark="OFFSET_TOO_SMALL"),
+    ),
+    (
+        PullMessages(
+            group="g", queue=QUEUE, start=0, count_max=1, subscription=Subscription("a>1", "SQL92")
+        ),
+        11,
+        PullReply(PullStatus.NO_MATCHED_MESSAGE, 800, 0, 999, remark="NO_MATCHED_MESSAGE"),
+    ),
+    (SEND, 310, SendReply(SendStatus.OK, "0A00", 3, 42, "UNIQ")),
+    (SEND, 310, SendReply(SendStatus.FLUSH_DISK_TIMEOUT, "0A00", 3, 42)),
+    (
+        SendMessage(
+            group="p",
+            queue=QueueId("orders", "", -1),
+            born_ms=0,
+            body=b"",
+            reconsume_times=3,
+            reconsume_times_max=16,
+            default_queue_count=8,
+        ),
+        310,
+        SendReply(SendStatus.SLAVE_NOT_AVAILABLE, "0A00", 0, 0),
+    ),
+    (BATCH, 320, SendReply(SendStatus.OK, "0A00,0A01,0A02", 3, 42, count=3)),
+    (CreateTopic(CONFIG), 17, Done()),
+    (CreateTopic(TopicConfig("plain"), "other"), 17, Done()),
+    (DeleteTopic("orders"), 215, Done()),
+    (ListTopicConfigs(), 21, TopicConfigsReply((CONFIG, TopicConfig("plain")))),
+    (
+        GetTopicStats("orders"),
+        202,
+        TopicStatsReply({QUEUE: QueueStats(1, 9, 77), NAMELESS: QueueStats(0, 0, 0)}),
+    ),
+    (GetConsumeStats("g"), 208, ConsumeStatsReply({}, 0.0)),
+    (
+        GetConsumeStats("g", "orders"),
+        208,
+        ConsumeStatsReply({QUEUE: QueueProgress(9, 4, 77, 5)}, 1.5),
+    ),
+    (ListGroups(), 201, GroupsReply(("a", "b"))),
+]
+
+
+def header_of(code: int, fields: dict[str, str], *, version: int = 401) -> Header:
+    return Header(code, version=version, ext_fields=fields)
+
+
+def ask(request: Request[Reply], reply: Reply | BrokerError) -> Reply:
+    """Take a reply over the wire and back."""
+    encoded = encode_reply(request, reply)
+    header = Header(encoded.code, flag=1, remark=encoded.remark, ext_fields=encoded.ext_fields)
+    return decode_reply(request, header, b"".join(encoded.body))
