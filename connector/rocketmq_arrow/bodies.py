@@ -33,8 +33,9 @@ _LZ4: Final = 1
 _ZSTD: Final = 2
 _ZLIB: Final = 3
 # Where the type bits are 0 the first bytes tell: gRPC proxies store gzip without type bits.
+_GZIP_START: Final = b"\x1f\x8b"
 _SNIFFED: Final = {
-    b"\x1f\x8b": "gzip",
+    _GZIP_START: "gzip",
     b"\x04\x22\x4d\x18": "lz4",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
@@ -52,8 +53,8 @@ def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
 
 
 def crc_mismatches(bodies: pa.BinaryArray, stored: NDArray[np.int64]) -> Mask:
-    """Where a body is not what its record's checksum says."""
-    is_wrong: Mask = body_crcs(bodies) != (stored & CRC_MASK)
+    """Where a body is not what its record's checksum says, whose top bit is never set."""
+    is_wrong: Mask = body_crcs(bodies) != stored
     return is_wrong
 
 
@@ -84,17 +85,24 @@ def _codec_of(body: bytes, sys_flag: int) -> str:
 
 
 def _inflate_deflated(body: bytes, codec: str, size_max: int) -> bytes:
-    stream = zlib.decompressobj(zlib.MAX_WBITS + (16 if codec == "gzip" else 0))
-    try:
-        # One byte more than allowed is enough to know; a bomb never unfolds.
-        inflated = stream.decompress(body, size_max + 1)
-    except zlib.error as error:
-        raise InflateError(f"the body does not decompress as {codec}: {error}") from error
-    if len(inflated) > size_max:
-        raise InflateError(f"the body decompresses to more than {size_max} bytes")
-    if not stream.eof:
-        raise InflateError(f"the body is a torn {codec} stream")
-    return inflated
+    parts = []
+    size = 0
+    while True:
+        stream = zlib.decompressobj(zlib.MAX_WBITS + (16 if codec == "gzip" else 0))
+        try:
+            # One byte more than allowed is enough to know; a bomb never unfolds.
+            parts.append(stream.decompress(body, size_max + 1 - size))
+        except zlib.error as error:
+            raise InflateError(f"the body does not decompress as {codec}: {error}") from error
+        size += len(parts[-1])
+        if size > size_max:
+            raise InflateError(f"the body decompresses to more than {size_max} bytes")
+        if not stream.eof:
+            raise InflateError(f"the body is a torn {codec} stream")
+        body = stream.unused_data
+        # Gzip members may follow each other; behind a zlib stream Java reads nothing.
+        if codec != "gzip" or not body.startswith(_GZIP_START):
+            return b"".join(parts)
 
 
 def _inflate_by_arrow(body: bytes, codec: str, size_max: int) -> bytes:

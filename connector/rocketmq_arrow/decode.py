@@ -43,6 +43,11 @@ from rocketmq_wire.model import Buffer, QueueId
 # Records of a chunk and its columns stay in the cache: twice as fast as 200,000-record chunks.
 ROWS_MAX: Final = 10_000
 CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
+# glibc gives freed memory of a chunk's size back to the system and faults it in again for the next
+# chunk, 100 ns a record, until it has seen a larger block being freed (mallopt, M_MMAP_THRESHOLD).
+# This block is never touched, so it costs nothing.
+_LARGER_BLOCK_SIZE: Final = 30 * 1024 * 1024
+np.empty(_LARGER_BLOCK_SIZE, np.uint8)
 # A batch ends when its inflated bodies reach this; with the largest body it stays below 2^31.
 _INFLATED_BATCH_SIZE_MAX: Final = 16 * 1024 * 1024
 

@@ -30,12 +30,8 @@ from rocketmq_arrow.gather import (
 
 _SEPARATOR: Final = 1
 _END: Final = 2
-# Names up to this size are identified by their first and last 8 bytes and their size.
-_EXACT_NAME_SIZE_MAX: Final = 16
-# Up to so many items a record each is compared with each; beyond, sorting is cheaper.
+# Up to so many items a record each is compared with each; beyond, the record is read by itself.
 _COMPARED_ITEMS_MAX: Final = 24
-# A tail for names at the very end, so that 8 bytes can be read at each place.
-_PADDING: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,47 +202,59 @@ def _without_duplicates(text: Bytes, items: Items) -> Items:
     """Drops every item that a later one of the same row and name replaces."""
     if not len(items.row):
         return items
-    first, last = _name_words(text, items)
-    size = items.name_end - items.name_start
-    mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (last * np.uint64(0xC2B2AE3D27D4EB4F))
-    mixed ^= size.astype(np.uint64) << np.uint64(40)
-    pairs = _equal_in_row(items.row, mixed)
-    if not len(pairs):
-        return items
-    earlier, later = pairs[:, 0], pairs[:, 1]
-    is_same = (first[earlier] == first[later]) & (last[earlier] == last[later])
-    is_same &= size[earlier] == size[later]
-    for index in np.flatnonzero(is_same & (size[earlier] > _EXACT_NAME_SIZE_MAX)):
-        names = [
-            text[items.name_start[item] : items.name_end[item]].tobytes()
-            for item in (earlier[index], later[index])
-        ]
-        is_same[index] = names[0] == names[1]
     is_kept = np.ones(len(items.row), np.bool_)
-    is_kept[earlier[is_same]] = False
-    return items.kept(is_kept)
+    counts = np.bincount(items.row)
+    for row in np.flatnonzero(counts > _COMPARED_ITEMS_MAX).tolist():
+        first = int(np.searchsorted(items.row, row))
+        newest = {}
+        for item in range(first, first + int(counts[row])):
+            newest[text[items.name_start[item] : items.name_end[item]].tobytes()] = item
+        is_kept[first : first + counts[row]] = False
+        is_kept[list(newest.values())] = True
+    pairs = _equal_in_row(items.row, _name_keys(text, items))
+    if len(pairs):
+        earlier, later = pairs[:, 0], pairs[:, 1]
+        is_kept[earlier[_is_same_name(text, items, earlier, later)]] = False
+    return items if is_kept.all() else items.kept(is_kept)
 
 
-def _name_words(text: Bytes, items: Items) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The first and the last up to 8 bytes of each name."""
-    padded = np.concatenate([np.zeros(_PADDING, np.uint8), text, np.zeros(_PADDING, np.uint8)])
-    words = overlapping(padded, "<u8")
+def _name_keys(text: Bytes, items: Items) -> NDArray[np.uint32]:
+    """The size and the last 4 bytes of each name: equal for equal names, mostly not for others."""
+    size = (items.name_end - items.name_start).astype(np.uint32)
+    # The 4 bytes of the very first names would begin before the text.
+    places = items.name_end - 4
+    early = int(np.searchsorted(places, 0))
+    tails = np.empty(len(places), np.uint32)
+    tails[early:] = overlapping(text, "<u4")[places[early:]]
+    for item in range(early):
+        tails[item] = int.from_bytes(text[: items.name_end[item]].tobytes()[-4:].rjust(4), "little")
+    if size.min() < 4:
+        tails >>= np.uint32(8) * (4 - np.minimum(size, 4))
+    keys: NDArray[np.uint32] = tails ^ (size << np.uint32(24))
+    return keys
+
+
+def _is_same_name(text: Bytes, items: Items, first: Positions, second: Positions) -> Mask:
+    """Whether two items have the same name, pair by pair."""
     size = items.name_end - items.name_start
-    unused = (8 * (8 - np.minimum(size, 8))).astype(np.uint64)
-    first = words[items.name_start + _PADDING] << unused
-    last = words[items.name_end + _PADDING - 8] >> unused
-    return first, last
+    is_same: Mask = size[first] == size[second]
+    padded = np.concatenate([text, np.zeros(8, np.uint8)])
+    words = overlapping(padded, "<u8")
+    for at in range(0, int(size[first].max()), 8):
+        rest = np.clip(size[first] - at, 0, 8).astype(np.uint64)
+        is_open = is_same & (rest > 0)
+        unused = np.uint64(8) * (8 - rest[is_open])
+        ones = words[items.name_start[first[is_open]] + at] << unused
+        others = words[items.name_start[second[is_open]] + at] << unused
+        is_same[is_open] = ones == others
+    return is_same
 
 
-def _equal_in_row(rows: Positions, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Pairs (earlier, later) of items of one row with equal keys."""
-    distance_max = int(np.bincount(rows).max())
-    if distance_max > _COMPARED_ITEMS_MAX:
-        order = np.lexsort((keys, rows))
-        is_equal = (keys[order[1:]] == keys[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
-        return np.stack([order[:-1][is_equal], order[1:][is_equal]], axis=1)
+def _equal_in_row(rows: Positions, keys: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Pairs (earlier, later) of near items of one row with equal keys."""
     found = []
-    for distance in range(1, distance_max):
+    count_max = min(int(np.bincount(rows).max()), _COMPARED_ITEMS_MAX)
+    for distance in range(1, count_max):
         is_equal = keys[distance:] == keys[:-distance]
         if is_equal.any():
             is_equal &= rows[distance:] == rows[:-distance]

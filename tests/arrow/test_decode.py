@@ -264,7 +264,6 @@ def test_any_flip_of_a_checked_field_is_noticed_and_the_others_change_only_their
             continue
         assert (rows[0], rows[2]) == (good[0], good[2])
         assert rows[1]["body"] == good[1]["body"]
-        # The checksum's top bit is not stored, so a stored one is ignored.
         assert position >= 16, f"byte {position} was not checked"
 
 
