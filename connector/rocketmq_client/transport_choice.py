@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, cast
+
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import Transport
+
+# Loaded by name when chosen: whoever uses one should not pay for, or need, the other's libraries.
+_TCP: Final = ("rocketmq_client.transport.tcp_socket", "TcpTransport")
+_GRPC: Final = ("rocketmq_client.transport.grpc_channel", "GrpcTransport")
 
 
 def open_transport(settings: ConnectionSettings) -> Transport:
     """Name servers speak TCP remoting, endpoints speak gRPC. Connects nothing yet."""
-    # Imported here: whoever uses one transport should not pay for, or need, the other's libraries.
-    if settings.endpoints:
-        from rocketmq_client.transport.grpc_channel import GrpcTransport
-
-        return GrpcTransport(settings)
-    from rocketmq_client.transport.tcp_socket import TcpTransport
-
-    return TcpTransport(settings)
+    module, name = _GRPC if settings.endpoints else _TCP
+    make = cast("Callable[[ConnectionSettings], Transport]", getattr(import_module(module), name))
+    return make(settings)

@@ -1,0 +1,301 @@
+"""One socket to one address, never blocking: bytes between it and the protocol's session."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from rocketmq_client.settings import split_address
+from rocketmq_wire.errors import (
+    ConnectError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    RemoteProtocolError,
+    RocketMQError,
+    TransportError,
+)
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.session import ClientSession
+
+OnDone = Callable[[Reply | RocketMQError], None]
+
+# Of one turn, so that one busy broker does not keep the others' answers waiting.
+_RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
+_SEND_PARTS_MAX: Final = 64
+# A peer that vanished without a word (power cut, dropped packets) is noticed by the kernel after
+# this long, whether we are sending or waiting.
+_PEER_SILENT_MS: Final = 15_000
+_KEEPALIVE_IDLE_S: Final = 5
+_KEEPALIVE_INTERVAL_S: Final = 5
+_KEEPALIVE_COUNT: Final = 2
+
+
+class Connection:
+    """Requests are queued at once, also while it connects, and answered through their callbacks.
+
+    Callbacks run inside `on_ready`, `expire` and `fail`; they may submit, but not close.
+    """
+
+    def __init__(self, address: str, *, now_ms: int, timeout_ms: int) -> None:
+        self.address = address
+        self.is_open = False
+        self.is_dead = False
+        self._connect_deadline_ms = now_ms + timeout_ms
+        self._session = ClientSession()
+        self._callbacks: dict[int, OnDone] = {}
+        self._out: deque[memoryview] = deque()
+        self._targets: list[tuple[int, Any]] = []
+        self._reason = ""
+        self._socket: socket.socket | None = None
+        self._sent_at_ms: dict[int, int] = {}
+        self._heard_ms = now_ms
+        self._begin()
+
+    # --- what the exchange looks at -----------------------------------------------------------
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """It is connecting, or has bytes to send."""
+        return not self.is_open or bool(self._out)
+
+    @property
+    def pending_count(self) -> int:
+        """Requests without an answer."""
+        return len(self._callbacks)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When something expires next."""
+        deadline_ms = self._session.deadline_ms
+        if self.is_open:
+            return deadline_ms
+        if deadline_ms is None:
+            return self._connect_deadline_ms
+        return min(deadline_ms, self._connect_deadline_ms)
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def submit(
+        self, request: Request[Reply], on_done: OnDone, *, now_ms: int, timeout_ms: int
+    ) -> int:
+        """Queue a request. Raises LocalProtocolError when it cannot be sent at all."""
+        opaque, parts = self._session.start(request, now_ms=now_ms, timeout_ms=timeout_ms)
+        self._callbacks[opaque] = on_done
+        self._sent_at_ms[opaque] = now_ms
+        self._queue(parts)
+        return opaque
+
+    def drop(self, opaque: int) -> bool:
+        """Nobody waits for this answer any more; False if it has come already."""
+        self._session.forget(opaque)
+        self._sent_at_ms.pop(opaque, None)
+        return self._callbacks.pop(opaque, None) is not None
+
+    def is_stale(self) -> bool:
+        """True if the peer closed it while it was idle: a request would be lost on it."""
+        if self.is_dead or self._socket is None:
+            return True
+        if not self.is_open or self._callbacks:
+            return False
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    # --- moving bytes -------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what can be sent now."""
+        if not self.is_open or not self._out or self._socket is None:
+            return
+        try:
+            while self._out:
+                sent = self._socket.sendmsg(list(itertools.islice(self._out, _SEND_PARTS_MAX)))
+                if not self._take_sent(sent):
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.fail(ConnectionLostError(self.address, _reason(error)))
+
+    def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
+        """The socket can be read or written."""
+        if not self.is_open:
+            self._finish_connect(now_ms)
+        if writable:
+            self.flush()
+        if readable and self.is_open and not self.is_dead:
+            self._receive(now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what took too long."""
+        if self.is_dead:
+            return
+        if not self.is_open and now_ms >= self._connect_deadline_ms:
+            self.fail(ConnectError(self.address, "the connection attempt timed out"))
+            return
+        is_silent = False
+        expired = []
+        for opaque in self._session.expire(now_ms):
+            sent_at_ms = self._sent_at_ms.pop(opaque, now_ms)
+            # Nothing at all came since it was sent: the way itself is suspect, not this request.
+            is_silent = is_silent or self._heard_ms <= sent_at_ms
+            callback = self._callbacks.pop(opaque, None)
+            if callback is not None:
+                expired.append((callback, now_ms - sent_at_ms))
+        for callback, waited_ms in expired:
+            callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
+        if is_silent and not self.is_dead:
+            self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
+
+    def fail(self, error: TransportError | RemoteProtocolError) -> None:
+        """The connection is over: close it and tell everybody who waits."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self.close()
+        callbacks = list(self._callbacks.values())
+        self._callbacks.clear()
+        self._sent_at_ms.clear()
+        self._session.abandon()
+        for callback in callbacks:
+            callback(error)
+
+    def close(self) -> None:
+        """Close the socket without telling anybody."""
+        self.is_dead = True
+        self._out.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Look the address up and start connecting to the first place it names."""
+        try:
+            host, port = split_address(self.address)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError, UnicodeError) as error:
+            self._reason = _reason(error)
+            self.is_dead = True
+            return
+        # A name such as localhost may lead to several places, of which only some listen.
+        self._targets = [(family, place) for family, _, _, _, place in found]
+        self._reason = "no address was found"
+        self.is_dead = not self._connect_next()
+
+    @property
+    def failure(self) -> ConnectError:
+        """Why it could not even begin."""
+        return ConnectError(self.address, self._reason)
+
+    def _connect_next(self) -> bool:
+        while self._targets:
+            family, place = self._targets.pop(0)
+            if self._socket is not None:
+                self._socket.close()
+            try:
+                self._socket = _new_socket(family)
+                code = self._socket.connect_ex(place)
+            except OSError as error:
+                self._reason = _reason(error)
+                continue
+            if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                return True
+            self._reason = os.strerror(code)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        return False
+
+    def _finish_connect(self, now_ms: int) -> None:
+        assert self._socket is not None
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0:
+            self.is_open = True
+            self._heard_ms = now_ms
+            return
+        self._reason = os.strerror(code)
+        if not self._connect_next():
+            self.fail(self.failure)
+
+    def _queue(self, parts: tuple[Buffer, ...]) -> None:
+        self._out.extend(memoryview(part).cast("B") for part in parts)
+
+    def _take_sent(self, size: int) -> bool:
+        """Take sent bytes off the queue; False when the socket took less than all."""
+        while size and self._out:
+            part = self._out[0]
+            if size < len(part):
+                self._out[0] = part[size:]
+                return False
+            size -= len(part)
+            self._out.popleft()
+        return True
+
+    def _receive(self, now_ms: int) -> None:
+        received = 0
+        try:
+            while received < _RECEIVE_SIZE_MAX and not self.is_dead and self._socket is not None:
+                buffer = self._session.next_buffer()
+                size = self._socket.recv_into(buffer)
+                if size == 0:
+                    self.fail(ConnectionLostError(self.address, "the peer closed it"))
+                    return
+                self._heard_ms = now_ms
+                received += size
+                self._session.received(size)
+                self._complete()
+                if size < len(buffer):
+                    return  # The kernel has no more: save the call that would say so.
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.fail(ConnectionLostError(self.address, _reason(error)))
+        except RemoteProtocolError as error:
+            self.fail(error)
+
+    def _complete(self) -> None:
+        while (completed := self._session.next_completed()) is not None:
+            callback = self._callbacks.pop(completed.opaque, None)
+            self._sent_at_ms.pop(completed.opaque, None)
+            if callback is not None:
+                callback(completed.result)
+        for answer in self._session.take_answers():
+            self._queue((answer,))
+
+
+def _new_socket(family: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setblocking(False)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has these; where one lacks, the requests' own deadlines remain.
+    for name, value in (
+        ("TCP_USER_TIMEOUT", _PEER_SILENT_MS),
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, option, value)
+    return opened
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

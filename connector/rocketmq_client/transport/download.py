@@ -1,0 +1,242 @@
+"""Downloads many ranges over one transport: drives their windows and hands chunks on in order."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_client.fetch_window import FetchWindow, Pull
+from rocketmq_client.loss import Standing
+from rocketmq_client.retry import Backoff
+from rocketmq_client.routes import standing_of
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, OffsetRange
+from rocketmq_wire.requests import (
+    GetMaxOffset,
+    GetMinOffset,
+    GetRoute,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    Reply,
+    Request,
+    RouteReply,
+)
+
+if TYPE_CHECKING:
+    from rocketmq_client.transport.exchange import Handle
+    from rocketmq_client.transport.tcp_socket import TcpTransport
+
+_logger = logging.getLogger(__name__)
+
+# Nothing of a download waits longer than this without looking at its clocks.
+_STEP_MS_MAX: Final = 1_000
+_BOUNDS_TIMEOUT_MS: Final = 5_000
+_QUESTION_COUNT: Final = 3
+
+
+class Download:
+    """The first pulls of all ranges are sent at once; then the foremost range comes first."""
+
+    def __init__(
+        self, transport: TcpTransport, ranges: Sequence[OffsetRange], spec: ReadSpec
+    ) -> None:
+        self._transport = transport
+        self._spec = spec
+        self._windows = [
+            FetchWindow(
+                wanted,
+                spec.limits,
+                is_filtered=not spec.subscription.selects_all,
+                loss_policy=spec.loss_policy,
+                backoff=Backoff(random=random.Random()),
+            )
+            for wanted in ranges
+        ]
+        self._handles: dict[tuple[int, int], Handle] = {}
+        self._error: RocketMQError | None = None
+        self._is_closed = False
+
+    def chunks(self) -> Iterator[RangeChunk]:
+        """Every range's chunks, in the order given."""
+        clock = self._transport.clock
+        clock.enter()
+        try:
+            while self._windows:
+                chunk = self._next_chunk()
+                if chunk is None:
+                    continue
+                # The next pulls are on their way before the consumer goes to work.
+                self._pump()
+                self._transport.exchange.flush()
+                clock.leave()
+                try:
+                    yield chunk
+                finally:
+                    clock.enter()
+        finally:
+            self._is_closed = True
+            self._transport.exchange.cut(self._handles.values())
+            self._handles.clear()
+            clock.leave()
+
+    def _next_chunk(self) -> RangeChunk | None:
+        """The next chunk, or None after one turn of waiting or at the end of a range."""
+        self._pump()
+        if self._error is not None:
+            raise self._error
+        first = self._windows[0]
+        chunk = first.take()
+        if chunk is not None:
+            return chunk
+        if first.is_finished:
+            self._windows.pop(0)
+            return None
+        self._transport.exchange.step(self._wait_ms())
+        return None
+
+    def _wait_ms(self) -> int:
+        """Until the first back-off ends that keeps a window from asking."""
+        now_ms = self._transport.clock.now_ms()
+        wait_ms = _STEP_MS_MAX
+        for window in self._windows:
+            wake_at_ms = window.wake_at_ms()
+            if wake_at_ms is not None and wake_at_ms > now_ms:
+                wait_ms = min(wait_ms, wake_at_ms - now_ms)
+        return wait_ms
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send what the windows want to send, the foremost one first."""
+        free = self._spec.limits.bytes_max
+        free -= sum(window.outstanding_bytes for window in self._windows)
+        is_urgent = True
+        for window in self._windows:
+            now_ms = self._transport.clock.now_ms()
+            if window.wants_bounds(now_ms):
+                _BoundsQuestion(self._transport, window, self._report).ask()
+            while not window.is_covered:
+                before = window.outstanding_bytes
+                pull = window.next_pull(now_ms, bytes_free=free, is_urgent=is_urgent)
+                if pull is None:
+                    break
+                self._send(window, pull)
+                free -= window.outstanding_bytes - before
+            is_urgent = False
+
+    def _send(self, window: FetchWindow, pull: Pull) -> None:
+        queue = window.wanted.queue
+        request = PullMessages(
+            group=self._spec.group,
+            queue=queue,
+            start=pull.start,
+            count_max=pull.count_max,
+            bytes_max=pull.bytes_max,
+            subscription=self._spec.subscription,
+        )
+        key = (id(window), pull.ticket)
+        self._transport.ask(
+            queue.broker,
+            request,
+            partial(self._on_done, window, pull, key),
+            self._spec.limits.pull_timeout_ms,
+            partial(self._on_sent, key),
+        )
+
+    def _on_sent(self, key: tuple[int, int], handle: Handle) -> None:
+        if self._is_closed:
+            self._transport.exchange.cut([handle])
+        else:
+            self._handles[key] = handle
+
+    def _on_done(
+        self,
+        window: FetchWindow,
+        pull: Pull,
+        key: tuple[int, int],
+        result: Reply | RocketMQError,
+    ) -> None:
+        self._handles.pop(key, None)
+        if self._is_closed:
+            return
+        now_ms = self._transport.clock.now_ms()
+        try:
+            if isinstance(result, PullReply):
+                window.on_reply(pull.ticket, result, now_ms)
+            else:
+                assert isinstance(result, RocketMQError)
+                window.on_failure(pull.ticket, result, now_ms)
+        except RocketMQError as error:
+            self._error = self._error or error
+
+    def _report(self, error: RocketMQError) -> None:
+        self._error = self._error or error
+
+
+class _BoundsQuestion:
+    """Fresh bounds of a queue and a fresh route of its topic, for a window in doubt."""
+
+    def __init__(
+        self,
+        transport: TcpTransport,
+        window: FetchWindow,
+        report: Callable[[RocketMQError], None],
+    ) -> None:
+        self._transport = transport
+        self._window = window
+        self._report = report
+        self._answers: dict[type, Reply | RocketMQError] = {}
+
+    def ask(self) -> None:
+        """Ask everything at once."""
+        queue = self._window.wanted.queue
+        # The first offset before the next one: retention must not seem to pass the end.
+        requests: tuple[tuple[str | None, Request[Reply]], ...] = (
+            (queue.broker, GetMinOffset(queue)),
+            (queue.broker, GetMaxOffset(queue)),
+            (None, GetRoute(queue.topic)),
+        )
+        for broker, request in requests:
+            on_done = partial(self._on_answer, type(request))
+            self._transport.ask(broker, request, on_done, _BOUNDS_TIMEOUT_MS)
+
+    def _on_answer(self, kind: type, result: Reply | RocketMQError) -> None:
+        self._answers[kind] = result
+        if len(self._answers) < _QUESTION_COUNT:
+            return
+        now_ms = self._transport.clock.now_ms()
+        try:
+            self._decide(now_ms)
+        except RocketMQError as error:
+            self._report(error)
+
+    def _decide(self, now_ms: int) -> None:
+        window, queue = self._window, self._window.wanted.queue
+        start = self._answers[GetMinOffset]
+        end = self._answers[GetMaxOffset]
+        route = self._answers[GetRoute]
+        for answer in (start, end, route):
+            if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
+                window.on_bounds_failure(answer, now_ms)
+                return
+        if isinstance(route, RouteReply):
+            standing = standing_of(queue, route.route)
+        elif isinstance(route, TopicNotFoundError):
+            standing = Standing.TOPIC_GONE
+        else:
+            assert isinstance(route, RocketMQError)
+            window.on_bounds_failure(route, now_ms)
+            return
+        # Real brokers answer zeros for a queue that they do not have, others refuse.
+        bounds = Bounds(0, 0)
+        if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
+            bounds = Bounds(max(0, start.value), max(0, end.value))
+        _logger.info(
+            "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
+        )
+        window.on_bounds(bounds, standing, now_ms)

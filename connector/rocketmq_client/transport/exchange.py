@@ -1,0 +1,146 @@
+"""All connections of one transport in one thread: polls them, carries requests, runs callbacks."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_client.transport.connection import Connection, OnDone
+from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
+from rocketmq_wire.requests import Reply, Request
+
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+
+
+class Handle(NamedTuple):
+    """A request under way."""
+
+    connection: Connection
+    opaque: int
+
+
+def _new_selector() -> selectors.BaseSelector:
+    # poll(2) keeps nothing in the kernel: after a fork the child cannot disturb its parent, as it
+    # would through a shared epoll descriptor.
+    if hasattr(selectors, "PollSelector"):
+        return selectors.PollSelector()
+    return selectors.SelectSelector()
+
+
+class Exchange:
+    """Not thread-safe. Callbacks run inside `step` and `close`, errors as values."""
+
+    def __init__(self, clock: ActiveClock, *, connect_timeout_ms: int) -> None:
+        self.clock = clock
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._selector = _new_selector()
+        self._interest: dict[Connection, tuple[int, int]] = {}
+
+    def submit(
+        self, address: str, request: Request[Reply], on_done: OnDone, *, timeout_ms: int
+    ) -> Handle | None:
+        """Queue a request; None when it failed at once (its callback has run)."""
+        connection = self._connection(address)
+        if connection.is_dead:
+            on_done(connection.failure)
+            return None
+        try:
+            opaque = connection.submit(
+                request, on_done, now_ms=self.clock.now_ms(), timeout_ms=timeout_ms
+            )
+        except LocalProtocolError as error:
+            on_done(error)
+            return None
+        return Handle(connection, opaque)
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting."""
+        for connection in list(self._connections.values()):
+            connection.flush()
+
+    def step(self, timeout_ms: int) -> None:
+        """Send, wait for at most `timeout_ms` until something happens, receive, expire."""
+        self.flush()
+        self._update_interest()
+        now_ms = self.clock.now_ms()
+        deadlines = [
+            deadline_ms
+            for connection in self._connections.values()
+            if (deadline_ms := connection.deadline_ms) is not None
+        ]
+        wait_ms = max(0, min([timeout_ms, *(deadline - now_ms for deadline in deadlines)]))
+        if not self._interest:
+            return
+        events = self._selector.select(wait_ms / 1_000)
+        now_ms = self.clock.now_ms()
+        for key, mask in events:
+            connection: Connection = key.data
+            connection.on_ready(now_ms, readable=bool(mask & _READ), writable=bool(mask & _WRITE))
+        # Behind the reading: an answer that has already arrived is not expired.
+        for connection in list(self._connections.values()):
+            deadline_ms = connection.deadline_ms
+            if deadline_ms is not None and now_ms >= deadline_ms:
+                connection.expire(now_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way."""
+        return not any(connection.pending_count for connection in self._connections.values())
+
+    def cut(self, handles: Iterable[Handle]) -> None:
+        """Give requests up, with their connections: megabytes may be on their way for nothing."""
+        connections = [h.connection for h in handles if h.connection.drop(h.opaque)]
+        for connection in dict.fromkeys(connections):
+            connection.fail(ConnectionLostError(connection.address, "a download was given up"))
+
+    def close(self) -> None:
+        """Close every connection; callbacks of pending requests are not run."""
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+        self._interest.clear()
+        self._selector.close()
+        self._selector = _new_selector()
+
+    def _connection(self, address: str) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_stale():
+            self._remove(connection)
+            connection = None
+        if connection is None:
+            connection = Connection(
+                address, now_ms=self.clock.now_ms(), timeout_ms=self._connect_timeout_ms
+            )
+            if not connection.is_dead:
+                self._connections[address] = connection
+        return connection
+
+    def _remove(self, connection: Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        connection.close()
+
+    def _update_interest(self) -> None:
+        """Tell the selector about closed, new and changed connections, in this order.
+
+        A descriptor's number is used again as soon as its socket is closed.
+        """
+        for connection, (descriptor, _) in list(self._interest.items()):
+            if connection.is_dead or connection.fileno() != descriptor:
+                del self._interest[connection]
+                self._selector.unregister(descriptor)
+        for address, connection in list(self._connections.items()):
+            if connection.is_dead:
+                del self._connections[address]
+                continue
+            wanted = _READ | _WRITE if connection.wants_write else _READ
+            known = self._interest.get(connection)
+            if known is None:
+                self._selector.register(connection.fileno(), wanted, connection)
+            elif known[1] != wanted:
+                self._selector.modify(known[0], wanted, connection)
+            self._interest[connection] = (connection.fileno(), wanted)

@@ -1,0 +1,262 @@
+"""RocketMQ's TCP protocol as a transport: name servers and brokers over non-blocking sockets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar, cast
+
+from rocketmq_client.routes import BrokerDirectory
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_client.transport.connection import OnDone
+from rocketmq_client.transport.download import Download
+from rocketmq_client.transport.exchange import Exchange, Handle
+from rocketmq_wire.errors import (
+    ConnectError,
+    DeadlineExceededError,
+    RocketMQError,
+    TransportError,
+)
+from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.requests import (
+    ClusterReply,
+    GetCluster,
+    GetRoute,
+    Reply,
+    Request,
+    RouteReply,
+)
+
+R = TypeVar("R", bound=Reply)
+
+# A lookup before a request takes at most this share of the request's time.
+_LOOKUP_SHARE: Final = 2
+
+
+class TcpTransport:
+    """One thread's way to a cluster; connects when first used, and afresh in a forked process."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._done: list[tuple[int, Reply | RocketMQError]] = []
+        self._open_tickets: set[int] = set()
+        self._lookups: dict[str, list[Callable[[RocketMQError | None], None]]] = {}
+        self._process_id = os.getpid()
+        self._reset()
+
+    # --- the contract -------------------------------------------------------------------------
+
+    def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
+        """See `Transport.call`."""
+        (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
+        if isinstance(reply, RocketMQError):
+            raise reply
+        return reply
+
+    def call_many(
+        self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
+    ) -> list[R | RocketMQError]:
+        """See `Transport.call_many`."""
+        self._check_process()
+        replies: dict[int, Reply | RocketMQError] = {}
+        with self._clock.inside():
+            end_ms = self._clock.now_ms() + timeout_ms
+            for index, (broker, request) in enumerate(requests):
+                self.ask(broker, request, partial(replies.__setitem__, index), timeout_ms)
+            while len(replies) < len(requests):
+                # Every request expires by itself; the end is a second guard against a hang.
+                left_ms = end_ms - self._clock.now_ms()
+                if left_ms < -1_000:
+                    break
+                self._exchange.step(max(1, left_ms))
+        missing = DeadlineExceededError("the cluster", f"waited {timeout_ms} ms")
+        return [
+            cast("R | RocketMQError", replies.get(index, missing)) for index in range(len(requests))
+        ]
+
+    def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
+        """See `Transport.submit`."""
+        self._check_process()
+        self._ticket += 1
+        ticket = self._ticket
+        self._open_tickets.add(ticket)
+        with self._clock.inside():
+            self.ask(broker, request, partial(self._settle, ticket), timeout_ms)
+            self._exchange.flush()
+        return ticket
+
+    def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
+        """See `Transport.completed`."""
+        self._check_process()
+        with self._clock.inside():
+            end_ms = self._clock.now_ms() + timeout_ms
+            while not self._done and self._open_tickets:
+                left_ms = end_ms - self._clock.now_ms()
+                self._exchange.step(max(0, left_ms))
+                if left_ms <= 0:
+                    break
+        done, self._done = self._done, []
+        return done
+
+    def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
+        """See `Transport.read_ranges`."""
+        self._check_process()
+        return Download(self, ranges, spec).chunks()
+
+    def close(self) -> None:
+        """Close every connection. What is under way is forgotten; a later call connects again."""
+        self._exchange.close()
+        self._done.clear()
+        self._open_tickets.clear()
+
+    # --- what a download uses -----------------------------------------------------------------
+
+    @property
+    def clock(self) -> ActiveClock:
+        """Runs only inside the transport."""
+        return self._clock
+
+    @property
+    def exchange(self) -> Exchange:
+        """The connections."""
+        return self._exchange
+
+    def ask(
+        self,
+        broker: str | None,
+        request: Request[Reply],
+        on_done: OnDone,
+        timeout_ms: int,
+        on_sent: Callable[[Handle], None] | None = None,
+    ) -> None:
+        """Start a request; `on_done` gets its answer or error, possibly before this returns.
+
+        A broker without a known address, or whose connection failed, is looked up first.
+        """
+        if broker is None:
+            self._ask_name_server(request, on_done, timeout_ms)
+            return
+        if self._directory.is_settled(broker):
+            self._ask_broker(broker, request, on_done, timeout_ms, on_sent)
+            return
+        deadline_ms = self._clock.now_ms() + timeout_ms
+
+        def go_on(error: RocketMQError | None) -> None:
+            left_ms = max(1, deadline_ms - self._clock.now_ms())
+            if self._directory.address(broker) is not None:
+                # Looked up in vain, the last known address is still the best there is.
+                self._ask_broker(broker, request, on_done, left_ms, on_sent)
+            else:
+                on_done(error or ConnectError(broker, "no name server knows this broker"))
+
+        self._look_up(broker, _topic_of(request), go_on, timeout_ms // _LOOKUP_SHARE)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _ask_broker(
+        self,
+        broker: str,
+        request: Request[Reply],
+        on_done: OnDone,
+        timeout_ms: int,
+        on_sent: Callable[[Handle], None] | None,
+    ) -> None:
+        address = self._directory.address(broker)
+        assert address is not None
+
+        def finish(result: Reply | RocketMQError) -> None:
+            if isinstance(result, TransportError):
+                self._directory.suspect(address)
+            on_done(result)
+
+        handle = self._exchange.submit(address, request, finish, timeout_ms=timeout_ms)
+        if handle is not None and on_sent is not None:
+            on_sent(handle)
+
+    def _ask_name_server(
+        self, request: Request[Reply], on_done: OnDone, timeout_ms: int, tried: int = 0
+    ) -> None:
+        """Ask the name server that answered last, then the others; each gets a fair share."""
+        servers = self._settings.name_servers
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        address = servers[self._name_server % len(servers)]
+
+        def finish(result: Reply | RocketMQError) -> None:
+            if isinstance(result, TransportError) and tried + 1 < len(servers):
+                self._name_server += 1
+                left_ms = max(1, deadline_ms - self._clock.now_ms())
+                self._ask_name_server(request, on_done, left_ms, tried + 1)
+                return
+            if isinstance(result, RouteReply):
+                self._directory.learn(result.route.brokers)
+            elif isinstance(result, ClusterReply):
+                self._directory.learn(result.cluster.brokers)
+            on_done(result)
+
+        share_ms = max(1, timeout_ms // (len(servers) - tried))
+        self._exchange.submit(address, request, finish, timeout_ms=share_ms)
+
+    def _look_up(
+        self,
+        broker: str,
+        topic: str | None,
+        go_on: Callable[[RocketMQError | None], None],
+        timeout_ms: int,
+    ) -> None:
+        """Ask for the broker's address, once for everybody who waits for it."""
+        waiting = self._lookups.get(broker)
+        if waiting is not None:
+            waiting.append(go_on)
+            return
+        self._lookups[broker] = [go_on]
+
+        def finish(result: Reply | RocketMQError) -> None:
+            is_unknown = self._directory.address(broker) is None
+            if isinstance(result, RouteReply | TransportError) or topic is None or not is_unknown:
+                self._finish_lookup(broker, result)
+            else:
+                # The name server has no such topic, but may have the broker.
+                self._ask_name_server(
+                    GetCluster(), partial(self._finish_lookup, broker), timeout_ms
+                )
+
+        request: Request[Reply] = GetCluster() if topic is None else GetRoute(topic)
+        self._ask_name_server(request, finish, max(1, timeout_ms))
+
+    def _finish_lookup(self, broker: str, result: Reply | RocketMQError) -> None:
+        error = result if isinstance(result, RocketMQError) else None
+        for go_on in self._lookups.pop(broker, []):
+            go_on(error)
+
+    def _settle(self, ticket: int, result: Reply | RocketMQError) -> None:
+        self._open_tickets.discard(ticket)
+        self._done.append((ticket, result))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process_id:
+            # Forked: the sockets belong to the parent. Closing our copies does not disturb them.
+            self._exchange.close()
+            self._process_id = os.getpid()
+            self._reset()
+
+    def _reset(self) -> None:
+        self._clock = ActiveClock()
+        self._exchange = Exchange(self._clock, connect_timeout_ms=self._settings.connect_timeout_ms)
+        self._directory = BrokerDirectory(self._settings.address_map)
+        self._name_server = 0
+        self._ticket = 0
+        self._lookups.clear()
+        self._open_tickets.clear()
+        self._done.clear()
+
+
+def _topic_of(request: Request[Reply]) -> str | None:
+    """A topic that the broker serves, should the request name one."""
+    queue = getattr(request, "queue", None)
+    if isinstance(queue, QueueId):
+        return queue.topic
+    topic = getattr(request, "topic", None)
+    return topic if isinstance(topic, str) else None
