@@ -1,0 +1,132 @@
+"""Streams a RocketMQ topic into parquet files, every message exactly once.
+
+    ./run exec spark-submit spark_jobs/stream_to_parquet.py --name-server 127.0.0.1:9876 \\
+        --topic orders --output /data/orders --checkpoint /data/orders-checkpoint
+
+Spark's file sink lists the files of every finished batch, and the checkpoint the offsets of every
+batch: a job that is killed and started again neither loses a message nor writes one twice. Readers
+must read the output folder through Spark, which honours that list. The group's offsets at the
+broker follow, for people and tools; the checkpoint is the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+_POLL_S = 1
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="stream_to_parquet.py", description="A topic into parquet files, exactly once."
+    )
+    cluster = parser.add_mutually_exclusive_group(required=True)
+    cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
+    cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
+    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    parser.add_argument("--output", required=True, help="folder of the parquet files")
+    parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
+    parser.add_argument("--group", help="consumer group whose offsets follow at the broker")
+    parser.add_argument(
+        "--starting-offsets",
+        default="earliest",
+        help="where a query without a checkpoint begins: earliest (default), latest, group, JSON",
+    )
+    parser.add_argument(
+        "--trigger",
+        default="10 seconds",
+        metavar="INTERVAL|available-now",
+        help="a batch every interval (default: 10 seconds), or all that is there and then end",
+    )
+    parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N")
+    parser.add_argument("--max-partitions", type=int, metavar="N", help="tasks of a batch at most")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other option of the source; may be repeated",
+    )
+    return parser.parse_args(argv)
+
+
+def source_options(args: argparse.Namespace) -> dict[str, str]:
+    """The source's options, as the command line gives them."""
+    named = {
+        "nameServer": args.name_server,
+        "endpoints": args.endpoints,
+        "subscribe": args.topic,
+        "group": args.group,
+        "startingOffsets": args.starting_offsets,
+        "maxOffsetsPerTrigger": args.max_offsets_per_trigger,
+        "maxPartitions": args.max_partitions,
+    }
+    others = dict(item.partition("=")[::2] for item in args.option)
+    return {key: str(value) for key, value in named.items() if value is not None} | others
+
+
+def start(messages: DataFrame, args: argparse.Namespace) -> StreamingQuery:
+    writer = (
+        messages.writeStream.format("parquet")
+        .queryName("stream_to_parquet")
+        .option("checkpointLocation", args.checkpoint)
+        .option("path", args.output)
+    )
+    if args.trigger == "available-now":
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=args.trigger).start()
+
+
+def follow(query: StreamingQuery, asked_to_end: threading.Event) -> int:
+    """Say what every batch wrote until the query ends; returns the number of messages."""
+    total = 0
+    seen = -1
+    while True:
+        is_active = not query.awaitTermination(_POLL_S)
+        if is_active and asked_to_end.is_set():
+            say("asked to end")
+            query.stop()
+        for progress in query.recentProgress:
+            if progress.batchId > seen and progress.numInputRows:
+                seen = progress.batchId
+                total += progress.numInputRows
+                say(
+                    f"batch {seen}: {progress.numInputRows:,} messages in"
+                    f" {progress.durationMs['triggerExecution']} ms, {total:,} in all"
+                )
+        if not is_active:
+            return total
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    args = parse_arguments()
+    spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
+    messages = spark.readStream.format("rocketmq").options(**source_options(args)).load()
+    asked_to_end = threading.Event()
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        # The main thread is inside a call to Spark: it stops the query between two of them.
+        asked_to_end.set()
+
+    signal.signal(signal.SIGTERM, ask)
+    query = start(messages, args)
+    say(f"reading {args.topic} into {args.output}")
+    total = follow(query, asked_to_end)
+    say(f"ended after {total:,} messages")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Copies what a RocketMQ topic holds between two offsets or times into parquet files.
+
+    ./run exec spark-submit spark_jobs/topic_to_parquet.py --name-server 127.0.0.1:9876 \\
+        --topic orders --start 2026-05-01T00:00:00Z --end latest --output /data/orders
+
+Start and end are fixed to numbers before anything is read: what arrives meanwhile is for the next
+run, and running again with the printed numbers gives the same rows. With --group the end is
+committed as the group's progress once the files are written; `--start group` goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from datetime import datetime, timezone
+
+from pyspark.sql import SparkSession
+
+from pyspark_rocketmq import PinnedOffsets, pin_offsets
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="topic_to_parquet.py", description="A topic into parquet files, between two ends."
+    )
+    cluster = parser.add_mutually_exclusive_group(required=True)
+    cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
+    cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
+    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    parser.add_argument("--output", required=True, help="folder of the parquet files")
+    parser.add_argument(
+        "--start",
+        default="earliest",
+        help="earliest (default), group, offsets as JSON, or a time: 2026-05-01T00:00:00Z",
+    )
+    parser.add_argument(
+        "--end", default="latest", help="latest (default), offsets as JSON, or a time"
+    )
+    parser.add_argument("--group", help="commit the end as this consumer group's progress")
+    parser.add_argument(
+        "--mode",
+        choices=("error", "append", "overwrite"),
+        default="error",
+        help="what to do when the output is there already (default: error)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be read")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any other option of the source; may be repeated",
+    )
+    return parser.parse_args(argv)
+
+
+def source_options(args: argparse.Namespace) -> dict[str, str]:
+    """The source's options, as the command line gives them."""
+    named = {
+        "nameServer": args.name_server,
+        "endpoints": args.endpoints,
+        "subscribe": args.topic,
+        "group": args.group,
+        **end_option("starting", args.start),
+        **end_option("ending", args.end),
+    }
+    others = dict(item.partition("=")[::2] for item in args.option)
+    return {key: value for key, value in named.items() if value is not None} | others
+
+
+def end_option(which: str, text: str) -> dict[str, str]:
+    """`startingOffsets` for a word or JSON, `startingTimestamp` for a time; or `ending...`.
+
+    Raises SystemExit for a text that is neither.
+    """
+    if text in ("earliest", "latest", "group") or text.startswith("{"):
+        return {f"{which}Offsets": text}
+    try:
+        # Python 3.10 does not read the Z of other languages.
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise SystemExit(
+            f"neither offsets nor a time: {text!r}, say 2026-05-01T00:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return {f"{which}Timestamp": str(round(moment.timestamp() * 1_000))}
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def describe(pinned: PinnedOffsets) -> None:
+    say(f"{pinned.messages:,} messages in {pinned.queues} queues, {pinned.tasks} tasks")
+    say(f"start {pinned.starting_offsets}")
+    say(f"end   {pinned.ending_offsets}")
+
+
+def main() -> None:
+    args = parse_arguments()
+    pinned = pin_offsets(source_options(args))
+    describe(pinned)
+    if args.dry_run:
+        return
+    spark = SparkSession.builder.appName("topic_to_parquet").getOrCreate()
+    began = time.monotonic()
+    messages = spark.read.format("rocketmq").options(**pinned.options).load()
+    messages.write.mode(args.mode).parquet(args.output)
+    seconds = time.monotonic() - began
+    say(f"wrote {args.output} in {seconds:.1f} s, {pinned.messages / seconds:,.0f} messages/s")
+    if args.group:
+        pinned.commit()
+        say(f"committed the end as the progress of group {args.group}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
