@@ -1,0 +1,1 @@
+"""Counts every message after reads through kills: none missing, none twice, all in order."""

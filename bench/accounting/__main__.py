@@ -1,0 +1,173 @@
+"""`python -m bench.accounting`: reads into parquet through kills, then counts every message."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.accounting.ledger import Numbers, Verdict, account
+from bench.accounting.reader import Reader
+from bench.accounting.sender import Sender
+from bench.accounting.sink_files import read_rows
+from bench.load import NUMBER_SIZE, QUEUES, create_topic, load_topic
+from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_client.settings import ConnectionSettings
+
+_BODY_SIZE = 100
+_DRAIN_TIMEOUT_S = 600.0
+_DOWN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    messages: int
+    steps: tuple[str, ...]
+    """What happens while the loaded messages are read; every step but a broker kill ends a run."""
+    sending_s: float
+
+
+FULL = Size(
+    2_000_000,
+    (
+        *("kill broker", "stop", "kill driver", "stop"),
+        *("kill broker", "kill driver", "stop"),
+    ),
+    15.0,
+)
+SHORT = Size(50_000, ("kill broker", "kill driver", "stop"), 4.0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./run accounting", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="50,000 messages and fewer kills")
+    parser.add_argument("--seed", type=int, default=None, help="repeat a run's random choices")
+    args = parser.parse_args(argv)
+    size = SHORT if args.short else FULL
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    say(f"seed {seed}")
+    chance = random.Random(seed)
+    directory = Path(tempfile.mkdtemp(prefix="rocketmq-accounting-"))
+    try:
+        with BrokerProcess(directory / "broker") as broker:
+            verdicts = {
+                "loaded first": _loaded_first(broker, directory / "first", size, chance),
+                "while sending": _while_sending(broker, directory / "sending", size, chance),
+            }
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    for name, verdict in verdicts.items():
+        for example in verdict.examples:
+            say(f"{name}: {example}")
+        print(json.dumps({"accounting": name, "clean": verdict.is_clean, "verdict": str(verdict)}))
+    is_clean = all(verdict.is_clean for verdict in verdicts.values())
+    print("accounting: every message once and in order" if is_clean else "accounting: FAILED")
+    return 0 if is_clean else 1
+
+
+def _loaded_first(
+    broker: BrokerProcess, directory: Path, size: Size, chance: random.Random
+) -> Verdict:
+    directory.mkdir()
+    topic = "accounting-loaded"
+    say(f"loading {size.messages:,} messages")
+    load_topic(_settings(broker), topic, size.messages, _BODY_SIZE)
+    reader = Reader(directory, broker.name_server, topic)
+    try:
+        for step in size.steps:
+            if reader.has_ended:
+                limit = chance.randint(size.messages // 100, size.messages // 25)
+                say(f"reader starts, {limit:,} messages a batch")
+                reader.start(limit=limit)
+            reader.wait_for_batches(chance.randint(1, 2))
+            time.sleep(chance.uniform(0, 0.5))
+            say(f"{step} after {len(reader.finished_batches())} batches")
+            _take(step, broker, reader, down_s=chance.uniform(0, _DOWN_S))
+        _drain(reader, limit=size.messages // 10)
+    finally:
+        reader.kill()
+    each, rest = divmod(size.messages, QUEUES)
+    sent = {queue: np.arange(each + (queue < rest)) for queue in range(QUEUES)}
+    return account(sent, {}, _numbers_read(reader))
+
+
+def _while_sending(
+    broker: BrokerProcess, directory: Path, size: Size, chance: random.Random
+) -> Verdict:
+    directory.mkdir()
+    topic = "accounting-sending"
+    create_topic(_settings(broker), topic)
+    reader = Reader(directory, broker.name_server, topic)
+    sender = Sender(ConnectionSettings(name_servers=(broker.name_server,)), topic)
+    try:
+        sender.start()
+        reader.start(limit=chance.randint(5_000, 50_000))
+        say("reading while a producer sends")
+        reader.wait_for_batches(2)
+        time.sleep(size.sending_s / 2 + chance.random())
+        say(f"kill broker after {sender.sent:,} messages")
+        _take("kill broker", broker, reader, down_s=_DOWN_S)
+        time.sleep(size.sending_s / 2)
+        sender.end()
+        reader.stop()
+        _drain(reader, limit=100_000)
+    finally:
+        reader.kill()
+    return account(_joined(sender.acknowledged), _joined(sender.unknown), _numbers_read(reader))
+
+
+def _take(step: str, broker: BrokerProcess, reader: Reader, *, down_s: float) -> None:
+    if step == "kill broker":
+        broker.kill()
+        time.sleep(down_s)
+        broker.start()
+    elif step == "kill driver":
+        reader.kill()
+    else:
+        assert step == "stop"
+        reader.stop()
+
+
+def _drain(reader: Reader, *, limit: int) -> None:
+    """Read the rest in a last run that ends by itself."""
+    if not reader.has_ended:
+        reader.stop()
+    say("reading the rest")
+    reader.start(limit=limit, available_now=True)
+    reader.wait(timeout_s=_DRAIN_TIMEOUT_S)
+
+
+def _numbers_read(reader: Reader) -> dict[int, Numbers]:
+    """The messages' numbers by queue, in the order in which they were written."""
+    rows = read_rows(reader.output, ["queueId", "body"])
+    numbers = pc.cast(
+        pc.cast(pc.binary_slice(rows["body"], 0, NUMBER_SIZE), pa.string()), pa.int64()
+    ).to_numpy()
+    queues = rows["queueId"].to_numpy()
+    return {int(queue): numbers[queues == queue] for queue in np.unique(queues)}
+
+
+def _joined(parts: dict[int, list[Numbers]]) -> dict[int, Numbers]:
+    return {queue: np.concatenate(numbers) for queue, numbers in parts.items()}
+
+
+def _settings(broker: BrokerProcess) -> ConnectionSettings:
+    return ConnectionSettings(endpoints=broker.endpoints)
+
+
+def say(text: str) -> None:
+    print(f"accounting: {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

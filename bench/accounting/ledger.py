@@ -1,0 +1,93 @@
+"""What was sent and what was written, held against each other: pure.
+
+Every body names its queue and its number in that queue, given in sending order. A queue's numbers
+must come out once each and in order. A send whose answer never came may have been stored or not:
+such numbers are counted apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Counts over all queues."""
+
+    sent: int = 0
+    read: int = 0
+    missing: int = 0
+    duplicate: int = 0
+    unexpected: int = 0
+    out_of_order: int = 0
+    unknown: int = 0
+    unknown_stored: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.missing or self.duplicate or self.unexpected or self.out_of_order)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.sent:,} acknowledged, {self.read:,} read: {self.missing:,} missing,"
+            f" {self.duplicate:,} duplicate, {self.out_of_order:,} out of order,"
+            f" {self.unexpected:,} unexpected"
+        )
+        if self.unknown:
+            text += (
+                f"; of {self.unknown:,} sends with an unknown outcome"
+                f" {self.unknown_stored:,} were stored"
+            )
+        return text
+
+
+def account(
+    acknowledged: dict[int, Numbers], unknown: dict[int, Numbers], read: dict[int, Numbers]
+) -> Verdict:
+    """Compare, queue by queue, what was sent with what was read in the order it was read."""
+    verdict = Verdict()
+    for queue in sorted({*acknowledged, *unknown, *read}):
+        _account_queue(
+            verdict,
+            queue,
+            acknowledged.get(queue, _NONE),
+            unknown.get(queue, _NONE),
+            read.get(queue, _NONE),
+        )
+    return verdict
+
+
+_NONE: Numbers = np.empty(0, np.int64)
+
+
+def _account_queue(
+    verdict: Verdict, queue: int, acknowledged: Numbers, unknown: Numbers, read: Numbers
+) -> None:
+    found, counts = np.unique(read, return_counts=True)
+    missing = np.setdiff1d(acknowledged, found)
+    twice = found[counts > 1]
+    stored = np.intersect1d(unknown, found)
+    unexpected = np.setdiff1d(found, np.concatenate([acknowledged, unknown]))
+    behind = np.flatnonzero(np.diff(read) < 0)
+    verdict.sent += len(acknowledged)
+    verdict.read += len(read)
+    verdict.missing += len(missing)
+    verdict.duplicate += int((counts - 1).sum())
+    verdict.unexpected += len(unexpected)
+    verdict.out_of_order += len(behind)
+    verdict.unknown += len(unknown)
+    verdict.unknown_stored += len(stored)
+    for what, numbers in (
+        ("missing", missing),
+        ("twice", twice),
+        ("unexpected", unexpected),
+        ("out of order after", read[behind]),
+    ):
+        if len(numbers):
+            verdict.examples.append(f"queue {queue}: {what} {numbers[:5].tolist()}")

@@ -1,0 +1,121 @@
+"""Peak memory of Spark's Python workers and of the broker while a topic is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+from pyspark.sql import DataFrame
+
+from bench.bed import TRANSPORTS, Bed
+from bench.load import QUEUES
+from bench.machine import Figures
+from bench.registry import measurement
+
+_BODY_SIZE = 100
+_INTERVAL_S = 0.02
+
+
+@measurement("memory", "peak memory of a worker beyond an empty source's, and of the broker")
+def memory(bed: Bed) -> Iterator[Figures]:
+    topic = bed.topic(_BODY_SIZE)
+    schema = bed.read("endpoints", topic).schema
+    empty = bed.spark.read.format("empty").schema(schema).option("partitions", str(QUEUES)).load()
+    frames = {"empty source": empty}
+    frames |= {transport: bed.read(transport, topic) for transport in TRANSPORTS}
+    floor = 0
+    for name, frame in frames.items():
+        # Workers are forked anew, so that one source's memory is not another's.
+        _end_workers()
+        with _Peaks(bed.broker.pid) as peaks:
+            for _ in range(2):
+                _drain(frame)
+        if not floor:
+            floor = peaks.worker
+        yield {
+            "what": name,
+            "worker_mb": round(peaks.worker / 1e6),
+            "beyond_empty_mb": round((peaks.worker - floor) / 1e6),
+            "broker_mb": round(peaks.broker / 1e6),
+            "rows": bed.scale.messages(_BODY_SIZE),
+        }
+
+
+def _drain(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+class _Peaks:
+    """Watches memory that is really held: pages of mapped files do not count."""
+
+    def __init__(self, broker_pid: int) -> None:
+        self.worker = self.broker = 0
+        self._broker_pid = broker_pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_INTERVAL_S):
+            self.worker = max([self.worker, *(held_bytes(pid) for pid in _worker_pids())])
+            self.broker = max(self.broker, held_bytes(self._broker_pid))
+
+
+def held_bytes(pid: int) -> int:
+    """Memory of a process without mapped files: `RssAnon` where there is one, else all."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        try:
+            return int(psutil.Process(pid).memory_info().rss)
+        except psutil.NoSuchProcess:
+            return 0
+    for line in status.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _daemon() -> psutil.Process | None:
+    """The process that Spark forks its Python workers from."""
+    candidates = (p for p in psutil.Process().children(recursive=True) if _is_daemon(p))
+    return next(candidates, None)
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        is_first = parent is not None and parent.name() == "java"
+        return is_first and "pyspark.daemon" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _worker_pids() -> list[int]:
+    daemon = _daemon()
+    try:
+        return [process.pid for process in daemon.children()] if daemon else []
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _end_workers() -> None:
+    daemon = _daemon()
+    for process in daemon.children() if daemon else []:
+        process.terminate()
+        process.wait(10)
