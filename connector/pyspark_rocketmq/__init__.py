@@ -1,1 +1,42 @@
-"""Apache RocketMQ as a Spark data source."""
+"""Apache RocketMQ as a Spark data source: importing this is all that `format("rocketmq")` needs.
+
+Spark looks for `DefaultSource` in every `pyspark_*` package, and one failing import hides them all:
+everything but that class is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pyspark_rocketmq.source import RocketMQDataSource as DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark_rocketmq.lag import Lag, LagListener, measure_lag
+    from pyspark_rocketmq.listener import GroupProgressListener
+    from pyspark_rocketmq.pinning import PinnedOffsets, pin_offsets
+
+_LAZY = {
+    "GroupProgressListener": "pyspark_rocketmq.listener",
+    "Lag": "pyspark_rocketmq.lag",
+    "LagListener": "pyspark_rocketmq.lag",
+    "PinnedOffsets": "pyspark_rocketmq.pinning",
+    "measure_lag": "pyspark_rocketmq.lag",
+    "pin_offsets": "pyspark_rocketmq.pinning",
+}
+
+__all__ = [
+    "DefaultSource",
+    "GroupProgressListener",
+    "Lag",
+    "LagListener",
+    "PinnedOffsets",
+    "measure_lag",
+    "pin_offsets",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

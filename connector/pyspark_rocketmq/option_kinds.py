@@ -56,6 +56,24 @@ class Names:
         return names
 
 
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """One or more `host:port`, with semicolons or commas between them."""
+
+    takes: str = "host:port, separated by ; or ,"
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        addresses = Names(separators=",;")(text)
+        for address in addresses:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match.group(2)) < 65_536:
+                raise ValueError(f"must be host:port, {address!r} is not")
+        return addresses
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A regular expression."""

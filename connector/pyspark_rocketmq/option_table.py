@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.option_kinds import (
+    Addresses,
     AddressMap,
     Assignment,
     Choice,
@@ -70,7 +71,7 @@ _FLAG: Final = Flag()
 _CONNECT: Final = (
     _O(
         "nameServer",
-        Names("host:port, separated by ; or ,", ",;"),
+        Addresses(),
         (),
         ALL,
         "connect",

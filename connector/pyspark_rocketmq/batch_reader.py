@@ -1,0 +1,77 @@
+"""Spark's batch calls -> a plan whose late ends are resolved when read.
+
+Spark plans once for each `.load()`, however often the DataFrame is used: so `earliest` and `latest`
+stay words in the plan, and every use sees what is there then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_rocketmq.connecting import connection_settings
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.partition_read import ReadPlan, read_task
+from pyspark_rocketmq.partitions import TaskPartition
+from pyspark_rocketmq.planning import PlannedQueue, Split, plan_batch
+from pyspark_rocketmq.positions import ending_places, starting_places
+from pyspark_rocketmq.survey import first_survey, report_missing
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_wire.errors import TopicNotFoundError
+
+
+def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
+    """Where every queue of a batch read starts and ends as things are now."""
+    survey = first_survey(cluster, options, is_whole=True, births=False)
+    report_missing(survey)
+    if survey.absent_topics and options.assign is None:
+        names = ", ".join(sorted(survey.absent_topics))
+        raise TopicNotFoundError(17, f"no route to topic {names}")
+    starts = starting_places(options, cluster, survey.bounds, "earliest")
+    ends = ending_places(options, cluster, survey.bounds)
+    return [
+        PlannedQueue(
+            queue,
+            starts.offsets[queue],
+            max(starts.offsets[queue], ends.offsets[queue]),
+            is_start_late=queue in starts.late,
+            is_end_late=queue in ends.late,
+        )
+        for queue in survey.queues
+    ]
+
+
+def split_of(options: ReadOptions) -> Split:
+    """How the user wants the work divided."""
+    return Split(options.min_partitions, options.max_partitions, options.max_records_per_partition)
+
+
+class BatchReader(DataSourceReader):
+    """The batch reader of Spark 4.0 to 4.3."""
+
+    def __init__(self, options: ReadOptions, plan: ReadPlan) -> None:
+        self._options, self._plan = options, plan
+
+    def partitions(self) -> list[TaskPartition]:
+        """The tasks of the read; an empty list makes Spark ask for a task without a partition."""
+        options = self._options
+        cluster = open_cluster(connection_settings(options))
+        try:
+            queues = plan_queues(cluster, options)
+        finally:
+            cluster.close()
+        # Queues unknown so far belong to a read of whole topics up to what is there.
+        has_late_end = options.ending_offsets == "latest" and not (
+            options.ending_timestamp or options.ending_offsets_by_timestamp
+        )
+        topics = {known.queue.topic for known in queues}
+        late_topics = topics if has_late_end and options.assign is None else set()
+        return [TaskPartition(task) for task in plan_batch(queues, split_of(options), late_topics)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task."""
+        if not isinstance(partition, TaskPartition):
+            return iter(())  # The plan was empty.
+        return read_task(self._plan, partition.task)

@@ -1,0 +1,202 @@
+"""Keeps a group's progress at the broker up to the last durable batch, off the planning path.
+
+Rules: what is offered is committed two-way, at once, by a thread of its own, and looked at again
+every few seconds, as RocketMQ's own clients send theirs again. Progress is for people and tools,
+the checkpoint is the truth: a failing commit is logged and tried again, never fatal. A commit
+overwrites whatever is stored, also with less; so a group with live members is refused before the
+first commit, and a queue whose stored progress is above everything that this query planned belongs
+to another committer: it is reported once and left alone from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark_rocketmq.errors import GroupInUseError
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+RESEND_MS: Final = 5_000  # RemoteBrokerOffsetStore's own interval.
+_RETRY_MS: Final = 1_000
+
+
+def find_members(cluster: Cluster, group: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """The group's live members, as far as the topics' brokers know them."""
+    return tuple(sorted({member for topic in topics for member in cluster.members(group, topic)}))
+
+
+def to_commit(
+    wanted: Mapping[QueueId, int],
+    stored: Mapping[QueueId, int | None],
+    planned: Mapping[QueueId, int],
+) -> tuple[dict[QueueId, int], list[QueueId]]:
+    """Which of the wanted progress to send, and whose queue somebody else commits.
+
+    `stored` holds the queues that were committed before. Stored progress between what is wanted
+    and what was planned is this query's own, committed from elsewhere (a listener in the driver).
+    """
+    due: dict[QueueId, int] = {}
+    foreign: list[QueueId] = []
+    for queue, offset in wanted.items():
+        known = stored.get(queue)
+        if known is not None and known > max(offset, planned.get(queue, offset)):
+            foreign.append(queue)
+        elif queue not in stored or known is None or known < offset:
+            due[queue] = offset
+    return due, foreign
+
+
+class ProgressCommitter:
+    """The thread that commits. `open` makes a connection of its own."""
+
+    def __init__(
+        self, open: Callable[[], Cluster], group: str, topics: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._open, self._group, self._topics = open, group, topics
+        self._changed = threading.Condition()
+        self._wanted: Mapping[QueueId, int] = {}
+        self._planned: Mapping[QueueId, int] = {}
+        self._committed: dict[QueueId, int] = {}
+        self._disowned: set[QueueId] = set()
+        self._error: GroupInUseError | None = None
+        self._is_alone = False
+        self._is_pending = False
+        self._is_busy = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def claim(self, cluster: Cluster) -> None:
+        """Check that nobody else uses the group; left to the thread if nobody can tell now.
+
+        Raises GroupInUseError.
+        """
+        try:
+            members = find_members(cluster, self._group, self._topics())
+        except RocketMQError as error:
+            _log.warning("cannot tell yet whether group %s is in use: %s", self._group, error)
+            return
+        if members:
+            raise GroupInUseError(self._group, members)
+        self._is_alone = True
+
+    def planned(self, ends: Mapping[QueueId, int]) -> None:
+        """Note how far this query planned: progress up to there is its own."""
+        self._planned = ends
+
+    def offer(self, ends: Mapping[QueueId, int]) -> None:
+        """Commit these ends, unless they are committed. Raises GroupInUseError found before."""
+        if self._error is not None:
+            raise self._error
+        if ends is self._wanted:
+            return
+        with self._changed:
+            self._wanted = ends
+            self._is_pending = True
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="rocketmq-progress", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self, timeout_ms: int) -> bool:
+        """Wait until what was offered is committed; False when it is not in time."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not (self._is_pending or self._is_busy), timeout_ms / 1_000
+            )
+
+    def close(self, timeout_ms: int = 2_000) -> None:
+        """Commit what is left, if that goes quickly, and stop."""
+        if self._thread is None:
+            return
+        self.flush(timeout_ms)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_ms / 1_000)
+
+    def _run(self) -> None:
+        cluster: Cluster | None = None
+        try:
+            while self._wait():
+                try:
+                    cluster = cluster or self._open()
+                    self._commit(cluster)
+                    delay_ms = 0
+                except RocketMQError as error:
+                    _log.warning("group %s: progress is not committed yet: %s", self._group, error)
+                    delay_ms = _RETRY_MS
+                    with self._changed:
+                        self._is_pending = not isinstance(error, GroupInUseError)
+                        self._error = error if isinstance(error, GroupInUseError) else None
+                with self._changed:
+                    self._is_busy = False
+                    self._changed.notify_all()
+                    if delay_ms and not self._is_closed:
+                        self._changed.wait(delay_ms / 1_000)
+        except Exception:  # noqa: BLE001 - the thread's outermost frame.
+            # Progress stops, the query goes on.
+            _log.exception("group %s: progress is no longer committed", self._group)
+        finally:
+            with self._changed:
+                self._is_busy = self._is_pending = False
+                self._changed.notify_all()
+            if cluster is not None:
+                cluster.close()
+
+    def _wait(self) -> bool:
+        with self._changed:
+            until = time.monotonic() + RESEND_MS / 1_000
+            while not (self._is_pending or self._is_closed):
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            if self._is_closed or self._error is not None:
+                return False
+            self._is_pending, self._is_busy = False, True
+            return True
+
+    def _commit(self, cluster: Cluster) -> None:
+        if not self._is_alone:
+            members = find_members(cluster, self._group, self._topics())
+            if members:
+                raise GroupInUseError(self._group, members)
+            self._is_alone = True
+        wanted = {q: n for q, n in self._wanted.items() if q not in self._disowned}
+        before = [queue for queue in wanted if queue in self._committed]
+        stored: dict[QueueId, int | None] = {}
+        failure: RocketMQError | None = None
+        for queue, answer in (cluster.progress(self._group, before) if before else {}).items():
+            if isinstance(answer, RocketMQError):
+                failure = answer
+                wanted.pop(queue)
+            else:
+                stored[queue] = answer
+        due, foreign = to_commit(wanted, stored, self._planned)
+        for queue in foreign:
+            self._disowned.add(queue)
+            _log.warning(
+                "[ROCKETMQ_GROUP.FOREIGN_COMMIT] group=%s %s: stored progress %s is above %s, the "
+                "furthest this query planned: somebody else commits for this group, so this query "
+                "no longer does for this queue. Use a group of its own for each query.",
+                self._group,
+                queue,
+                stored[queue],
+                max(wanted[queue], self._planned.get(queue, 0)),
+            )
+        for queue, result in (cluster.commit(self._group, due) if due else {}).items():
+            if isinstance(result, RocketMQError):
+                failure = result
+            else:
+                self._committed[queue] = due[queue]
+        if failure is not None:
+            raise failure

@@ -1,0 +1,80 @@
+"""How large messages are, from a few of those that wait: what maxBytesPerTrigger counts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow.compute as pc
+
+from pyspark_rocketmq.connecting import read_spec
+from pyspark_rocketmq.options import ReadOptions
+from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import RangeLostError
+from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_wire.model import OffsetRange, QueueId
+
+SAMPLE_QUEUES: Final = 4
+SAMPLE_MESSAGES: Final = 16
+_AGE_MS_MAX: Final = 5_000
+
+
+class MessageSize:
+    """The mean stored size of the next few messages of the fullest queues."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        limits = read_spec(options).limits
+        self._spec = ReadSpec(
+            group=options.pull_group,
+            limits=ReadLimits(
+                messages_max=SAMPLE_MESSAGES * SAMPLE_QUEUES,
+                count_per_pull=SAMPLE_MESSAGES,
+                pulls_in_flight=1,
+                pull_timeout_ms=limits.pull_timeout_ms,
+                outage_ms=limits.outage_ms,
+            ),
+        )
+        self._mean: float | None = None
+        self._sampled_ms = 0
+
+    def estimate(
+        self,
+        cluster: Cluster,
+        position: Mapping[QueueId, int],
+        waiting: Mapping[QueueId, int],
+        *,
+        now_ms: int,
+    ) -> float | None:
+        """Bytes per message; None when nothing could be sampled."""
+        if self._mean is not None and now_ms - self._sampled_ms < _AGE_MS_MAX:
+            return self._mean
+        fullest = sorted(waiting, key=lambda queue: (-waiting[queue], queue))[:SAMPLE_QUEUES]
+        ranges = [
+            OffsetRange(
+                queue, position[queue], position[queue] + min(waiting[queue], SAMPLE_MESSAGES)
+            )
+            for queue in fullest
+        ]
+        self._mean = self._sample(cluster, ranges) or self._mean
+        self._sampled_ms = now_ms
+        return self._mean
+
+    def _sample(self, cluster: Cluster, ranges: list[OffsetRange]) -> float | None:
+        decoder = Decoder(
+            DecodeOptions(
+                schema=arrow_schema(["storeSize"]), check_crc=False, corrupt=CorruptPolicy.SKIP
+            )
+        )
+        total, count = 0, 0
+        try:
+            for chunk in cluster.read_ranges(ranges, self._spec):
+                for batch in decoder.decode(
+                    chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes
+                ):
+                    total += pc.sum(batch.column(0)).as_py() or 0
+                    count += batch.num_rows
+        except RangeLostError:
+            pass  # The read itself will say so.
+        return total / count if count else None

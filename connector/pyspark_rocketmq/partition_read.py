@@ -1,0 +1,224 @@
+"""The worker's side: ranges of queues -> record batches, nothing lost without an error."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask
+from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.loss import Loss as ClientLoss
+from rocketmq_client.loss import LossReason, RangeLostError
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
+from rocketmq_wire.requests import Boundary
+from rocketmq_wire.tags import TagExpression
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+_LOSS_OF_REASON: Final = {
+    LossReason.EXPIRED: Loss.EXPIRED,
+    LossReason.TRUNCATED: Loss.TRUNCATED,
+    LossReason.DELETED: Loss.TOPIC_DELETED,
+    LossReason.SHRUNK: Loss.QUEUE_REMOVED,
+    LossReason.MISSING: Loss.HOLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What every task of a read has in common; it travels to the workers pickled."""
+
+    settings: ConnectionSettings
+    spec: ReadSpec
+    schema: pa.Schema
+    corrupt: str
+    check_crc: bool
+    fail_on_data_loss: bool
+    start_ms: int | None = None
+    """Where queues that the plan did not know start: a time, or None for their first message."""
+
+
+# Connections, kept from task to task of one worker process. A reader takes one out and puts it back
+# when it is done with it, so that two readers never share one, and one left in the middle of an
+# answer is never used again.
+_idle: dict[tuple[int, str], list[Cluster]] = {}
+_IDLE_MAX: Final = 4
+_frozen_pid = 0
+
+
+def read_ranges(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Read known ranges. Raises DataLossError, CorruptRecordError and what the client raises."""
+    _freeze_once()
+    if not ranges:
+        return
+    cluster = _take(plan.settings)
+    is_done = False
+    try:
+        yield from _RangeReader(plan, cluster, ranges).batches()
+        is_done = True
+    finally:
+        _put_back(plan.settings, cluster, is_reusable=is_done)
+
+
+def read_task(plan: ReadPlan, task: BatchTask) -> Iterator[pa.RecordBatch]:
+    """Read a task of a batch read, whose late ends become numbers only now."""
+    _freeze_once()
+    cluster = _take(plan.settings)
+    is_done = False
+    try:
+        ranges = resolve_task(plan, cluster, task)
+        yield from _RangeReader(plan, cluster, ranges).batches()
+        is_done = True
+    finally:
+        _put_back(plan.settings, cluster, is_reusable=is_done)
+
+
+def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
+    """Give late ends their numbers, and find the queues that the plan did not know."""
+    unplanned = [
+        queue
+        for topic in task.unplanned_topics
+        for queue in cluster.queues(topic)
+        if queue not in task.planned_queues
+    ]
+    late = [piece.queue for piece in task.slices if piece.start == EARLIEST or piece.end == LATEST]
+    wanted = tuple(dict.fromkeys((*late, *unplanned)))
+    bounds: dict[QueueId, Bounds] = {}
+    for queue, answer in (cluster.bounds(wanted) if wanted else {}).items():
+        if isinstance(answer, RocketMQError):
+            raise answer
+        bounds[queue] = answer
+    ranges: list[OffsetRange] = []
+    for piece in task.slices:
+        start = bounds[piece.queue].start if piece.start == EARLIEST else piece.start
+        end = bounds[piece.queue].end if piece.end == LATEST else piece.end
+        ranges.append(_range(plan, piece.queue, start, end, bounds.get(piece.queue)))
+    for queue, start in _first_offsets(plan, cluster, unplanned, bounds).items():
+        ranges.append(OffsetRange(queue, start, max(start, bounds[queue].end)))
+    return [wanted for wanted in ranges if len(wanted)]
+
+
+def _range(
+    plan: ReadPlan, queue: QueueId, start: int, end: int, bounds: Bounds | None
+) -> OffsetRange:
+    if end >= start:
+        return OffsetRange(queue, start, end)
+    if bounds is not None and bounds.start >= end:
+        return OffsetRange(queue, end, end)  # All of it expired, and it was wanted from the first.
+    loss = DataLossError(Loss.TRUNCATED, queue, start, bounds, start - end, end)
+    if plan.fail_on_data_loss:
+        raise loss
+    _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
+    return OffsetRange(queue, end, end)
+
+
+def _first_offsets(
+    plan: ReadPlan, cluster: Cluster, queues: Sequence[QueueId], bounds: dict[QueueId, Bounds]
+) -> dict[QueueId, int]:
+    if plan.start_ms is None or not queues:
+        return {queue: bounds[queue].start for queue in queues}
+    starts: dict[QueueId, int] = {}
+    times = dict.fromkeys(queues, plan.start_ms)
+    for queue, answer in cluster.search_offsets(times, Boundary.LOWER).items():
+        if isinstance(answer, RocketMQError):
+            raise answer
+        starts[queue] = answer
+    return starts
+
+
+class _RangeReader:
+    """One pass over a task's ranges."""
+
+    def __init__(self, plan: ReadPlan, cluster: Cluster, ranges: Sequence[OffsetRange]) -> None:
+        subscription = plan.spec.subscription
+        tags = None
+        if not subscription.selects_all:
+            expression = TagExpression.parse(subscription.expression)
+            tags = None if expression.matches_all else expression.tags
+        self._plan, self._cluster, self._ranges = plan, cluster, ranges
+        self._decoder = Decoder(
+            DecodeOptions(
+                schema=plan.schema,
+                check_crc=plan.check_crc,
+                corrupt=CorruptPolicy[plan.corrupt.upper()],
+                tags=tags,
+            )
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for chunk in self._cluster.read_ranges(self._ranges, self._plan.spec):
+                if chunk.loss is None:
+                    yield from self._decoded(chunk)
+                else:
+                    self._report(_data_loss(chunk.queue, chunk.loss))
+        except RangeLostError as error:
+            loss = ClientLoss(error.start, error.end, error.reason, error.bounds)
+            raise _data_loss(error.queue, loss) from error
+        if self._decoder.skipped:
+            _log.warning(
+                "%d corrupt messages were left out, since corruptMessages=skip",
+                self._decoder.skipped,
+            )
+
+    def _decoded(self, chunk: RangeChunk) -> Iterator[pa.RecordBatch]:
+        skipped_before, count = self._decoder.skipped, 0
+        for batch in self._decoder.decode(
+            chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes
+        ):
+            count += batch.num_rows
+            if batch.num_rows:
+                yield batch
+        if chunk.expected_count is None:
+            return  # Filtered: what is missing did not match.
+        count += self._decoder.skipped - skipped_before
+        gone = chunk.expected_count - count
+        if gone > 0:
+            self._report(DataLossError(Loss.HOLE, chunk.queue, chunk.start, None, gone, chunk.end))
+
+    def _report(self, loss: DataLossError) -> None:
+        if self._plan.fail_on_data_loss:
+            raise loss
+        _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
+
+
+def _data_loss(queue: QueueId, loss: ClientLoss) -> DataLossError:
+    kind = _LOSS_OF_REASON[loss.reason]
+    return DataLossError(kind, queue, loss.start, loss.bounds, loss.end - loss.start, loss.end)
+
+
+def _freeze_once() -> None:
+    """Take what is imported by now out of the garbage collector's sight, once per process.
+
+    Spark's daemon collects the whole heap after every task: 10 ms of each micro-batch's task would
+    go into looking at modules that live for ever.
+    """
+    global _frozen_pid
+    if _frozen_pid != os.getpid():
+        _frozen_pid = os.getpid()
+        gc.collect()
+        gc.freeze()
+
+
+def _take(settings: ConnectionSettings) -> Cluster:
+    idle = _idle.get((os.getpid(), repr(settings)))
+    return idle.pop() if idle else open_cluster(settings)
+
+
+def _put_back(settings: ConnectionSettings, cluster: Cluster, *, is_reusable: bool) -> None:
+    idle = _idle.setdefault((os.getpid(), repr(settings)), [])
+    if is_reusable and len(idle) < _IDLE_MAX:
+        idle.append(cluster)
+    else:
+        cluster.close()

@@ -1,0 +1,266 @@
+"""The driver's side of a stream, without Spark: starts and limits -> source offsets.
+
+Everything here runs in the one process that Spark keeps for a query's source. What takes time, or
+can fail for a while, runs in threads: arrivals, discovery and group progress. Calls from Spark look
+at what they know and return.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rocketmq_client.arrivals import ArrivalWatch
+
+from pyspark_rocketmq.connecting import connection_settings
+from pyspark_rocketmq.group_progress import ProgressCommitter
+from pyspark_rocketmq.lookout import Lookout
+from pyspark_rocketmq.message_size import MessageSize
+from pyspark_rocketmq.offsets import SourceOffset, nested
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.planning import Limits, admit, advance, backlogs
+from pyspark_rocketmq.positions import starting_places
+from pyspark_rocketmq.stream_positions import StreamPositions
+from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+# Spark asks every source in turn: whoever waits makes the others wait.
+_WAIT_MS: Final = 100
+# Calls closer together than this mean that the whole query is idle: only then is there nobody to
+# keep waiting. After a batch the first call answers at once.
+_IDLE_CALL_MS: Final = 60
+_FLUSH_MS: Final = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the driver reaches the outside world through; tests give their own."""
+
+    open_cluster: Callable[[ConnectionSettings], Cluster] = open_cluster
+    open_watch: Callable[[ConnectionSettings, tuple[QueueId, ...]], ArrivalWatch] = ArrivalWatch
+    now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+
+
+class StreamDriver:
+    """Plans one query's micro-batches."""
+
+    def __init__(self, options: ReadOptions, ports: Ports | None = None) -> None:
+        self._options = options
+        self._ports = ports or Ports()
+        self._settings = connection_settings(options)
+        self._cluster = self._ports.open_cluster(self._settings)
+        self._limits = Limits(
+            options.max_offsets_per_trigger,
+            options.min_offsets_per_trigger,
+            options.max_bytes_per_trigger,
+            options.max_trigger_delay,
+        )
+        self._size = MessageSize(options)
+        self._positions = StreamPositions(options)
+        self._first: Survey | None = None
+        self._initial: dict[str, Any] | None = None
+        self._target: dict[QueueId, int] | None = None
+        self._has_begun = False
+        self._watch: ArrivalWatch | None = None
+        self._lookout: Lookout | None = None
+        self._committer: ProgressCommitter | None = None
+        self._known: tuple[dict[str, Any], SourceOffset] | None = None
+        self._reported: tuple[dict[QueueId, int], dict[str, Any]] | None = None
+        self._last_batch_ms = self._ports.now_ms()
+        self._last_return_ms = 0
+
+    # --- what Spark calls -----------------------------------------------------------------------
+
+    def initial_offset(self) -> dict[str, Any]:
+        """Where a new query begins; the same answer however often it is asked."""
+        if self._initial is None:
+            survey = self._survey((), is_whole=True)
+            report_missing(survey)
+            if survey.absent_topics and self._options.assign is None:
+                names = ", ".join(sorted(survey.absent_topics))
+                raise TopicNotFoundError(17, f"no route to topic {names}")
+            places = starting_places(self._options, self._cluster, survey.bounds, "latest")
+            self._initial = SourceOffset.initial(places.offsets, survey.births).to_json()
+        return self._initial
+
+    def prepare_available_now(self) -> None:
+        """Fix how far this run reads: to what is there now."""
+        survey = self._survey((), is_whole=False)
+        if survey.unreachable:
+            error = next(iter(survey.unreachable.values()))
+            _log.warning(
+                "%d queues cannot be reached and are left to a later run: %s",
+                len(survey.unreachable),
+                error,
+            )
+        self._target = {queue: held.end for queue, held in survey.bounds.items()}
+
+    def latest_offset(self, value: dict[str, Any], *, is_unlimited: bool) -> dict[str, Any]:
+        """The end of the next micro-batch; `value` itself when there is none yet."""
+        try:
+            start = self._parse(value)
+            if not self._has_begun:
+                self._begin(start)
+            if not start.is_initial and self._options.commit_offsets == "true":
+                self.confirm(start)
+            self._look()
+            end = self._plan(start, is_unlimited=is_unlimited)
+            if end is None:
+                if self._target is not None and self._committer is not None:
+                    # The last call of this run: whoever waits for its end sees its progress.
+                    self._committer.flush(_FLUSH_MS)
+                return value
+            if self._committer is not None:
+                self._committer.planned(end.offsets)
+            self._last_batch_ms = self._ports.now_ms()
+            self._known = (end.to_json(), end)
+            return self._known[0]
+        finally:
+            self._last_return_ms = self._ports.now_ms()
+
+    def report_latest(self) -> dict[str, Any] | None:
+        """How far the queues reach, for Spark's progress report."""
+        ends = self._ends()
+        if not ends:
+            return None
+        if self._reported is None or self._reported[0] != ends:
+            self._reported = (ends, {"version": 1, "offsets": nested(ends)})
+        return self._reported[1]
+
+    def confirm(self, durable: SourceOffset) -> None:
+        """Commit the end of a batch that Spark has finished as the group's progress."""
+        if self._committer is not None:
+            self._committer.offer(durable.offsets)
+
+    def commits(self) -> bool:
+        """True when this query keeps a group's progress."""
+        return self._options.group is not None and self._options.commit_offsets != "false"
+
+    def close(self) -> None:
+        """Send what progress is left and stop the threads, within seconds."""
+        if self._committer is not None:
+            self._committer.close()
+        if self._lookout is not None:
+            self._lookout.close()
+        if self._watch is not None:
+            self._watch.close()
+        self._cluster.close()
+
+    # --- how it gets there ----------------------------------------------------------------------
+
+    def _open(self) -> Cluster:
+        return self._ports.open_cluster(self._settings)
+
+    def _parse(self, value: dict[str, Any]) -> SourceOffset:
+        # Spark hands back what it was given: no need to read hundreds of queues again.
+        if self._known is None or self._known[0] != value:
+            self._known = (value, SourceOffset.from_json(value))
+        return self._known[1]
+
+    def _survey(self, also: tuple[str, ...], *, is_whole: bool) -> Survey:
+        """One look at the cluster serves every call that begins a query."""
+        first = self._first
+        if first is None or (is_whole and first.unreachable) or set(also) - self._seen(first):
+            first = first_survey(self._cluster, self._options, also, is_whole=is_whole)
+            self._first = first
+        return first
+
+    @staticmethod
+    def _seen(survey: Survey) -> set[str]:
+        return {queue.topic for queue in survey.queues} | survey.absent_topics
+
+    def _begin(self, start: SourceOffset) -> None:
+        topics = tuple(sorted({queue.topic for queue in start.offsets}))
+        survey = self._survey(topics, is_whole=False)
+        self._positions.begin(self._cluster, start, survey)
+        if self.commits() and self._committer is None:
+            group = self._options.group or ""
+            committer = ProgressCommitter(self._open, group, self._positions.topics)
+            committer.claim(self._cluster)
+            self._committer = committer
+        if self._target is None:
+            self._watch = self._ports.open_watch(self._settings, self._positions.live_queues())
+            self._lookout = Lookout(
+                self._open,
+                self._options,
+                self._positions.topics,
+                self._options.discovery_interval_ms,
+            )
+            self._lookout.start()
+        self._has_begun = True
+
+    def _look(self) -> None:
+        found = self._lookout.take() if self._lookout is not None else None
+        if found is not None and self._watch is not None:
+            self._positions.survey(found)
+            self._watch.set_queues(self._positions.live_queues())
+
+    def _ends(self) -> dict[QueueId, int]:
+        ends = dict(self._positions.ends)
+        if self._watch is not None:
+            ends.update(self._watch.ends())
+        return ends
+
+    def _plan(self, start: SourceOffset, *, is_unlimited: bool) -> SourceOffset | None:
+        position = self._positions.of(self._cluster, start, self._ends())
+        waiting = self._waiting(position)
+        if not waiting and self._target is None and self._watch is not None:
+            now_ms = self._ports.now_ms()
+            if now_ms - self._last_return_ms < _IDLE_CALL_MS:
+                self._watch.wait(position, _WAIT_MS)
+                waiting = self._waiting(position)
+        limits = self._limits
+        if is_unlimited:
+            limits = Limits()
+        elif self._target is not None:
+            # What is there now is all that this run will ever see: no use in waiting for more.
+            limits = Limits(limits.messages_max, None, limits.bytes_max)
+        per_message = None
+        if limits.bytes_max is not None and waiting:
+            per_message = self._size.estimate(
+                self._cluster, position, waiting, now_ms=self._ports.now_ms()
+            )
+        taken = admit(
+            waiting,
+            limits,
+            waited_ms=self._ports.now_ms() - self._last_batch_ms,
+            bytes_per_message=per_message,
+        )
+        if not taken and not self._has_moved(start, position):
+            return None
+        return advance(start, position, taken, self._births(start, position, taken))
+
+    @staticmethod
+    def _has_moved(start: SourceOffset, position: Mapping[QueueId, int]) -> bool:
+        # A queue found or a place corrected is written down at once, though nothing is read.
+        return position is not start.offsets and dict(position) != dict(start.offsets)
+
+    def _waiting(self, position: Mapping[QueueId, int]) -> dict[QueueId, int]:
+        return backlogs(position, self._ends() if self._target is None else self._target)
+
+    def _births(
+        self,
+        start: SourceOffset,
+        position: Mapping[QueueId, int],
+        taken: Mapping[QueueId, int],
+    ) -> dict[QueueId, int]:
+        births = {**start.births, **self._positions.births}
+        # A queue read from offset 0 on shows when that was stored, once.
+        young = [q for q in taken if position[q] == 0 and q not in births]
+        if young:
+            ends = self._ends()
+            try:
+                births.update(
+                    find_births(self._cluster, {q: Bounds(0, max(ends[q], 1)) for q in young})
+                )
+            except RocketMQError as error:
+                _log.warning("cannot tell when the first messages were stored: %s", error)
+        return births

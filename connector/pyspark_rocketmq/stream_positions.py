@@ -1,0 +1,235 @@
+"""Where a stream stands in every queue: the checkpoint's offsets, queues found, places corrected.
+
+A queue keeps its place while its broker is merely missing. A queue found later is read from its
+first message. When a place is gone the loss is raised, or logged and the place corrected: the
+correction holds for as long as Spark hands in the old place.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.offsets import SourceOffset
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.planning import judge
+from pyspark_rocketmq.positions import go_on
+from pyspark_rocketmq.survey import Survey
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+# A place behind the end as far as is known is looked at again, but not at every call.
+_DOUBT_MS: Final = 1_000
+
+
+class StreamPositions:
+    """The places of one query, kept up to date by surveys."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._options, self._now_ms = options, now_ms
+        self.ends: dict[QueueId, int] = {}
+        """How far queues reached when last surveyed."""
+        self.births: dict[QueueId, int] = {}
+        self._starts_seen: dict[QueueId, int] = {}
+        self._found: dict[QueueId, int] = {}
+        self._moved: dict[QueueId, tuple[int, int]] = {}
+        self._removed: set[QueueId] = set()
+        self._absent_since_ms: dict[str, int] = {}
+        self._lost_topics: set[str] = set()
+        self._doubted_ms = 0
+        self._queues: tuple[QueueId, ...] = ()
+        self._topics: tuple[str, ...] = ()
+        self._last: SourceOffset | None = None
+        self._news: Survey | None = None
+
+    def topics(self) -> tuple[str, ...]:
+        """Every topic that is read or was."""
+        return self._topics
+
+    def live_queues(self) -> tuple[QueueId, ...]:
+        """The queues whose arrivals matter: those that exist, and those whose broker is missing."""
+        return tuple(queue for queue in self._queues if queue not in self._removed)
+
+    def begin(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+        """Take the checkpoint's place and look whether all of it is still there.
+
+        Raises DataLossError.
+        """
+        self._note(survey, start)
+        for queue, offset in start.offsets.items():
+            held = survey.bounds.get(queue)
+            if held is None:
+                continue
+            birth, birth_now = start.births.get(queue), survey.births.get(queue)
+            self._judge(queue, offset, held, birth=birth, birth_now=birth_now)
+        self._judge_missing(cluster, start, survey)
+
+    def survey(self, found: Survey) -> None:
+        """Take note of a new survey; it is judged when Spark asks next."""
+        self._news = found
+
+    def of(
+        self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
+    ) -> Mapping[QueueId, int]:
+        """Where reading goes on after `start`. Raises DataLossError."""
+        if self._news is not None:
+            news, self._news = self._news, None
+            self._judge_news(cluster, start, news)
+        self._judge_ends(cluster, start, ends)
+        if not self._moved and all(queue in start.offsets for queue in self._found):
+            return start.offsets
+        position = dict(start.offsets)
+        for queue, (old, new) in list(self._moved.items()):
+            if position.get(queue) == old:
+                position[queue] = new
+            else:
+                del self._moved[queue]
+        for queue, first in list(self._found.items()):
+            if queue in position:
+                del self._found[queue]
+            else:
+                position[queue] = first
+        return position
+
+    # --- judging --------------------------------------------------------------------------------
+
+    def _note(self, survey: Survey, start: SourceOffset) -> None:
+        known = set(start.offsets) | set(survey.queues)
+        self._queues = tuple(sorted(known))
+        self._topics = tuple(sorted({queue.topic for queue in known}))
+        for queue, held in survey.bounds.items():
+            self.ends[queue] = held.end
+            self._starts_seen[queue] = held.start
+            if queue not in start.offsets and queue not in self._found:
+                self._found[queue] = held.start
+                _log.info("found %s, reading it from %d", queue, held.start)
+        self.births.update(survey.births)
+
+    def _judge_news(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+        for queue, offset in start.offsets.items():
+            held = survey.bounds.get(queue)
+            if held is None:
+                continue
+            # The survey may be older than the place: its end proves nothing.
+            held = Bounds(held.start, max(held.end, offset))
+            self._judge(
+                queue,
+                offset,
+                held,
+                start_seen=self._starts_seen.get(queue),
+                birth=start.births.get(queue),
+                birth_now=survey.births.get(queue),
+            )
+        self._judge_missing(cluster, start, survey)
+        self._note(survey, start)
+
+    def _judge(
+        self,
+        queue: QueueId,
+        offset: int,
+        held: Bounds,
+        *,
+        start_seen: int | None = None,
+        birth: int | None = None,
+        birth_now: int | None = None,
+    ) -> None:
+        if self._moved.get(queue, (None, 0))[0] == offset:
+            return
+        loss = judge(queue, offset, held, start_seen=start_seen, birth=birth, birth_now=birth_now)
+        if loss is not None:
+            self._moved[queue] = (offset, go_on(self._options, loss))
+
+    def _judge_ends(
+        self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
+    ) -> None:
+        doubtful = [
+            queue
+            for queue, offset in start.offsets.items()
+            if ends.get(queue, offset) < offset
+            and queue not in self._removed
+            and self._moved.get(queue, (None, 0))[0] != offset
+        ]
+        now_ms = self._now_ms()
+        if not doubtful or now_ms - self._doubted_ms < _DOUBT_MS:
+            return
+        self._doubted_ms = now_ms
+        for queue, answer in cluster.bounds(tuple(doubtful)).items():
+            if isinstance(answer, Bounds):
+                self.ends[queue] = answer.end
+                seen = self._starts_seen.get(queue)
+                self._judge(queue, start.offsets[queue], answer, start_seen=seen)
+                self._starts_seen[queue] = answer.start
+
+    def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+        listed = set(survey.queues)
+        now_ms = self._now_ms()
+        for topic in list(self._absent_since_ms):
+            if topic not in survey.absent_topics:
+                del self._absent_since_ms[topic]
+                self._lost_topics.discard(topic)
+        for topic in survey.absent_topics:
+            since = self._absent_since_ms.setdefault(topic, now_ms)
+            mine = [queue for queue in start.offsets if queue.topic == topic]
+            is_overdue = now_ms - since >= self._options.retry_outage_ms
+            if (
+                mine
+                and topic not in self._lost_topics
+                and (
+                    is_overdue
+                    or is_deleted(cluster, topic, frozenset(queue.broker for queue in mine))
+                )
+            ):
+                self._lost_topics.add(topic)
+                self._lose_topic(start, mine)
+        for queue in start.offsets:
+            if queue in listed:
+                self._removed.discard(queue)
+            elif queue not in self._removed and self._is_removed(queue, survey):
+                self._removed.add(queue)
+                self._lose_queue(cluster, start, queue)
+
+    def _is_removed(self, queue: QueueId, survey: Survey) -> bool:
+        if self._options.assign is not None:
+            return queue in survey.missing_queues and queue.topic not in survey.absent_topics
+        return (queue.topic, queue.broker) in survey.brokers
+
+    def _lose_topic(self, start: SourceOffset, queues: list[QueueId]) -> None:
+        for queue in queues:
+            offset = start.offsets[queue]
+            gone = self.ends[queue] - offset if queue in self.ends else None
+            go_on(self._options, DataLossError(Loss.TOPIC_DELETED, queue, offset, None, gone, None))
+
+    def _lose_queue(self, cluster: Cluster, start: SourceOffset, queue: QueueId) -> None:
+        offset, known = start.offsets[queue], self.ends.get(queue)
+        held = cluster.bounds((queue,)).get(queue)
+        if isinstance(held, Bounds) and held.end >= offset and held.end > 0:
+            known = max(held.end, known or 0)
+        if known == offset:
+            _log.warning("%s is no longer there; all of it was read", queue)
+            return
+        gone = None if known is None or known < offset else known - offset
+        bounds = held if isinstance(held, Bounds) else None
+        go_on(self._options, DataLossError(Loss.QUEUE_REMOVED, queue, offset, bounds, gone, None))
+
+
+def is_deleted(cluster: Cluster, topic: str, brokers: frozenset[str]) -> bool:
+    """True when one of the topic's brokers is there and the topic is not.
+
+    A broker that is away takes its topics' routes with it: that alone is no deletion.
+    """
+    try:
+        registered = {broker.name for broker in cluster.cluster_info().brokers}
+    except RocketMQError as error:
+        _log.warning("cannot tell whether topic %s was deleted: %s", topic, error)
+        return False
+    return bool(brokers & registered)

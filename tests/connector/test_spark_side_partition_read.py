@@ -1,0 +1,188 @@
+"""The worker's side against a cluster in memory: late ends, checks, losses."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from pyspark_rocketmq import partition_read
+from pyspark_rocketmq.connecting import connection_settings, read_spec
+from pyspark_rocketmq.errors import DataLossError
+from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task
+from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
+from rocketmq_arrow.columns import arrow_schema
+from rocketmq_wire.model import OffsetRange, QueueId
+from support.fake_cluster import FakeCluster, FakeWorld
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorld]:
+    world = FakeWorld()
+    monkeypatch.setattr(partition_read, "open_cluster", world.open_cluster)
+    monkeypatch.setattr(partition_read, "_idle", {})
+    yield world
+    for clusters in partition_read._idle.values():
+        for cluster in clusters:
+            cluster.close()
+
+
+def plan(**options: str) -> ReadPlan:
+    parsed = parse_options({"nameServer": "h:1", "subscribe": "orders", **options})
+    return ReadPlan(
+        connection_settings(parsed),
+        read_spec(parsed),
+        arrow_schema(["queueId", "queueOffset", "body"]),
+        parsed.corrupt_messages,
+        parsed.check_crc,
+        parsed.fail_on_data_loss,
+        parsed.starting_timestamp,
+    )
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int]]:
+    return [(row["queueId"], row["queueOffset"]) for batch in batches for row in batch.to_pylist()]
+
+
+def offsets(queue: QueueId, start: int, end: int) -> list[tuple[int, int]]:
+    return [(queue.index, offset) for offset in range(start, end)]
+
+
+def test_ranges_are_read_exactly_and_again_the_same(world: FakeWorld) -> None:
+    a, b = world.create("orders", 2)
+    world.put(a, 30)
+    world.put(b, 30)
+    ranges = (OffsetRange(a, 3, 25), OffsetRange(b, 0, 8))
+    wanted = offsets(a, 3, 25) + offsets(b, 0, 8)
+    assert rows(read_ranges(plan(), ranges)) == wanted
+    assert rows(read_ranges(plan(), ranges)) == wanted
+    assert world.opened == 1  # The connection is kept for the next task.
+
+
+def test_a_reader_left_in_the_middle_does_not_leave_its_connection_to_others(
+    world: FakeWorld,
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    reader = read_ranges(plan(), (OffsetRange(a, 0, 30),))
+    next(reader)
+    reader.close()  # type: ignore[attr-defined]
+    assert rows(read_ranges(plan(), (OffsetRange(a, 0, 30),))) == offsets(a, 0, 30)
+    assert world.opened == 2
+
+
+def test_two_readers_at_a_time_do_not_share_a_connection(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    first = read_ranges(plan(), (OffsetRange(a, 0, 30),))
+    next(first)
+    assert rows(read_ranges(plan(), (OffsetRange(a, 0, 30),))) == offsets(a, 0, 30)
+    assert len(rows(first)) == 23
+    assert world.opened == 2
+
+
+def test_the_plan_travels_to_workers(world: FakeWorld) -> None:  # noqa: ARG001
+    wanted = plan(tags="A || B")
+    assert pickle.loads(pickle.dumps(wanted)) == wanted
+
+
+def test_late_ends_are_what_is_there_when_read(world: FakeWorld) -> None:
+    a, b = world.create("orders", 2)
+    world.put(a, 10)
+    task = BatchTask(
+        (QueueSlice(a, EARLIEST, LATEST), QueueSlice(b, 0, LATEST)), ("orders",), (a, b)
+    )
+    assert rows(read_task(plan(), task)) == offsets(a, 0, 10)
+    world.put(a, 5)
+    world.put(b, 2)
+    world.expire(a, 4)
+    _, _, c = world.create("orders", 3)
+    world.put(c, 3)
+    wanted = offsets(a, 4, 15) + offsets(b, 0, 2) + offsets(c, 0, 3)
+    assert rows(read_task(plan(), task)) == wanted
+
+
+def test_a_queue_the_plan_did_not_know_is_read_from_the_time_that_the_read_starts_at(
+    world: FakeWorld,
+) -> None:
+    a, b = world.create("orders", 2)
+    world.put(b, 10)
+    since_ms = str(world.queues[b].stored[4][0])
+    task = BatchTask((QueueSlice(a, 0, LATEST),), ("orders",), (a,))
+    assert rows(read_task(plan(startingTimestamp=since_ms), task)) == offsets(b, 4, 10)
+
+
+def test_a_planned_queue_that_ends_earlier_when_read_is_a_loss(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 10)
+    task = BatchTask((QueueSlice(a, 8, LATEST),))
+    world.truncate(a, 5)
+    with pytest.raises(DataLossError, match=r"TRUNCATED\].*requested=8 available=\[0,5\)"):
+        rows(read_task(plan(), task))
+    assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
+
+
+def test_expired_offsets_fail_or_are_counted_and_passed_over(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = world.create("orders", 2)
+    world.put(a, 30)
+    world.put(b, 5)
+    world.expire(a, 10)
+    ranges = (OffsetRange(a, 3, 25), OffsetRange(b, 0, 5))
+    with pytest.raises(
+        DataLossError, match=r"OFFSET_EXPIRED\].*requested=3 available=\[10,30\): 7 messages"
+    ):
+        rows(read_ranges(plan(), ranges))
+    wanted = offsets(a, 10, 25) + offsets(b, 0, 5)
+    assert rows(read_ranges(plan(failOnDataLoss="false"), ranges)) == wanted
+    assert "7 messages are gone" in caplog.text
+
+
+def test_an_offset_that_does_not_come_is_a_loss(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 10)
+    world.holes.add((a, 4))
+    ranges = (OffsetRange(a, 0, 10),)
+    with pytest.raises(DataLossError, match=r"DATA_LOSS\.HOLE\].*1 message is gone"):
+        rows(read_ranges(plan(), ranges))
+    survivors = [row for row in offsets(a, 0, 10) if row != (0, 4)]
+    assert rows(read_ranges(plan(failOnDataLoss="false"), ranges)) == survivors
+    assert "1 message is gone" in caplog.text
+
+
+def test_tags_are_checked_exactly_here(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 3, "A")
+    world.put(a, 2, "B")
+    world.put(a, 1, "C")
+    # This cluster does not filter at all: what a hash collision would let through.
+    ranges = (OffsetRange(a, 0, 6),)
+    assert rows(read_ranges(plan(tags="B || C"), ranges)) == offsets(a, 3, 6)
+
+
+def test_connections_of_other_settings_are_not_mixed_up(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 3)
+    here = plan()
+    there = replace(here, settings=replace(here.settings, name_servers=("other:1",)))
+    for which in (here, there, here, there):
+        rows(read_ranges(which, (OffsetRange(a, 0, 3),)))
+    assert world.opened == 2
+
+
+def test_connections_that_are_not_kept_are_closed(world: FakeWorld) -> None:
+    opened: list[FakeCluster] = []
+    (a,) = world.create("orders", 1)
+    world.put(a, 3)
+    wanted = plan()
+    for _ in range(partition_read._IDLE_MAX + 2):
+        opened.append(FakeCluster(world))
+        partition_read._put_back(wanted.settings, opened[-1], is_reusable=True)  # type: ignore[arg-type]
+    assert [cluster.is_closed for cluster in opened] == [False] * 4 + [True] * 2

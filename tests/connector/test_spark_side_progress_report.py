@@ -1,0 +1,89 @@
+"""Spark's progress in all its shapes -> offsets and lag."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pyspark_rocketmq import lag, pinning
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.lag import QueueLag, measure_lag
+from pyspark_rocketmq.listener import GroupProgressListener
+from pyspark_rocketmq.pinning import pin_offsets
+from pyspark_rocketmq.progress_report import source_progress
+from rocketmq_wire.model import QueueId
+from support.fake_cluster import FakeWorld
+
+A, B = (QueueId("orders", "broker-a", index) for index in range(2))
+END = {"version": 1, "offsets": {"orders": {"broker-a": {"0": 5, "1": 7}}}, "starts": {}}
+LATEST = {"version": 1, "offsets": {"orders": {"broker-a": {"0": 9, "1": 7}}}}
+OPTIONS = {"nameServer": "h:1"}
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"sources": [{"endOffset": END, "latestOffset": LATEST}]},
+        {"sources": [{"endOffset": json.dumps(END), "latestOffset": json.dumps(LATEST)}]},
+        SimpleNamespace(
+            sources=[SimpleNamespace(endOffset=json.dumps(END), latestOffset=json.dumps(LATEST))]
+        ),
+    ],
+)
+def test_progress_comes_as_objects_dicts_and_text(progress: object) -> None:
+    (source,) = source_progress(progress)
+    assert source.end == {A: 5, B: 7}
+    assert measure_lag(progress).queues == {A: QueueLag(4, None), B: QueueLag(0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    "end", [None, "null", "7", "not json", {"topic": {"0": 1}}, {"version": 1, "offsets": 3}]
+)
+def test_other_sources_are_passed_over(end: object) -> None:
+    assert source_progress({"sources": [{"endOffset": end}]}) == []
+    assert measure_lag({"sources": [{"endOffset": end}]}).messages == 0
+    assert measure_lag(None).seconds == 0.0
+
+
+def test_with_a_connection_lag_is_fresh_and_has_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = FakeWorld()
+    world.create("orders", 2)
+    world.put(A, 12)
+    world.put(B, 7)
+    monkeypatch.setattr(lag, "open_cluster", world.open_cluster)
+    monkeypatch.setattr(
+        lag, "time", SimpleNamespace(time=lambda: (world.queues[A].stored[5][0] + 2_500) / 1_000)
+    )
+    found = measure_lag({"sources": [{"endOffset": END}]}, OPTIONS)
+    assert found.queues == {A: QueueLag(7, 2.5), B: QueueLag(0, 0.0)}
+    assert (found.messages, found.seconds) == (7, 2.5)
+
+
+def test_the_progress_listener_wants_a_group() -> None:
+    with pytest.raises(OptionError, match="'group' is missing"):
+        GroupProgressListener(OPTIONS)
+
+
+def test_pinned_offsets_are_numbers_that_read_the_same_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 2)
+    world.put(A, 12)
+    world.put(B, 7)
+    monkeypatch.setattr(pinning, "open_cluster", world.open_cluster)
+    pinned = pin_offsets({**OPTIONS, "topic": "orders", "minPartitions": "4", "group": "g"})
+    assert json.loads(pinned.starting_offsets) == {"orders": {"broker-a": {"0": 0, "1": 0}}}
+    assert json.loads(pinned.ending_offsets) == {"orders": {"broker-a": {"0": 12, "1": 7}}}
+    assert (pinned.messages, pinned.queues, pinned.tasks) == (19, 2, 4)
+    world.create("orders", 3)
+    world.put(A, 5)
+    again = pin_offsets(pinned.options)
+    assert again.ranges == pinned.ranges
+    assert world.committed == {}
+    pinned.commit()
+    assert world.committed == {("g", A): 12, ("g", B): 7}
+    with pytest.raises(OptionError, match="'group' is missing"):
+        pin_offsets({**OPTIONS, "subscribe": "orders"}).commit()
