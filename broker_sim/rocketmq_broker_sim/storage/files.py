@@ -187,13 +187,24 @@ class OsFile:
 _data_sync = getattr(os, "fdatasync", os.fsync)
 
 
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class OsFiles:
     """A directory of the operating system."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root)
         try:
+            made = [path for path in (self._root, *self._root.parents) if not path.exists()]
             self._root.mkdir(parents=True, exist_ok=True)
+            for path in made:
+                _sync_directory(path.parent)
         except OSError as error:
             raise _storage_error(str(root), 0, error) from error
 
@@ -240,11 +251,7 @@ class OsFiles:
 
     def sync_directory(self, name: str) -> None:
         try:
-            descriptor = os.open(self._root / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_directory(self._root / name)
         except OSError as error:
             raise _storage_error(name, 0, error) from error
 

@@ -30,8 +30,8 @@ class CommitLog:
         self._files = files
         self._segments = {segment.start: segment for segment in segments}
         self._start = segments[0].start if segments else end - end % segment_size
-        # Files whose names may not be on the disk yet.
-        self._is_directory_dirty = False
+        # After a crash even old names may not be on the disk yet.
+        self._is_directory_dirty = True
 
     @property
     def start(self) -> int:
@@ -102,6 +102,10 @@ class CommitLog:
         for base in bases:
             self._segments.pop(base).close()
         return [segment_name(base) for base in bases]
+
+    def drop(self, base: int) -> None:
+        """Stop using the file that begins at `base`, which nothing refers to."""
+        self._segments.pop(base).close()
 
     def close(self) -> None:
         """Give back every file handle."""

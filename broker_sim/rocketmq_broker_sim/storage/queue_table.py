@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from rocketmq_broker_sim.storage.settings import Arrival
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    queue: QueueIndex
+    queue: QueueIndex | None
+    """None once its topic was deleted."""
     offset: int
     entries: Entries
     end_position: int
@@ -83,8 +84,9 @@ class QueueTable:
         for pending in self._pending:
             if pending.end_position > limit:
                 break
-            ready.setdefault(pending.queue, []).append(pending)
             count += 1
+            if pending.queue is not None:
+                ready.setdefault(pending.queue, []).append(pending)
         arrivals = []
         for queue, pieces in ready.items():
             self.write(queue, pieces[0].offset, [piece.entries for piece in pieces])
@@ -103,7 +105,12 @@ class QueueTable:
 
     def remove_topic(self, topic: str) -> None:
         """Forget a topic's queues and remove their files, durably."""
-        self._pending = deque(pending for pending in self._pending if pending.queue.topic != topic)
+        self._pending = deque(
+            replace(pending, queue=None)
+            if pending.queue is not None and pending.queue.topic == topic
+            else pending
+            for pending in self._pending
+        )
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
         directory = join(QUEUE_DIRECTORY, topic)
@@ -115,6 +122,11 @@ class QueueTable:
         }
         remove_tree(self._files, directory)
         self._files.sync_directory(QUEUE_DIRECTORY)
+
+    def forget(self) -> None:
+        """Forget every queue, but not its files."""
+        self._queues.clear()
+        self._directories.clear()
 
     def close(self) -> None:
         self.open_files.close()

@@ -45,6 +45,11 @@ class StoreConfig:
     retention_ms: int = 72 * 3600 * 1000
     disk_used_ratio_max: float = 0.90
 
+    @property
+    def is_memory(self) -> bool:
+        """True if nothing has to reach a disk."""
+        return self.flush is FlushMode.MEMORY
+
     def __post_init__(self) -> None:
         if not 0 < self.segment_size <= SEGMENT_SIZE_MAX:
             raise ValueError(f"segment_size must be in (0, {SEGMENT_SIZE_MAX}]")

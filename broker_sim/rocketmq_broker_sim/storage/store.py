@@ -8,32 +8,38 @@ and any one `index_step`, `checkpoint` and `clean`. In sync mode only what is du
 
 from __future__ import annotations
 
+import struct
 import threading
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_broker_sim.storage.blocks import Block
-from rocketmq_broker_sim.storage.configs import Configs
-from rocketmq_broker_sim.storage.durability import Durability
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.files import File, Files
-from rocketmq_broker_sim.storage.log import FILLER, CommitLog
-from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
+from rocketmq_broker_sim.storage.key_entries import index_hash
+from rocketmq_broker_sim.storage.log import FILLER
+from rocketmq_broker_sim.storage.maintenance import Maintenance, record_store_ms
+from rocketmq_broker_sim.storage.progress_recovery import drop_progress
+from rocketmq_broker_sim.storage.queue_table import make_entries
 from rocketmq_broker_sim.storage.reading import ReadResult, gather, select
-from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, recover
+from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, Recovered, recover
 from rocketmq_broker_sim.storage.settings import (
     Appended,
     Arrival,
+    CleanReport,
     FlushMode,
-    RecoveryReport,
     StoreConfig,
 )
 from rocketmq_wire.errors import BrokerBusyError
 from rocketmq_wire.model import Bounds
+from rocketmq_wire.requests import Boundary
 
 _SYSTEM_BUSY: Final = 2
+_HEAD: Final = struct.Struct(">iI")
+_PHYSICAL_OFFSET: Final = struct.Struct(">q")
 _RECORD_SIZE_MIN: Final = 91
 """No record is smaller, so a byte limit also limits the consume-queue entries worth looking at."""
 
@@ -42,24 +48,17 @@ class Store:
     """An open store. `Store.open` recovers it; `close` makes the next opening quick."""
 
     def __init__(
-        self,
-        files: Files,
-        config: StoreConfig,
-        lock: File,
-        log: CommitLog,
-        queues: QueueTable,
-        durability: Durability,
-        configs: Configs,
-        report: RecoveryReport,
-        store_ms: int,
+        self, files: Files, config: StoreConfig, lock: File, parts: Recovered, now_ms: int
     ) -> None:
-        self.configs = configs
-        self.report = report
+        self.configs = parts.configs
+        self.report = parts.report
         self._files, self._config, self._lock_file = files, config, lock
-        self._log, self._queues, self._durability = log, queues, durability
-        self._store_ms = store_ms
-        # Guards the tables against the maintenance thread; never held while waiting for the disk.
+        self._log, self._queues, self._durability = parts.log, parts.queues, parts.durability
+        self._index = parts.index
+        self._store_ms = max(now_ms, parts.store_ms)
+        # Guards the tables against the worker threads; never held while waiting for the disk.
         self._lock = threading.RLock()
+        self._maintenance = Maintenance(files, config, parts, self._lock)
 
     @classmethod
     def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:
@@ -75,17 +74,7 @@ class Store:
         except BaseException:
             lock.close()
             raise
-        return cls(
-            files,
-            config,
-            lock,
-            recovered.log,
-            recovered.queues,
-            recovered.durability,
-            recovered.configs,
-            recovered.report,
-            max(now_ms, recovered.store_ms) if recovered.report.log_end else now_ms,
-        )
+        return cls(files, config, lock, recovered, now_ms)
 
     @property
     def durable_end(self) -> int:
@@ -184,12 +173,101 @@ class Store:
             scanned=selection.scanned,
         )
 
+    def search_time(
+        self, topic: str, queue_index: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """LOWER: the first offset stored at or after a time, else the queue's end. UPPER: the last
+        one stored at or before it. Never outside the bounds.
+        """
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None:
+                return 0
+            # LOWER wants the first message that is not older; UPPER stands before the first newer.
+            limit_ms = timestamp_ms if boundary is Boundary.LOWER else timestamp_ms + 1
+            low, high = queue.start, queue.end
+            while low < high:
+                middle = (low + high) // 2
+                if record_store_ms(self._log, queue.position_of(middle)) < limit_ms:
+                    low = middle + 1
+                else:
+                    high = middle
+            if boundary is Boundary.UPPER:
+                return max(low - 1, queue.start)
+            return low
+
+    def store_time(self, topic: str, queue_index: int, offset: int) -> int:
+        """When a message was stored; -1 if there is no message at this offset."""
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None or not queue.start <= offset < queue.end:
+                return -1
+            return record_store_ms(self._log, queue.position_of(offset))
+
+    def record_at(self, position: int) -> memoryview | None:
+        """The published record that begins at a log position, or None if none does."""
+        with self._lock:
+            if not self._log.start <= position <= self._queues.published_end - _RECORD_SIZE_MIN:
+                return None
+            segment = self._log.segment_at(position)
+            if segment is None or segment.end - position < _RECORD_SIZE_MIN:
+                return None
+            begin = position - segment.start
+            size, magic = _HEAD.unpack_from(segment.view, begin)
+            (written_position,) = _PHYSICAL_OFFSET.unpack_from(segment.view, begin + 28)
+            if magic not in (MAGIC_V1, MAGIC_V2) or written_position != position:
+                return None
+            if size < _RECORD_SIZE_MIN or begin + size > segment.size:
+                return None
+            return segment.view[begin : begin + size]
+
+    def query_index(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[int]:
+        """Log positions of messages that may have a key, newest first: hashes collide, so the
+        caller compares the keys. What was appended last may not be in the index yet.
+        """
+        with self._lock:
+            found = self._index.query(
+                index_hash(topic, key), count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+            )
+            start = max(self._log.start, self.configs.dead_before.get(topic, 0))
+            return [position for position in found if position >= start]
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic's messages, its entry in `topics.json` and its groups' progress, durably.
+
+        Messages of a later topic of this name begin at offset 0, and the old ones stay away also
+        after a crash: `topics.json` says up to which log position they are dead.
+        """
+        with self._lock:
+            self.configs.bury_topic(topic, self._log.end)
+            drop_progress(self.configs, topic)
+            self._queues.remove_topic(topic)
+
+    def index_step(self) -> bool:
+        """Put some more of what is published into the key index; True while there is more."""
+        return self._maintenance.index_step()
+
+    def checkpoint(self) -> bool:
+        """Bring queues and index to the disk, so that the next start need not read the log again.
+
+        False if nothing was new. Due about once a second; without it a start takes longer.
+        """
+        return not self._is_memory and self._maintenance.checkpoint(self._store_ms)
+
+    def clean(self, now_ms: int) -> CleanReport:
+        """Delete what has expired, or what makes the disk too full; whole files of the log."""
+        return self._maintenance.clean(now_ms, self._store_ms)
+
     def close(self) -> None:
         """Make everything durable and close; the next opening finds nothing to do."""
         with self._lock:
             if not self._is_memory:
                 self.sync()
                 self.publish()
+                self._index.flush()
+                self._maintenance.checkpoint(self._store_ms)
                 self._durability.repeat_mark()
                 self._files.unlink(ABORT_NAME)
                 self._files.sync_directory("")
@@ -200,7 +278,7 @@ class Store:
 
     @property
     def _is_memory(self) -> bool:
-        return self._config.flush is FlushMode.MEMORY
+        return self._config.is_memory
 
     def _check_room(self, block: Block) -> None:
         largest = int(block.sizes.max(initial=0))

@@ -1,0 +1,50 @@
+"""Groups' progress after a crash: none past its queue's end, none of a deleted topic."""
+
+from __future__ import annotations
+
+from rocketmq_broker_sim.storage.configs import (
+    PROGRESS,
+    PROGRESS_TABLE,
+    TOPIC_TABLE,
+    TOPICS,
+    Configs,
+)
+from rocketmq_broker_sim.storage.queue_table import QueueTable
+
+
+def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
+    """Settle `consumerOffset.json` with the log; returns what was changed, for the report.
+
+    Progress behind a queue's start is left: the group is told that its messages have expired.
+    """
+    content = configs.load(PROGRESS)
+    table = content.get(PROGRESS_TABLE)
+    if not isinstance(table, dict):
+        return ()
+    topics = configs.load(TOPICS).get(TOPIC_TABLE)
+    living = set(topics) if isinstance(topics, dict) else set()
+    changed = []
+    settled: dict[str, dict[str, int]] = {}
+    for key, offsets in table.items():
+        topic = key.partition("@")[0]
+        is_dead = topic in configs.dead_before and topic not in living
+        for index, offset in offsets.items() if isinstance(offsets, dict) else ():
+            queue = queues.get(topic, int(index))
+            end = queue.end if queue is not None else 0
+            if is_dead or int(offset) > end:
+                changed.append(f"{key}/{index}")
+            if not is_dead:
+                settled.setdefault(key, {})[str(index)] = min(int(offset), end)
+    if changed:
+        configs.save(PROGRESS, {**content, PROGRESS_TABLE: settled})
+    return tuple(changed)
+
+
+def drop_progress(configs: Configs, topic: str) -> None:
+    """Return once no group has progress in a topic any more, on the disk too."""
+    content = configs.load(PROGRESS)
+    table = content.get(PROGRESS_TABLE)
+    if isinstance(table, dict):
+        kept = {key: value for key, value in table.items() if key.partition("@")[0] != topic}
+        if len(kept) < len(table):
+            configs.save(PROGRESS, {**content, PROGRESS_TABLE: kept})

@@ -1,0 +1,194 @@
+"""Consume queues after a start: taken from their files as far as those are synced, else rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from rocketmq_broker_sim.storage.derived import Derived
+from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError
+from rocketmq_broker_sim.storage.files import Files, join
+from rocketmq_broker_sim.storage.log import CommitLog
+from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY, QueueIndex
+from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
+from rocketmq_broker_sim.storage.scan import QueueRows, Scanned
+from rocketmq_wire.model import Bounds
+
+_HEAD_SIZE: Final = 28
+"""Size to queue offset of a record: what an entry is checked against."""
+
+
+class QueueRecovery:
+    """Fills a queue table. First `adopt` or `discard`, then `add` each scanned stretch in order."""
+
+    def __init__(
+        self, files: Files, log: CommitLog, queues: QueueTable, dead_before: Mapping[str, int]
+    ) -> None:
+        self._files, self._log, self._queues = files, log, queues
+        self._dead_before = dead_before
+        self._is_rebuilt = False
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def adopt(self, derived: Derived) -> bool:
+        """Take up the queues of a checkpoint; False if their files are not what they should be."""
+        kept = self._live(derived)
+        for topic in self._files.names(QUEUE_DIRECTORY):
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                if not name.isdecimal() or (topic, int(name)) not in kept:
+                    self._remove(topic, name)
+        for (topic, index), bounds in kept.items():
+            queue = self._queues.get_or_create(topic, index)
+            queue.start, queue.end, queue.next = bounds.start, bounds.end, bounds.end
+            if not self._check(queue, derived.position):
+                self._queues.forget()
+                return False
+        return True
+
+    def discard(self, derived: Derived | None) -> None:
+        """Start from nothing but the known ends: every record of the log will be added."""
+        self._is_rebuilt = True
+        if derived is None:
+            self._ends = self._ends_on_disk()
+        else:
+            self._ends = {key: bounds.end for key, bounds in self._live(derived).items()}
+        self._queues.forget()
+        for topic in self._files.names(QUEUE_DIRECTORY):
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                self._remove(topic, name)
+
+    def first_break(self, scanned: Scanned) -> int:
+        """How many of the records, up to the first one that does not go on where its queue ends."""
+        count = len(scanned.positions)
+        for part in scanned.queues:
+            expected = self._expected(part) + np.arange(len(part.offsets))
+            wrong = np.flatnonzero(part.offsets != expected)
+            if len(wrong):
+                count = min(count, int(part.rows[wrong[0]]))
+        return count
+
+    def add(self, scanned: Scanned, count: int) -> None:
+        """Add the first `count` records of a stretch to their queues."""
+        for part in scanned.queues:
+            rows = part.rows[: int(np.searchsorted(part.rows, count))]
+            if not len(rows):
+                continue
+            first = int(part.offsets[0])
+            queue = self._queues.get(part.topic, part.queue_index)
+            if queue is None:
+                queue = self._queues.get_or_create(part.topic, part.queue_index)
+                queue.start = queue.end = queue.next = first
+            entries = make_entries(
+                scanned.positions[rows],
+                scanned.sizes[rows].astype(np.int32),
+                scanned.tag_hashes[rows],
+            )
+            self._queues.write(queue, first, [entries])
+
+    def finish(self, log_end: int) -> None:
+        """Settle the queues' bounds once all records are added."""
+        for (topic, index), end in self._ends.items():
+            if self._queues.get(topic, index) is None:
+                # All its messages have expired, but its next offset stays what it was.
+                queue = self._queues.get_or_create(topic, index)
+                queue.start = queue.end = queue.next = end
+        self._queues.published_end = log_end
+        for queue in self._queues:
+            if queue.start < queue.end and queue.position_of(queue.start) < self._log.start:
+                queue.start = queue.first_at_or_after(self._log.start)
+
+    def _live(self, derived: Derived) -> dict[tuple[str, int], Bounds]:
+        """Without topics deleted since the checkpoint: all their living records are behind it."""
+        return {
+            (topic, index): bounds
+            for (topic, index), bounds in derived.bounds.items()
+            if self._dead_before.get(topic, -1) < derived.position
+        }
+
+    def _expected(self, part: QueueRows) -> int:
+        queue = self._queues.get(part.topic, part.queue_index)
+        if queue is not None:
+            return queue.next
+        # A rebuild finds the older messages expired; else a new queue begins at 0.
+        return int(part.offsets[0]) if self._is_rebuilt else 0
+
+    def _check(self, queue: QueueIndex, position: int) -> bool:
+        """Cut what is behind the end, and compare the last entry with its record."""
+        last_name = queue.file_name(queue.end - 1)
+        paths = {join(queue.directory, name) for name in self._files.names(queue.directory)}
+        for path in paths:
+            if path > last_name:
+                self._files.unlink(path)
+        step = self._queues.entries_per_file
+        first = min(queue.start, queue.end - 1)
+        needed = range(first - first % step, queue.end, step)
+        if not paths.issuperset(map(queue.file_name, needed)):
+            return False
+        try:
+            file = self._files.open(last_name)
+        except MissingFileError:
+            return False
+        try:
+            used = (queue.end - 1) % self._queues.entries_per_file + 1
+            if file.size() < used * ENTRY.itemsize:
+                return False
+            file.resize(used * ENTRY.itemsize)
+            file.resize(self._queues.entries_per_file * ENTRY.itemsize)
+        finally:
+            file.close()
+        queue.dirty_files.add(last_name)
+        return self._is_entry_of(queue, queue.end - 1, position)
+
+    def _is_entry_of(self, queue: QueueIndex, offset: int, position: int) -> bool:
+        entry = queue.read(offset, offset + 1)[0]
+        at, size = int(entry["position"]), int(entry["size"])
+        if at < self._log.start:
+            return size > 0
+        if not size > 0 or at + size > position:
+            return False
+        try:
+            head = self._log.view(at, _HEAD_SIZE)
+        except KeyError:
+            return False
+        return (
+            int.from_bytes(head[0:4], "big") == size
+            and int.from_bytes(head[12:16], "big") == queue.index
+            and int.from_bytes(head[20:28], "big") == offset
+        )
+
+    def _ends_on_disk(self) -> dict[tuple[str, int], int]:
+        """What the queues' own files say, for a store whose checkpoint is lost."""
+        ends = {}
+        for topic in self._files.names(QUEUE_DIRECTORY):
+            if topic in self._dead_before:
+                continue
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                directory = join(QUEUE_DIRECTORY, topic, name)
+                files = self._files.names(directory)
+                if name.isdecimal() and files:
+                    ends[topic, int(name)] = self._end_in_file(directory, files[-1])
+        return ends
+
+    def _end_in_file(self, directory: str, name: str) -> int:
+        file = self._files.open(join(directory, name))
+        try:
+            data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
+        used = np.flatnonzero(entries["size"] > 0)
+        count = int(used[-1]) + 1 if len(used) else 0
+        return int(name) // ENTRY.itemsize + count
+
+    def _remove(self, topic: str, name: str) -> None:
+        directory = join(QUEUE_DIRECTORY, topic, name)
+        self._queues.open_files.close_below(directory)
+        for file in self._files.names(directory):
+            self._files.unlink(join(directory, file))
+        try:
+            self._files.remove_directory(directory)
+        except StorageError:
+            # A file where a queue's directory should be: nothing of ours.
+            self._files.unlink(directory)
+        self._queues.dirty_directories.update((QUEUE_DIRECTORY, join(QUEUE_DIRECTORY, topic)))
