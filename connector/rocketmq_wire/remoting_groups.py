@@ -7,7 +7,7 @@ from typing import Final
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError, broker_error
 from rocketmq_wire.lenient_json import Json, ObjectKeyed
-from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId, QueueProgress
+from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId, QueueProgress, Subscription
 from rocketmq_wire.remoting_codec import (
     Codec,
     EncodedReply,
@@ -31,6 +31,7 @@ from rocketmq_wire.remoting_codec import (
     queue_of,
     success,
 )
+from rocketmq_wire.remoting_requests import CheckSubscription, NotifyMembersChanged
 from rocketmq_wire.requests import (
     Boundary,
     ClientsReply,
@@ -200,6 +201,33 @@ def _decode_unregister(fields: Fields, body: Buffer) -> UnregisterClient:
         fields.text("clientID"),
         fields.optional_text("producerGroup"),
         fields.optional_text("consumerGroup"),
+    )
+
+
+def _encode_check(request: CheckSubscription) -> Encoded:
+    subscription = request.subscription
+    body = {
+        "clientId": request.client_id,
+        "group": request.group,
+        "subscriptionData": _subscription_json(
+            request.topic, subscription.expression, subscription.kind, 0
+        ),
+    }
+    return {}, (lenient_json.dumps(body).encode("utf-8", "replace"),)
+
+
+def _decode_check(fields: Fields, body: Buffer) -> CheckSubscription:
+    del fields
+    check = json_object(body)
+    subscription = member_object(check, "subscriptionData")
+    return CheckSubscription(
+        client_id=member_text(check, "clientId", ""),
+        group=member_text(check, "group", ""),
+        topic=member_text(subscription, "topic"),
+        subscription=Subscription(
+            member_text(subscription, "subString", "*"),
+            member_text(subscription, "expressionType", "TAG"),
+        ),
     )
 
 
@@ -386,6 +414,22 @@ GROUP_CODECS: Final = (
         _encode_clients,
         _decode_clients,
         frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}),
+    ),
+    Codec(
+        CODE.NOTIFY_CONSUMER_IDS_CHANGED,
+        NotifyMembersChanged,
+        lambda request: ({"consumerGroup": request.group}, ()),
+        lambda fields, _: NotifyMembersChanged(fields.text("consumerGroup")),
+        encode_done,
+        decode_done,
+    ),
+    Codec(
+        CODE.CHECK_CLIENT_CONFIG,
+        CheckSubscription,
+        _encode_check,
+        _decode_check,
+        encode_done,
+        decode_done,
     ),
     Codec(
         CODE.GET_CONSUME_STATS,

@@ -14,8 +14,9 @@ much by `received(n)`.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from rocketmq_wire.errors import BrokerError, ProtocolError, RemoteProtocolError, RocketMQError
@@ -36,10 +37,12 @@ from rocketmq_wire.headers import (
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
 
 OPAQUE_MAX: Final = 2**31 - 1
 _DEADLINES_SPARE: Final = 64
+_NOTICES_MAX: Final = 256
 
 
 class Started(NamedTuple):
@@ -83,8 +86,7 @@ class ClientSession:
         self._answers: list[bytes] = []
         self.late_count = 0
         """Answers dropped because nobody waits for them any more."""
-        self.server_request_count = 0
-        """Requests that the server sent."""
+        self._notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
 
     @property
     def pending_count(self) -> int:
@@ -155,7 +157,7 @@ class ClientSession:
         while (frame := self._decoder.next_frame()) is not None:
             header = frame.header
             if not header.is_reply:
-                self._take_server_request(header)
+                self._take_server_request(frame)
                 continue
             pending = self._pending.pop(header.opaque, None)
             if pending is None:
@@ -169,23 +171,38 @@ class ClientSession:
         answers, self._answers = self._answers, []
         return answers
 
+    def take_notices(self) -> list[NotifyMembersChanged]:
+        """What the server told us; of very many the last ones."""
+        notices = list(self._notices)
+        self._notices.clear()
+        return notices
+
     @property
     def is_between_frames(self) -> bool:
         """False while a frame has arrived in part."""
         return self._decoder.is_between_frames
 
-    def _take_server_request(self, header: Header) -> None:
-        self.server_request_count += 1
+    def _take_server_request(self, frame: Frame) -> None:
+        header = frame.header
+        try:
+            request = decode_request(header, frame.body)
+        except BrokerError:
+            request = None
+        if isinstance(request, NotifyMembersChanged):
+            self._notices.append(request)
+            reply = Header(ResponseCode.SUCCESS)
+        else:
+            remark = f" request type {header.code} not supported"
+            reply = Header(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         if not header.is_oneway:
-            reply = Header(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                self._language,
-                self._version,
-                header.opaque,
-                FLAG_REPLY,
-                f" request type {header.code} not supported",
+            answer = replace(
+                reply,
+                language=self._language,
+                version=self._version,
+                opaque=header.opaque,
+                flag=FLAG_REPLY,
             )
-            self._answers.append(encode_frame_head(reply, 0))
+            self._answers.append(encode_frame_head(answer, 0))
 
     def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
@@ -236,6 +253,7 @@ class ServerSession:
     ) -> None:
         self._language, self._version = language, version
         self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
+        self._opaque_next = 0
         self.stray_reply_count = 0
         """Replies that the client sent although nothing was asked of it."""
 
@@ -277,6 +295,14 @@ class ServerSession:
             return self._encode(asked, _encode_result(asked, result))
         except ProtocolError as error:
             return self._encode(asked, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
+
+    def notify(self, notice: NotifyMembersChanged) -> tuple[Buffer, ...]:
+        """The parts of a oneway request to the client, numbered by the server's own count."""
+        opaque = self._opaque_next
+        self._opaque_next = (opaque + 1) & OPAQUE_MAX
+        code, ext_fields, _ = encode_request(notice)
+        header = Header(code, self._language, self._version, opaque, FLAG_ONEWAY, None, ext_fields)
+        return (encode_frame_head(header, 0),)
 
     def _encode(self, asked: Asked, reply: EncodedReply) -> tuple[Buffer, ...]:
         header = Header(

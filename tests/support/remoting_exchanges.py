@@ -20,6 +20,7 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.remoting import decode_reply, encode_reply
+from rocketmq_wire.remoting_requests import CheckSubscription, NotifyMembersChanged
 from rocketmq_wire.requests import (
     Boundary,
     ClientsReply,
@@ -109,6 +110,9 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     ),
     (UnregisterClient("10.0.0.1@7", "p", "g"), 35, Done()),
     (UnregisterClient("10.0.0.1@7"), 35, Done("bye")),
+    (NotifyMembersChanged("g"), 40, Done()),
+    (CheckSubscription("c", "g", "orders", Subscription("a > 1", "SQL92")), 46, Done()),
+    (CheckSubscription("c", "g", "orders", Subscription("TagA")), 46, Done()),
     (ListGroupClients("g"), 38, ClientsReply(("a@1", "b@2"))),
     (ListGroupClients("g"), 38, ClientsReply(())),
     (GetProgress("g", QUEUE), 14, OffsetReply(2**62)),

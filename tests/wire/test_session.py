@@ -20,6 +20,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.frames import FRAME_SIZE_MAX, Frame, FrameDecoder, encode_frame
 from rocketmq_wire.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
 from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import (
     CommitProgress,
     Done,
@@ -162,7 +163,6 @@ def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():
     receive(client, encode_frame(Frame(Header(220, opaque=opaque))))
     assert completed(client) == []
     assert client.pending_count == 1
-    assert client.server_request_count == 2
     (answer,) = client.take_answers()
     assert client.take_answers() == []
     header = frame_of(answer).header
@@ -170,6 +170,53 @@ def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():
     assert header.remark == " request type 220 not supported"
     receive(client, answer_to(opaque, 5))
     assert completed(client) == [Completed(opaque, OffsetReply(5))]
+
+
+def test_the_server_tells_a_client_that_its_group_changed():
+    client, server = ClientSession(), ServerSession()
+    opaque = start(client)
+    first, second = (
+        server.notify(NotifyMembersChanged("g")),
+        server.notify(NotifyMembersChanged("h")),
+    )
+    headers = [frame_of(*parts).header for parts in (first, second)]
+    assert [(header.code, header.opaque, header.flag) for header in headers] == [
+        (40, 0, FLAG_ONEWAY),
+        (40, 1, FLAG_ONEWAY),
+    ]
+    receive(client, *first, *second)
+    assert completed(client) == []
+    assert client.take_notices() == [NotifyMembersChanged("g"), NotifyMembersChanged("h")]
+    assert client.take_notices() == []
+    assert client.take_answers() == []
+    receive(client, answer_to(opaque, 1))
+    assert completed(client) == [Completed(opaque, OffsetReply(1))]
+
+
+def test_a_notice_that_wants_an_answer_gets_one():
+    client = ClientSession()
+    receive(client, encode_frame(Frame(Header(40, opaque=9, ext_fields={"consumerGroup": "g"}))))
+    completed(client)
+    (answer,) = client.take_answers()
+    assert (frame_of(answer).header.code, frame_of(answer).header.opaque) == (0, 9)
+
+
+def test_a_flood_of_notices_is_bounded():
+    client, server = ClientSession(), ServerSession()
+    for number in range(1_000):
+        receive(client, *server.notify(NotifyMembersChanged(f"g{number}")))
+    completed(client)
+    notices = client.take_notices()
+    assert len(notices) == 256
+    assert notices[-1].group == "g999"
+
+
+def test_requests_that_belong_to_servers_are_refused_by_a_client():
+    client = ClientSession()
+    receive(client, encode_frame(Frame(Header(106, opaque=9))))
+    completed(client)
+    (answer,) = client.take_answers()
+    assert frame_of(answer).header.code == 3
 
 
 def test_a_oneway_of_the_server_is_not_answered():
