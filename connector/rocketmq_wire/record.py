@@ -125,7 +125,7 @@ def decode_record(
         (_, _, crc, queue_index, flag, queue_offset, physical_offset, sys_flag, born_ms) = fixed
         # With IPv6 hosts the fixed part is longer than the least record.
         v6_count = bool(sys_flag & FLAG_BORN_HOST_V6) + bool(sys_flag & FLAG_STORE_HOST_V6)
-        if size < RECORD_SIZE_MIN + 12 * v6_count + (magic == MAGIC_V2):
+        if size < RECORD_SIZE_MIN + 12 * v6_count:
             raise _Refusal(f"a size of {size} is less than its fixed fields take")
         at = position + _HEAD.size
         born_host, at = _decode_host(view, at, is_v6=bool(sys_flag & FLAG_BORN_HOST_V6))

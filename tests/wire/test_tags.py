@@ -21,6 +21,7 @@ from rocketmq_wire.tags import TagExpression, java_hash
         ("g1", 3242),
         ("-neg", 1449539),
         ("", 0),
+        ("\ud800", 0xD800),
         ("polygenelubricants", -(2**31)),
     ],
 )
