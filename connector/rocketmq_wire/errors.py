@@ -2,7 +2,7 @@
 
 An error carries facts as attributes and builds its text in `__str__`, so that it survives pickling
 between Spark's processes. The text is one line: a stable class in brackets, the facts, what to do.
-`retryable` speaks of the failure alone; whether a request may be repeated is the request's property.
+`retryable` speaks of the failure alone; whether a request may be repeated, the request says.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class BrokerError(RocketMQError):
         self.code, self.remark = code, remark
 
     def __str__(self) -> str:
-        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {self.remark or 'no remark'}"
+        remark = self.remark or "no remark"
+        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {remark}"
 
 
 class TopicNotFoundError(BrokerError):
