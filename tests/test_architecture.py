@@ -22,7 +22,9 @@ PACKAGES = {
 }
 STDLIB = frozenset(sys.stdlib_module_names)
 # What waits, or asks the world something: not for code that only turns values into values.
-SOCKETS = frozenset({"socket", "ssl", "selectors", "select", "socketserver", "http", "urllib"})
+SOCKETS = frozenset(
+    {"socket", "ssl", "selectors", "select", "socketserver", "http", "urllib.request"}
+)
 WAITING = SOCKETS | {
     *("asyncio", "threading", "multiprocessing", "concurrent", "queue", "sched"),
     *("subprocess", "signal", "time"),
@@ -54,9 +56,9 @@ class Rule:
     never: frozenset[str] = frozenset()
 
     def allows(self, imported: str) -> bool:
-        root = imported.partition(".")[0]
-        if root in self.never or imported in self.never:
+        if any(_is_within(imported, forbidden) for forbidden in self.never):
             return False
+        root = imported.partition(".")[0]
         return root in STDLIB or any(_is_within(imported, allowed) for allowed in self.may)
 
 
