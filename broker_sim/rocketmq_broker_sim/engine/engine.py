@@ -13,12 +13,13 @@ from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import groups, progress, refusals, topics
 from rocketmq_broker_sim.engine.clients import Clients
 from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome, Peer
-from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
+from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits, tag_hashes_of
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
 from rocketmq_broker_sim.engine.sending import Sending, SendLimits
 from rocketmq_broker_sim.engine.statistics import Statistics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
+from rocketmq_wire.remoting_requests import CheckSubscription
 from rocketmq_wire.requests import Reply, Request
 
 DONE = Answer(ask.Done())
@@ -117,6 +118,7 @@ class Engine:
             ask.DeleteTopicFromNameServer: lambda *_: DONE,
             ask.Heartbeat: self._heartbeat,
             ask.UnregisterClient: self._unregister,
+            CheckSubscription: self._check_subscription,
             ask.ListGroupClients: lambda request, *_: Answer(
                 ask.ClientsReply(self.clients.consumer_ids(request.group))
             ),
@@ -164,6 +166,11 @@ class Engine:
             producer_group=request.producer_group,
             consumer_group=request.consumer_group,
         )
+        return DONE
+
+    def _check_subscription(self, request: CheckSubscription, _: Peer, __: int) -> Outcome:
+        # A consumer asks this before it pulls with an expression: its refusal is the answer.
+        tag_hashes_of(request.subscription)
         return DONE
 
     def _get_progress(self, request: ask.GetProgress, _: Peer, __: int) -> Outcome:

@@ -69,7 +69,7 @@ class Pulling:
         """Answer a pull, or hold it. Refusals: 1, 16, 17, 23, 24, 25, 26, 29."""
         self._groups.ensure(request.group)
         self._topics.require_readable(request.queue)
-        tag_hashes = _tag_hashes(self._subscription(request))
+        tag_hashes = tag_hashes_of(self._subscription(request))
         if request.commit is not None:
             self._progress.commit(request.group, request.queue, request.commit)
         bounds = self._store.bounds(request.queue.topic, request.queue.index)
@@ -161,8 +161,8 @@ def _status_outside(start: int, bounds: Bounds) -> tuple[PullStatus, int, str] |
 
 
 @lru_cache(maxsize=1_024)
-def _tag_hashes(subscription: Subscription) -> npt.NDArray[np.int64] | None:
-    """The hashes to filter by; None takes every message."""
+def tag_hashes_of(subscription: Subscription) -> npt.NDArray[np.int64] | None:
+    """The hashes to filter by; None takes every message. Refusals: 1, 23."""
     if subscription.kind == "SQL92":
         raise refusals.sql_unsupported()
     if subscription.kind not in ("TAG", ""):

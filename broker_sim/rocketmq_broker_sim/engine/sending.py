@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+
 from rocketmq_arrow.blocks import (
     RecordBlock,
     block_from_batch,
     block_from_message,
     block_from_records,
 )
-
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity, record_host
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
+from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
 from rocketmq_wire.properties import UNIQUE_KEY, decode_properties
@@ -70,18 +72,19 @@ class Sending:
             )
         names = _check_properties(request.properties, request.sys_flag)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
-        block = block_from_message(
-            topic=queue.topic,
-            queue_index=queue.index,
-            body=request.body,
-            properties=properties,
-            flag=request.flag,
-            sys_flag=request.sys_flag,
-            born_ms=request.born_ms,
-            born_host=record_host(peer.host, peer.port),
-            store_host=self.identity.store_host,
-            reconsume_times=request.reconsume_times,
-        )
+        with _refused_if_broken("the message"):
+            block = block_from_message(
+                topic=queue.topic,
+                queue_index=queue.index,
+                body=request.body,
+                properties=properties,
+                flag=request.flag,
+                sys_flag=request.sys_flag,
+                born_ms=request.born_ms,
+                born_host=record_host(peer.host, peer.port),
+                store_host=self.identity.store_host,
+                reconsume_times=request.reconsume_times,
+            )
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         message_id = offset_message_id(self.identity.store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, unique_key)
@@ -91,7 +94,7 @@ class Sending:
         queue = self._place(request.queue, request.default_queue_count)
         self._check_body(request.body)
         _check_properties(request.properties, request.sys_flag)
-        try:
+        with _refused_if_broken("the batch"):
             block = block_from_batch(
                 request.body,
                 topic=queue.topic,
@@ -105,8 +108,6 @@ class Sending:
                 # got the batch's UNIQ_KEY behind its own, and so all of them the same id.
                 batch_properties=b"",
             )
-        except RemoteProtocolError as error:
-            raise refusals.message_illegal(f"the batch cannot be read: {error}") from error
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         message_ids = _joined_ids(self.identity.store_host, appended.physical_start, block)
         unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
@@ -115,11 +116,10 @@ class Sending:
     def send_records(self, request: SendRecords, now_ms: int) -> Outcome:
         """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
         queue = self._place(request.queue, default_queue_count=4)
-        try:
-            block = block_from_records(request.records, request.sizes)
-        except (RemoteProtocolError, CorruptRecordError) as error:
-            raise refusals.message_illegal(f"the records cannot be read: {error}") from error
-        appended = self._store.append(queue.topic, queue.index, block, now_ms)
+        with _refused_if_broken("the block of records"):
+            block = block_from_records(request.records, request.sizes, topic=queue.topic)
+            # In here, too: records with room for an IPv6 store host cannot take ours.
+            appended = self._store.append(queue.topic, queue.index, block, now_ms)
         message_id = offset_message_id(self.identity.store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, None)
 
@@ -176,6 +176,15 @@ class Sending:
         if self._limits.waits_for_sync:
             return AfterSync(reply, appended.end_position)
         return Answer(reply)
+
+
+@contextmanager
+def _refused_if_broken(what: str) -> Iterator[None]:
+    """What cannot be read, or made a record of, is refused (13)."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise refusals.message_illegal(f"{what} cannot be stored: {error}") from error
 
 
 def _check_properties(properties: bytes, sys_flag: int) -> dict[str, str]:

@@ -40,6 +40,8 @@ _SENDS: Final = (SendMessage, SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _CLEAN_SECONDS: Final = 10.0
 _EXPIRY_SECONDS: Final = 10.0
+# How much log a start after a crash has to read again.
+_CHECKPOINT_SECONDS: Final = 1.0
 # Long enough to gather work, short enough to keep the key index within its two seconds.
 _INDEX_IDLE_SECONDS: Final = 0.2
 
@@ -74,6 +76,7 @@ class EngineShell:
             self._loop.create_task(self._every(config.progress_flush_ms / 1_000, self._flush)),
             self._loop.create_task(self._every(_EXPIRY_SECONDS, self._expire)),
             self._loop.create_task(self._every(_CLEAN_SECONDS, self._clean)),
+            self._loop.create_task(self._every(_CHECKPOINT_SECONDS, self._checkpoint)),
             self._loop.create_task(self._index()),
         ]
         if config.flush == "async":
@@ -249,6 +252,9 @@ class EngineShell:
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
+
+    async def _checkpoint(self) -> None:
+        await self._loop.run_in_executor(self._housekeeping, self.store.checkpoint)
 
     async def _clean(self) -> None:
         await self._loop.run_in_executor(self._housekeeping, self.store.clean, now_ms())
