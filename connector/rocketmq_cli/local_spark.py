@@ -1,0 +1,124 @@
+"""A small local Spark session for the demo and the benchmark: quiet, on loopback, no UI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+LOG_NAME = "spark.log"
+_JVM_END_TIMEOUT_S = 60
+# What conf/spark-defaults.conf sets for jobs, and says why.
+PYTHON_SOURCE_SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """A file of the classes that Spark loads: starting from it takes the JVM half the time.
+
+    The JVM writes it when it ends, and ignores one that does not fit its version or class path.
+    """
+
+    path: Path
+
+    @property
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    @property
+    def new_path(self) -> Path:
+        """Written here first: nobody must start from half an archive."""
+        return self.path.with_suffix(".new")
+
+    @property
+    def java_option(self) -> str:
+        if self.exists:
+            return f"-XX:SharedArchiveFile={self.path} -Xshare:auto -Xlog:cds=off"
+        return f"-XX:ArchiveClassesAtExit={self.new_path} -Xlog:cds=off"
+
+
+def local_session(
+    name: str,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    java_options: str = "",
+) -> SparkSession:
+    """A session on two cores whose files and log all lie under `directory`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    log_settings = directory / "log4j2.properties"
+    log_settings.write_text(_LOG_SETTINGS)
+    everything = {
+        **PYTHON_SOURCE_SETTINGS,
+        **_LOCAL_SETTINGS,
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "spark"),
+        # From its first line on: a level set later comes after the start's own warnings.
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={log_settings.as_uri()} {java_options}"
+        ),
+        **(settings or {}),
+    }
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for key, value in everything.items():
+        builder = builder.config(key, value)
+    with _stderr_into(directory / LOG_NAME):
+        return builder.getOrCreate()
+
+
+def end_jvm(spark: SparkSession, archive: ClassArchive) -> None:
+    """Stop Spark and wait until its JVM has ended and, the first time, has written the archive."""
+    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    spark.stop()
+    if jvm is None or archive.exists:
+        return
+    # The JVM ends when the pipe that it reads as standard input is closed.
+    jvm.stdin.close()
+    jvm.wait(_JVM_END_TIMEOUT_S)
+    if archive.new_path.exists():
+        archive.new_path.rename(archive.path)
+
+
+@contextmanager
+def _stderr_into(path: Path) -> Iterator[None]:
+    """What starts meanwhile, Spark's JVM above all, keeps writing its standard error there."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+_LOG_SETTINGS = """\
+# A session of Python code takes its root level from this logger.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n
+"""

@@ -1,0 +1,166 @@
+"""`rmq` against a running broker, over both of its protocols."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+
+RMQ = (sys.executable, "-m", "rocketmq_cli")
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    broker = Broker(BrokerConfig(flush="memory", auto_create_topic=False))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(params=["name-server", "endpoints"])
+def where(request: pytest.FixtureRequest, broker: Broker) -> tuple[str, str]:
+    """The options that lead to the broker."""
+    address = broker.name_server if request.param == "name-server" else broker.endpoints
+    return f"--{request.param}", address
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, where: tuple[str, str]) -> str:
+    """A topic of one queue of its own."""
+    kept = [letter if letter.isalnum() else "-" for letter in request.node.name]
+    name = "".join(kept)[:100]
+    assert main(["topic", "create", name, "--queues", "1", *where]) == 0
+    return name
+
+
+class Input:
+    """Standard input with the given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
+
+
+def produce(monkeypatch: pytest.MonkeyPatch, data: bytes, *words: str) -> int:
+    monkeypatch.setattr(sys, "stdin", Input(data))
+    return main(["produce", *words])
+
+
+def test_a_created_topic_is_listed_and_described(
+    where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = f"made-over-{where[0].strip('-')}"
+    assert main(["topic", "create", name, "--queues", "3", *where]) == 0
+    assert main(["topic", "list", *where]) == 0
+    assert main(["topic", "describe", name, *where]) == 0
+    printed = capfd.readouterr().out.splitlines()
+    assert name in printed
+    assert f"topic {name}: 3 queues, 0 messages" in printed
+    assert "TBW102" not in printed
+
+
+def test_lines_produced_are_tailed_in_order(
+    where: tuple[str, str],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(2_500))
+    assert produce(monkeypatch, lines, topic, *where) == 0
+    assert "sent 2,500 messages" in capfd.readouterr().err
+    assert main(["tail", topic, *where]) == 0
+    assert capfd.readouterr().out.encode() == lines
+
+
+def test_tail_starts_and_ends_where_it_is_told(
+    where: tuple[str, str],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    produce(monkeypatch, b"a\nb\nc\nd\n", topic, "--quiet", *where)
+    capfd.readouterr()
+    assert main(["tail", topic, "--from", "1", "--count", "2", *where]) == 0
+    assert capfd.readouterr().out == "b\nc\n"
+    assert main(["tail", topic, "--from", "latest", *where]) == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_tail_prints_only_the_wanted_tags(
+    where: tuple[str, str],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for tag in ("new", "paid", "sent"):
+        produce(monkeypatch, tag.encode(), topic, "--tags", tag, "--quiet", *where)
+    capfd.readouterr()
+    assert main(["tail", topic, "--tags", "new || sent", *where]) == 0
+    assert capfd.readouterr().out == "new\nsent\n"
+
+
+def test_an_unknown_topic_is_one_line_and_a_failure(
+    where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "describe", "no-such-topic", *where]) == EXIT_FAILED
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("rmq: [ROCKETMQ_TOPIC_NOT_FOUND]")
+
+
+def test_a_start_that_is_no_offset_is_refused(
+    where: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tail", topic, "--from", "yesterday", *where]) == EXIT_USAGE
+    assert "yesterday" in capfd.readouterr().err
+
+
+def test_follow_prints_what_arrives_and_ends_after_its_count(
+    where: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(monkeypatch, b"before\n", topic, "--quiet", *where)
+    follower = subprocess.Popen(
+        [*RMQ, "tail", topic, "--follow", "--from", "0", "--count", "2", *where],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    with follower.stdout as printed:
+        assert printed.readline() == "before\n"
+        produce(monkeypatch, b"after\n", topic, "--quiet", *where)
+        assert printed.readline() == "after\n"
+    assert follower.wait(WAIT_S) == 0
+
+
+def test_serve_says_where_it_serves_and_ends_when_asked_to(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    broker = subprocess.Popen(
+        [*RMQ, "serve", "--memory", "--port", "0", "--ready-file", str(ready)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        give_up_at = time.monotonic() + WAIT_S
+        while not ready.exists() and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        told = json.loads(ready.read_text())
+        environment = {**os.environ, "NAMESRV_ADDR": told["nameServer"]}
+        listed = subprocess.run([*RMQ, "topic", "list"], env=environment, check=False)
+    finally:
+        broker.send_signal(signal.SIGTERM)
+        printed, _ = broker.communicate(timeout=WAIT_S)
+    assert (broker.returncode, listed.returncode, told["pid"]) == (0, 0, broker.pid)
+    assert f"nameServer={told['nameServer']}" in printed
+    assert f"endpoints={told['endpoints']}" in printed
+    assert not ready.exists()
