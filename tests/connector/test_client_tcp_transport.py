@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import threading
 import time
 
 import pytest
@@ -188,6 +189,16 @@ def test_submitted_requests_complete_in_any_order_by_their_tickets(transport):
     while len(done) < len(tickets):
         done.update(transport.completed(timeout_ms=5_000))
     assert done == dict.fromkeys(tickets, OffsetReply(5_000))
+    assert transport.completed(timeout_ms=0) == []
+
+
+def test_another_thread_can_end_the_wait_for_answers(transport):
+    transport.completed(timeout_ms=0)
+    waker = threading.Timer(0.05, transport.wake)
+    waker.start()
+    assert transport.completed(timeout_ms=60_000) == []
+    waker.join()
+    transport.wake()
     assert transport.completed(timeout_ms=60_000) == []
 
 

@@ -85,6 +85,10 @@ class Transport(Protocol):
         """
         ...
 
+    def wake(self) -> None:
+        """Make `completed` return, now or at its next call. The one thread-safe method."""
+        ...
+
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """Download ranges, in the order given; each range's chunks are in offset order.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
+import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -39,6 +41,30 @@ class Exchange:
         self._connections: dict[str, Connection] = {}
         self._selector = _new_selector()
         self._interest: dict[Connection, tuple[int, int]] = {}
+        self._wakers: tuple[socket.socket, socket.socket] | None = None
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Let a waiting `step` return, or the next one. From any thread."""
+        self._is_woken = True
+        wakers = self._wakers
+        if wakers is not None:
+            # Full means that enough wake-ups are under way; closed, that nobody waits any more.
+            with contextlib.suppress(OSError):
+                wakers[1].send(b"w")
+
+    def take_wake(self) -> bool:
+        """True once after `wake`."""
+        is_woken, self._is_woken = self._is_woken, False
+        return is_woken
+
+    def listen_for_wakes(self) -> None:
+        """Prepare for `wake` from other threads."""
+        if self._wakers is None:
+            self._wakers = socket.socketpair()
+            for waker in self._wakers:
+                waker.setblocking(False)
+            self._selector.register(self._wakers[0], _READ, None)
 
     def submit(
         self, address: str, request: Request[Reply], on_done: OnDone, *, timeout_ms: int
@@ -73,12 +99,15 @@ class Exchange:
             if (deadline_ms := connection.deadline_ms) is not None
         ]
         wait_ms = max(0, min([timeout_ms, *(deadline - now_ms for deadline in deadlines)]))
-        if not self._interest:
+        if not self._interest and self._wakers is None:
             return
         events = self._selector.select(wait_ms / 1_000)
         now_ms = self.clock.now_ms()
         for key, mask in events:
-            connection: Connection = key.data
+            connection: Connection | None = key.data
+            if connection is None:
+                self._drain_wakers()
+                continue
             connection.on_ready(now_ms, readable=bool(mask & _READ), writable=bool(mask & _WRITE))
         # Behind the reading: an answer that has already arrived is not expired.
         for connection in list(self._connections.values()):
@@ -103,8 +132,16 @@ class Exchange:
             connection.close()
         self._connections.clear()
         self._interest.clear()
+        wakers, self._wakers = self._wakers, None
+        for waker in wakers or ():
+            waker.close()
         self._selector.close()
         self._selector = _new_selector()
+
+    def _drain_wakers(self) -> None:
+        if self._wakers is not None:
+            with contextlib.suppress(OSError):
+                self._wakers[0].recv(4_096)
 
     def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)

@@ -93,13 +93,18 @@ class TcpTransport:
         self._check_process()
         with self._clock.inside():
             end_ms = self._clock.now_ms() + timeout_ms
-            while not self._done and self._open_tickets:
+            self._exchange.listen_for_wakes()
+            while not self._done and not self._exchange.take_wake():
                 left_ms = end_ms - self._clock.now_ms()
                 self._exchange.step(max(0, left_ms))
                 if left_ms <= 0:
                     break
         done, self._done = self._done, []
         return done
+
+    def wake(self) -> None:
+        """See `Transport.wake`."""
+        self._exchange.wake()
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""

@@ -1,0 +1,218 @@
+"""A thread that knows where queues end, so that asking costs the planner next to nothing.
+
+Up to 64 queues are watched by a pull each that the broker holds until something arrives; more by
+one statistics call per topic and broker, at most every 200 ms. Nothing is asked while nobody calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, QueueWatch
+from rocketmq_client.settings import READER_GROUP, ConnectionSettings
+from rocketmq_client.transport import Transport
+from rocketmq_client.transport_choice import open_transport
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests import GetTopicStats, Reply, TopicStatsReply
+
+_logger = logging.getLogger(__name__)
+
+HELD_QUEUES_MAX: Final = 64
+STATS_INTERVAL_MS: Final = 200
+# How long `ends` waits for an answer that is under way. A broker in the same network takes two.
+_REFRESH_MS_MAX: Final = 40
+_IDLE_WAIT_MS: Final = 5_000
+_JOIN_SECONDS: Final = 5.0
+
+
+class ArrivalWatch:
+    """Ends of queues, watched from a thread of its own that starts with the first question."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        queues: Iterable[QueueId] = (),
+        *,
+        group: str = READER_GROUP,
+    ) -> None:
+        self._group = group
+        self._transport: Transport = open_transport(settings)
+        self._changed = threading.Condition()
+        self._watches = {queue: QueueWatch(queue, group) for queue in queues}
+        self._places = _places_of(self._watches)
+        self._stats_at_ms = 0
+        self._stats_demand = 0
+        self._stats_under_way: set[tuple[str, str]] = set()
+        self._tickets: dict[int, QueueId | tuple[str, str]] = {}
+        self._demand = 0
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def set_queues(self, queues: Iterable[QueueId]) -> None:
+        """Watch these and no others; what is known of those that stay is kept."""
+        with self._changed:
+            wanted = tuple(dict.fromkeys(queues))
+            self._watches = {
+                queue: self._watches.get(queue) or QueueWatch(queue, self._group)
+                for queue in wanted
+            }
+            self._places = _places_of(self._watches)
+
+    def ends(self) -> dict[QueueId, int]:
+        """The last known end of every queue that answered, as fresh as a moment's wait allows."""
+        deadline_ms = _now_ms() + _REFRESH_MS_MAX
+        with self._changed:
+            demand = self._ask()
+            while not self._is_settled(demand):
+                left_ms = deadline_ms - _now_ms()
+                if left_ms <= 0 or self._is_closed:
+                    break
+                self._changed.wait(left_ms / 1_000)
+            return self._known()
+
+    def wait(self, beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
+        """Wait until a queue ends behind the offset given for it; False when time is over."""
+        deadline_ms = _now_ms() + timeout_ms
+        with self._changed:
+            self._ask()
+            while not self._is_closed:
+                known = self._known()
+                if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
+                    return True
+                left_ms = deadline_ms - _now_ms()
+                if left_ms <= 0:
+                    return False
+                self._changed.wait(left_ms / 1_000)
+                if self._is_polling() or any(w.is_stale for w in self._watches.values()):
+                    self._ask()
+        return False
+
+    def errors(self) -> dict[QueueId, RocketMQError]:
+        """Why the ends of some queues cannot be had at the moment."""
+        with self._changed:
+            return {q: watch.error for q, watch in self._watches.items() if watch.error}
+
+    def close(self) -> None:
+        """End the thread and its connections."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            thread, self._thread = self._thread, None
+        if thread is None:
+            self._transport.close()
+            return
+        self._transport.wake()
+        thread.join(_JOIN_SECONDS)
+
+    # --- with the lock held -------------------------------------------------------------------
+
+    def _ask(self) -> int:
+        """Count a demand, and see to it that the thread looks at it."""
+        self._demand += 1
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._run, name="rocketmq-arrivals", daemon=True)
+            self._thread.start()
+        elif self._is_polling() or not self._is_settled(self._demand):
+            self._transport.wake()
+        return self._demand
+
+    def _is_polling(self) -> bool:
+        return len(self._watches) > HELD_QUEUES_MAX
+
+    def _is_settled(self, demand: int) -> bool:
+        if self._is_polling():
+            is_recent = _now_ms() < self._stats_at_ms
+            return not self._stats_under_way and (is_recent or self._stats_demand >= demand)
+        return all(watch.is_settled(demand) for watch in self._watches.values())
+
+    def _known(self) -> dict[QueueId, int]:
+        return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
+
+    def _send(self, now_ms: int) -> None:
+        if self._is_polling():
+            self._send_stats(now_ms)
+            return
+        for queue, watch in self._watches.items():
+            asked = watch.next_request(now_ms, self._demand)
+            if asked is not None:
+                request, timeout_ms = asked
+                ticket = self._transport.submit(request, broker=queue.broker, timeout_ms=timeout_ms)
+                self._tickets[ticket] = queue
+
+    def _send_stats(self, now_ms: int) -> None:
+        is_wanted = self._stats_demand < self._demand and now_ms >= self._stats_at_ms
+        if not is_wanted or self._stats_under_way:
+            return
+        self._stats_demand = self._demand
+        self._stats_at_ms = now_ms + STATS_INTERVAL_MS
+        for place in self._places:
+            topic, broker = place
+            ticket = self._transport.submit(
+                GetTopicStats(topic), broker=broker, timeout_ms=ASK_TIMEOUT_MS
+            )
+            self._tickets[ticket] = place
+            self._stats_under_way.add(place)
+
+    def _take(self, ticket: int, result: Reply | RocketMQError, now_ms: int) -> None:
+        place = self._tickets.pop(ticket, None)
+        if isinstance(place, QueueId):
+            watch = self._watches.get(place)
+            if watch is not None:
+                watch.on_answer(result, now_ms)
+        elif place is not None:
+            self._stats_under_way.discard(place)
+            self._take_stats(place, result)
+
+    def _take_stats(self, place: tuple[str, str], result: Reply | RocketMQError) -> None:
+        for queue, watch in self._watches.items():
+            if (queue.topic, queue.broker) != place:
+                continue
+            if isinstance(result, TopicStatsReply):
+                stats = result.queues.get(queue)
+                if stats is not None:
+                    watch.end, watch.error = stats.end, None
+            elif isinstance(result, RocketMQError):
+                watch.error = result
+
+    def _wait_ms(self, now_ms: int) -> int:
+        wakes = [watch.wake_at_ms() for watch in self._watches.values()]
+        if self._is_polling() and self._stats_demand < self._demand:
+            wakes = [self._stats_at_ms]
+        pauses = [wake - now_ms for wake in wakes if wake is not None]
+        return max(1, min([_IDLE_WAIT_MS, *pauses]))
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    if self._is_closed:
+                        return
+                    now_ms = _now_ms()
+                    self._send(now_ms)
+                    wait_ms = self._wait_ms(now_ms)
+                done = self._transport.completed(timeout_ms=wait_ms)
+                with self._changed:
+                    now_ms = _now_ms()
+                    for ticket, result in done:
+                        self._take(ticket, result, now_ms)
+                    if done:
+                        self._changed.notify_all()
+        except Exception:
+            _logger.exception("the arrival watch has stopped; ends are no longer refreshed")
+        finally:
+            self._transport.close()
+
+
+def _places_of(queues: Iterable[QueueId]) -> tuple[tuple[str, str], ...]:
+    return tuple(dict.fromkeys((queue.topic, queue.broker) for queue in queues))
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,119 @@
+"""What to ask a broker to know where one queue ends: pure.
+
+While nobody wants to know, nothing is asked. When somebody does, the end is asked for once, and a
+pull is then held at the broker until something arrives: as long as it is held, the end is known.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketmq_client.retry import Backoff
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests import (
+    GetMaxOffset,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+)
+
+HOLD_MS: Final = 15_000
+# A real broker looks for expired holds every five seconds only.
+HOLD_TIMEOUT_MS: Final = HOLD_MS + 10_000
+ASK_TIMEOUT_MS: Final = 5_000
+# A broker that does not hold pulls, or keeps calling the end illegal, is not asked without end.
+_PAUSE_MS: Final = 200
+
+
+class WatchState(enum.Enum):
+    STALE = "something arrived since the end was asked for, or it never was"
+    ASKING = "the end is being asked for"
+    HELD = "a pull is held: nothing has arrived"
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """One queue; `demand` is a number that grows whenever somebody wants to know the end."""
+
+    queue: QueueId
+    group: str
+    end: int | None = None
+    state: WatchState = WatchState.STALE
+    error: RocketMQError | None = None
+    _seen_demand: int = 0
+    """The demand that the last answer, or the one under way, speaks for."""
+    _is_under_way: bool = False
+    _not_before_ms: int = 0
+    _held_since_ms: int = 0
+    _backoff: Backoff = field(default_factory=lambda: Backoff(200, 5_000, random=random.Random()))
+
+    def next_request(self, now_ms: int, demand: int) -> tuple[Request[Reply], int] | None:
+        """A request to send now and its time-out, or None."""
+        if self._is_under_way or now_ms < self._not_before_ms:
+            return None
+        if self.state is WatchState.HELD and self.end is not None:
+            self._is_under_way = True
+            self._held_since_ms = now_ms
+            pull = PullMessages(
+                group=self.group,
+                queue=self.queue,
+                start=self.end,
+                count_max=1,
+                suspend_ms=HOLD_MS,
+            )
+            return pull, HOLD_TIMEOUT_MS
+        if demand <= self._seen_demand and self.error is None:
+            return None
+        self._is_under_way = True
+        self._seen_demand = demand
+        self.state = WatchState.ASKING
+        return GetMaxOffset(self.queue), ASK_TIMEOUT_MS
+
+    def on_answer(self, result: Reply | RocketMQError, now_ms: int) -> None:
+        """The request under way was answered or failed."""
+        self._is_under_way = False
+        if isinstance(result, OffsetReply):
+            self._know(result.value)
+            self.state = WatchState.HELD
+        elif isinstance(result, PullReply):
+            self._on_pull(result, now_ms)
+        else:
+            assert isinstance(result, RocketMQError)
+            self.error = result
+            self.state = WatchState.STALE
+            self._not_before_ms = now_ms + self._backoff.next_delay_ms()
+
+    @property
+    def is_stale(self) -> bool:
+        """Something arrived behind the known end, and nothing is in the way of asking again."""
+        return self.state is WatchState.STALE and self.error is None
+
+    def is_settled(self, demand: int) -> bool:
+        """Nothing newer is to be had for this demand soon."""
+        if self.error is not None or self.state is WatchState.HELD:
+            return True
+        return self._seen_demand >= demand and not self._is_under_way
+
+    def wake_at_ms(self) -> int | None:
+        """When a pause ends, behind which there is something to ask."""
+        is_waiting = self.error is not None or self.state is WatchState.HELD
+        return self._not_before_ms if is_waiting and not self._is_under_way else None
+
+    def _on_pull(self, reply: PullReply, now_ms: int) -> None:
+        if reply.status is PullStatus.FOUND or reply.end > (self.end or 0):
+            self.state = WatchState.STALE
+        elif now_ms - self._held_since_ms < _PAUSE_MS:
+            self._not_before_ms = now_ms + _PAUSE_MS
+        self._know(reply.end)
+
+    def _know(self, end: int) -> None:
+        self.end = end
+        self.error = None
+        self._backoff.reset()
