@@ -1,7 +1,7 @@
 """Finds where each record of a pull body starts and ends; refuses what is torn.
 
-A record starts with its own size, so the places form a chain that must end exactly at the buffer's
-end. Three ways to follow it, nanoseconds a record of about 280 bytes:
+A record starts with its own size, and so does an entry of a batch body: the places form a chain
+that must end exactly at the buffer's end. Three ways to follow it, ns a record of 280 bytes:
 
     sizes given by the sender, or all equal      9    one comparison of every record's size field
     many walkers that start at found magics     70    each step moves all of them, in numpy
@@ -14,11 +14,13 @@ walker decides. So no way can find other places than the chain from the first by
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping
+from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer
 
@@ -26,12 +28,22 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 # A V1 record with IPv4 hosts and empty body, topic and properties.
 RECORD_SIZE_MIN: Final = 91
+_MAGIC_SIZE: Final = 4
 _SIZE: Final = struct.Struct(">i")
 # Below this many records a single walker is as fast.
 _WALKED_COUNT_MAX: Final = 200
 _RECORDS_PER_WALKER: Final = 32
 # Bounds the walk when some walkers are among tiny records and others among large ones.
 _STEPS_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """What is followed: where errors are said to be, the least size, what stands behind a size."""
+
+    where: str
+    size_min: int
+    mark_size: int
 
 
 def record_bounds(
@@ -45,16 +57,30 @@ def record_bounds(
     data = np.frombuffer(buffer, np.uint8)
     if sizes is not None:
         return _given_bounds(data, sizes, where)
+    return _follow(data, _Chain(where, RECORD_SIZE_MIN, _MAGIC_SIZE))
+
+
+def entry_bounds(buffer: Buffer | Bytes, *, where: str = "batch") -> tuple[Positions, Positions]:
+    """Starts and sizes of the entries that fill a batch body (see `rocketmq_wire.batch`).
+
+    Raises:
+        CorruptRecordError: the sizes do not lead from the first byte exactly to the last.
+    """
+    # Magic and checksum of an entry are zero: 8 bytes to find the start of a later one by.
+    return _follow(np.frombuffer(buffer, np.uint8), _Chain(where, ENTRY_SIZE_MIN, 8))
+
+
+def _follow(data: Bytes, chain: _Chain) -> tuple[Positions, Positions]:
     if not len(data):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    first = _size_at(data, 0, where)
+    first = _size_at(data, 0, chain)
     if len(data) % first == 0:
         starts = np.arange(0, len(data), first, dtype=np.int64)
         if (_size_fields(data, starts) == first).all():
             return starts, np.full(len(starts), first, np.int64)
-    found = _many_walkers(data, first, where) if len(data) > first * _WALKED_COUNT_MAX else None
+    found = _many_walkers(data, first, chain) if len(data) > first * _WALKED_COUNT_MAX else None
     if found is None:
-        found = np.array(_one_walker(data, where), np.int64)
+        found = np.array(_one_walker(data, chain), np.int64)
     return found, np.diff(found, append=len(data))
 
 
@@ -84,55 +110,55 @@ def _size_fields(data: Bytes, starts: Positions) -> Positions:
     return numbers_at(data, starts, ">i4").astype(np.int64)
 
 
-def _size_at(data: Bytes, position: int, where: str) -> int:
+def _size_at(data: Bytes, position: int, chain: _Chain) -> int:
     rest = len(data) - position
-    if rest < RECORD_SIZE_MIN:
-        raise CorruptRecordError(where, position, f"torn record: only {rest} bytes are left")
+    if rest < chain.size_min:
+        raise CorruptRecordError(chain.where, position, f"torn: only {rest} bytes are left")
     size: int = _SIZE.unpack_from(data.data, position)[0]
-    if not RECORD_SIZE_MIN <= size <= rest:
+    if not chain.size_min <= size <= rest:
         raise CorruptRecordError(
-            where, position, f"record size {size} is not within {RECORD_SIZE_MIN} and {rest}"
+            chain.where, position, f"size {size} is not within {chain.size_min} and {rest}"
         )
     return size
 
 
-def _one_walker(data: Bytes, where: str) -> list[int]:
-    unpack, end = _SIZE.unpack_from, len(data)
+def _one_walker(data: Bytes, chain: _Chain) -> list[int]:
+    unpack, end, size_min = _SIZE.unpack_from, len(data), chain.size_min
     buffer = data.data
     starts = []
     position = 0
     while position < end:
         # `_size_at` inlined: a call would double the cost of a record.
-        if end - position < RECORD_SIZE_MIN:
-            _size_at(data, position, where)
+        if end - position < size_min:
+            _size_at(data, position, chain)
         (size,) = unpack(buffer, position)
-        if size < RECORD_SIZE_MIN or size > end - position:
-            _size_at(data, position, where)
+        if size < size_min or size > end - position:
+            _size_at(data, position, chain)
         starts.append(position)
         position += size
     return starts
 
 
-def _walker_starts(data: Bytes, first: int) -> Positions:
-    """Byte 0, and about every `_RECORDS_PER_WALKER` records the next place that has a magic."""
-    magic = data[4:8].tobytes()
+def _walker_starts(data: Bytes, first: int, chain: _Chain) -> Positions:
+    """Byte 0, and about every `_RECORDS_PER_WALKER` records the next place that has the mark."""
+    mark = data[4 : 4 + chain.mark_size].tobytes()
     step, window = first * _RECORDS_PER_WALKER, first * 2
     starts = [0]
     target = step
-    while target + RECORD_SIZE_MIN < len(data):
+    while target + chain.size_min < len(data):
         # Only a window is copied: most finds end within one record.
-        found = data[target : target + window].tobytes().find(magic)
+        found = data[target : target + window].tobytes().find(mark)
         if found < 4:
-            target += window - len(magic)
+            target += window - len(mark)
             continue
         starts.append(target + found - 4)
         target = starts[-1] + step
     return np.array(starts, np.int64)
 
 
-def _many_walkers(data: Bytes, first: int, where: str) -> Positions | None:
+def _many_walkers(data: Bytes, first: int, chain: _Chain) -> Positions | None:
     """All starts, or None when some walker was started inside a record or met damage."""
-    begins = _walker_starts(data, first)
+    begins = _walker_starts(data, first, chain)
     limits, last = begins[1:], int(begins[-1])
     size_fields = overlapping(data, ">i4")
     rows = [begins[:-1]]
@@ -149,11 +175,11 @@ def _many_walkers(data: Bytes, first: int, where: str) -> Positions | None:
     walked = np.stack(rows, axis=1)
     starts = walked[walked < limits[:, np.newaxis]]
     try:
-        tail = np.array(_one_walker(data[last:], where), np.int64) + last
+        tail = np.array(_one_walker(data[last:], chain), np.int64) + last
     except CorruptRecordError:  # Torn, or the last walker was started inside a record.
         return None
     starts = np.concatenate([starts, tail])
     ends = np.append(starts[1:], len(data))
     sizes = _size_fields(data, starts)
-    is_chain = np.array_equal(starts + sizes, ends) and sizes.min() >= RECORD_SIZE_MIN
+    is_chain = np.array_equal(starts + sizes, ends) and sizes.min() >= chain.size_min
     return starts if is_chain else None

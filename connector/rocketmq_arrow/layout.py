@@ -136,7 +136,7 @@ def unread_layout(data: Bytes, starts: Positions, sizes: Positions) -> Layout:
     return Layout(data, starts, sizes, _headers_at(data, starts), starts, ends, starts, ends, ends)
 
 
-def describe_damage(data: Bytes, start: int, size: int, topic: bytes) -> str:
+def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> str:
     """Why the record is not sound, in words; for the one record that an error is about."""
     record = data[start : start + size].tobytes()
     magic, sys_flag = struct.unpack_from(">I", record, _MAGIC_AT)[0], record[SYS_FLAG_AT + 3]
@@ -156,7 +156,7 @@ def describe_damage(data: Bytes, start: int, size: int, topic: bytes) -> str:
     if topic_size < 0 or topic_start + topic_size + 2 > size:
         return f"topic size {topic_size} does not fit in a record of {size} bytes"
     found = record[topic_start : topic_start + topic_size]
-    if found != topic:
+    if topic is not None and found != topic:
         return f"the record is of topic {found.decode('utf-8', 'replace')!r}"
     (text_size,) = struct.unpack_from(">h", record, topic_start + topic_size)
     rest = size - topic_start - topic_size - 2

@@ -11,6 +11,16 @@ from rocketmq_wire.model import Host, QueueId, StoredMessage
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
+def shown_time(time_ms: int) -> datetime.datetime:
+    """What is beyond Python's calendar is cut to it."""
+    try:
+        return _EPOCH + datetime.timedelta(milliseconds=time_ms)
+    except OverflowError:
+        limit = datetime.datetime.max if time_ms > 0 else datetime.datetime.min
+        whole_ms = limit.microsecond // 1000 * 1000
+        return limit.replace(microsecond=whole_ms, tzinfo=datetime.timezone.utc)
+
+
 def host_text(host: Host) -> str:
     address = ipaddress.ip_address(host.address)
     return f"[{address}]:{host.port}" if address.version == 6 else f"{address}:{host.port}"
@@ -18,7 +28,7 @@ def host_text(host: Host) -> str:
 
 def offset_message_id(message: StoredMessage) -> str:
     host = message.store_host
-    port = host.port.to_bytes(4, "big")
+    port = host.port.to_bytes(4, "big", signed=True)
     offset = message.physical_offset.to_bytes(8, "big", signed=True)
     return (host.address + port + offset).hex().upper()
 
@@ -34,8 +44,8 @@ def expected_row(message: StoredMessage, queue: QueueId, *, body: bytes) -> dict
         "body": body,
         "tags": properties.get("TAGS"),
         "keys": properties.get("KEYS"),
-        "bornTimestamp": _EPOCH + datetime.timedelta(milliseconds=message.born_ms),
-        "storeTimestamp": _EPOCH + datetime.timedelta(milliseconds=message.store_ms),
+        "bornTimestamp": shown_time(message.born_ms),
+        "storeTimestamp": shown_time(message.store_ms),
         "properties": properties,
         "msgId": properties.get("UNIQ_KEY") or offset_message_id(message),
         "offsetMsgId": offset_message_id(message),

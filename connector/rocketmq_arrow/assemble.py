@@ -1,0 +1,131 @@
+"""Lays pieces from several buffers side by side, row by row, into one new buffer.
+
+A row is header, body, constant, text, ... in the order of the pieces. All sources become one Arrow
+binary array, and one `take` in the wanted order copies everything in C++: 10 ns a piece of 100
+bytes, where joining slices in Python costs 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rocketmq_arrow.gather import GATHER_SIZE_MAX, Bytes, Mask, Positions
+from rocketmq_wire.errors import LocalProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One piece a row: row `i` of a matrix of bytes."""
+
+    matrix: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """One piece a row: `data[start:end]`, in ascending order, not overlapping."""
+
+    data: Bytes
+    starts: Positions
+    ends: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same piece in every row, or in the rows of the mask."""
+
+    value: bytes
+    mask: Mask | None = None
+
+
+Piece = Rows | Ranges | Constant
+
+
+def assemble(pieces: Sequence[Piece], count: int) -> tuple[Bytes, Positions, Positions]:
+    """The rows back to back in a fresh writable buffer, with their starts and sizes.
+
+    Raises:
+        LocalProtocolError: the sources or the rows take 2 GiB or more, or there are too many.
+    """
+    source_size = sum(_source_size(piece) for piece in pieces)
+    sizes: Positions = np.zeros(count, np.int64)
+    for piece in pieces:
+        sizes += _piece_sizes(piece)
+    # Arrow's offsets are int32, and so are the indices into the entries.
+    largest = max(source_size, int(sizes.sum()), 2 * count * len(pieces))
+    if largest > GATHER_SIZE_MAX:
+        raise LocalProtocolError(f"{count} messages of {largest} bytes do not fit in one block")
+    data = np.empty(source_size, np.uint8)
+    offsets = np.empty(1 + sum(_entry_count(piece) for piece in pieces), np.int32)
+    indices = np.empty((count, len(pieces)), np.int32)
+    position = entry = 0
+    for column, piece in enumerate(pieces):
+        indices[:, column] = _place(piece, count, position, entry, data, offsets)
+        position += _source_size(piece)
+        entry += _entry_count(piece)
+    offsets[entry] = position
+    entries = pa.Array.from_buffers(
+        pa.binary(), entry, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    joined = pc.take(entries, pa.array(indices.ravel()), boundscheck=False)
+    ends = np.cumsum(sizes)
+    size = int(ends[-1]) if count else 0
+    rows = np.empty(size, np.uint8)
+    if size:
+        # Arrow's memory is read-only for others; the copy is 10 ns a record.
+        rows[:] = np.frombuffer(joined.buffers()[2], np.uint8, size)
+    return rows, ends - sizes, sizes
+
+
+def _source_size(piece: Piece) -> int:
+    if isinstance(piece, Rows):
+        return piece.matrix.size
+    return len(piece.data) if isinstance(piece, Ranges) else len(piece.value)
+
+
+def _entry_count(piece: Piece) -> int:
+    """How many entries of the Arrow array a piece takes."""
+    if isinstance(piece, Rows):
+        return len(piece.matrix)
+    # A gap before each range; a constant and, for the rows without it, an empty entry.
+    return 2 * len(piece.starts) + 1 if isinstance(piece, Ranges) else 2
+
+
+def _piece_sizes(piece: Piece) -> Positions | int:
+    if isinstance(piece, Rows):
+        return int(piece.matrix.shape[1])
+    if isinstance(piece, Ranges):
+        return piece.ends - piece.starts
+    return len(piece.value) if piece.mask is None else piece.mask * len(piece.value)
+
+
+def _place(
+    piece: Piece,
+    count: int,
+    position: int,
+    entry: int,
+    data: Bytes,
+    offsets: NDArray[np.int32],
+) -> NDArray[np.int32] | int:
+    """Copies a piece's source to `position`, writes its offsets; the rows' entries of the array."""
+    stop = entry + _entry_count(piece)
+    if isinstance(piece, Rows):
+        size = piece.matrix.shape[1]
+        data[position : position + piece.matrix.size] = piece.matrix.ravel()
+        offsets[entry:stop] = np.arange(count, dtype=np.int32) * size + position
+        return np.arange(entry, stop, dtype=np.int32)
+    if isinstance(piece, Ranges):
+        data[position : position + len(piece.data)] = piece.data
+        offsets[entry] = position
+        offsets[entry + 1 : stop : 2] = piece.starts + position
+        offsets[entry + 2 : stop : 2] = piece.ends + position
+        return np.arange(entry + 1, stop, 2, dtype=np.int32)
+    data[position : position + len(piece.value)] = np.frombuffer(piece.value, np.uint8)
+    offsets[entry] = position
+    offsets[entry + 1] = position + len(piece.value)
+    return entry if piece.mask is None else np.where(piece.mask, entry, entry + 1).astype(np.int32)

@@ -1,0 +1,382 @@
+"""What a broker stores: laid-out records of one queue in one buffer, checked, patched in place.
+
+Records come from a sender that laid them out itself, from a batch of the TCP protocol (code 320),
+whose entries carry no record header, or from a single message. What only the broker knows (queue,
+offsets, store time and host) is written by `RecordBlock.patch`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
+from rocketmq_arrow.bodies import body_crcs, crc_mismatches
+from rocketmq_arrow.boundaries import (
+    MAGIC_V1,
+    MAGIC_V2,
+    entry_bounds,
+    record_bounds,
+)
+from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping, take_binary
+from rocketmq_arrow.java_hashes import java_hashes
+from rocketmq_arrow.layout import (
+    CRC_AT,
+    FLAG_AT,
+    QUEUE_AT,
+    QUEUE_OFFSET_AT,
+    STORE_MS_AT,
+    SYS_BORN_HOST_V6,
+    SYS_FLAG_AT,
+    SYS_INNER_BATCH,
+    SYS_STORE_HOST_V6,
+    Layout,
+    describe_damage,
+    read_layout,
+)
+from rocketmq_arrow.property_scan import PropertyScan
+from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
+from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer, Host
+from rocketmq_wire.properties import TAGS, decode_properties
+from rocketmq_wire.record import body_crc
+from rocketmq_wire.tags import java_hash
+
+_TOPIC_SIZE_V1_MAX: Final = 127
+_TOPIC_SIZE_MAX: Final = 255
+_ENTRY_FLAG_AT: Final = 12
+_ENTRY_BODY_AT: Final = 20
+_SYS_TRANSACTION: Final = 0xC
+_SEPARATOR: Final = b"\x02"
+_HOST_EXTRA: Final = 12
+_FIXED: Final = struct.Struct(">iIiiiqqiq")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Records back to back in a writable buffer; the first one starts at byte 0."""
+
+    buffer: Bytes
+    starts: Positions
+    sizes: NDArray[np.int32]
+    tag_hashes: NDArray[np.int64]
+    """Java's hash of the tag, 0 without one: what consume queues hold."""
+    topic: str
+    text_starts: Positions
+    """Where each record's properties begin; they last to its end."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def piece(self, start: int, end: int) -> RecordBlock:
+        """The records `[start, end)` as a block over the same bytes."""
+        if start >= end:
+            raise ValueError(f"a block has at least one record, not [{start}, {end})")
+        base = int(self.starts[start])
+        stop = int(self.starts[end - 1] + self.sizes[end - 1])
+        return RecordBlock(
+            self.buffer[base:stop],
+            self.starts[start:end] - base,
+            self.sizes[start:end],
+            self.tag_hashes[start:end],
+            self.topic,
+            self.text_starts[start:end] - base,
+        )
+
+    def patch(
+        self,
+        queue_index: int,
+        queue_offset_start: int,
+        physical_start: int,
+        store_ms: int,
+        store_host: Host,
+    ) -> None:
+        """Writes queue, consecutive offsets, positions, store time and store host.
+
+        Raises:
+            LocalProtocolError: the host's address is longer or shorter than the records' ones.
+        """
+        starts, buffer = self.starts, self.buffer
+        flags = buffer[starts + (SYS_FLAG_AT + 3)]
+        is_v6 = (flags & SYS_STORE_HOST_V6) != 0
+        if (is_v6 != (len(store_host.address) == 16)).any():
+            raise LocalProtocolError(
+                f"a store host of {len(store_host.address)} bytes does not fit into the records"
+            )
+        count = len(starts)
+        _put(buffer, starts + QUEUE_AT, np.full(count, queue_index, ">i4"))
+        # Queue offset and physical offset stand side by side, and so do store time and host.
+        offsets = np.empty((count, 2), ">i8")
+        offsets[:, 0] = np.arange(queue_offset_start, queue_offset_start + count)
+        offsets[:, 1] = starts + physical_start
+        _put(buffer, starts + QUEUE_OFFSET_AT, offsets.view("V16")[:, 0])
+        stored = struct.pack(">q", store_ms) + _host_bytes(store_host)
+        places = starts + STORE_MS_AT
+        if (flags & SYS_BORN_HOST_V6).any():
+            places += _HOST_EXTRA * ((flags & SYS_BORN_HOST_V6) != 0)
+        _put(buffer, places, np.frombuffer(stored, f"V{len(stored)}"))
+
+
+def block_from_records(
+    buffer: Buffer,
+    sizes: Buffer | None = None,
+    check_crc: bool = True,
+    *,
+    topic: str | None = None,
+    where: str = "records",
+) -> RecordBlock:
+    """A block of records that a sender laid out, copied and checked.
+
+    All records must be of one topic: `topic` where it is known, else that of the first.
+
+    Raises:
+        CorruptRecordError: the framing is torn, or a record is not one that may be stored.
+    """
+    starts, record_sizes = record_bounds(buffer, sizes, where=where)
+    if not len(starts):
+        raise CorruptRecordError(where, 0, "there is no record")
+    data = np.array(np.frombuffer(buffer, np.uint8))
+    name = _first_topic(data, int(record_sizes[0]), where) if topic is None else topic
+    layout, damaged = read_layout(data, starts, record_sizes, name.encode())
+    if len(damaged):
+        position, size = int(starts[damaged[0]]), int(record_sizes[damaged[0]])
+        reason = describe_damage(data, position, size, name.encode())
+        raise CorruptRecordError(where, position, reason)
+    _check_flags(layout, where)
+    if check_crc:
+        bodies = take_binary(data, layout.body_start, layout.body_end)
+        wrong = np.flatnonzero(crc_mismatches(bodies, layout.int32(CRC_AT).astype(np.int64)))
+        if len(wrong):
+            position = int(starts[wrong[0]])
+            raise CorruptRecordError(where, position, "the body fails its checksum")
+    return _block(data, starts, record_sizes, name, layout.text_start)
+
+
+def block_from_batch(
+    body: Buffer,
+    *,
+    topic: str,
+    queue_index: int,
+    born_ms: int,
+    born_host: Host,
+    store_host: Host,
+    flag: int,  # noqa: ARG001 - the batch's own flag: brokers store that of each entry.
+    sys_flag: int,
+    batch_properties: bytes = b"",
+    where: str = "batch",
+) -> RecordBlock:
+    """A block of the messages of a batch body, each laid out as a record with its checksum.
+
+    `batch_properties` are appended to every message's own, as brokers before 5.4 do.
+
+    Raises:
+        CorruptRecordError: the body is torn, hostile or empty.
+        LocalProtocolError: topic, properties or the whole do not fit into records.
+    """
+    starts, entry_sizes = entry_bounds(body, where=where)
+    if not len(starts):
+        raise CorruptRecordError(where, 0, "the batch is empty")
+    data = np.frombuffer(body, np.uint8)
+    ends = starts + entry_sizes
+    body_starts = starts + _ENTRY_BODY_AT
+    body_ends = body_starts + numbers_at(data, body_starts - 4, ">i4").astype(np.int64)
+    is_wrong = (body_ends < body_starts) | (body_ends + 2 > ends)
+    _refuse_entry(starts, is_wrong, where, "the body does not fit in its entry")
+    text_sizes = numbers_at(data, body_ends, ">i2").astype(np.int64)
+    is_wrong = body_ends + 2 + text_sizes != ends
+    _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
+    template = _fixed_fields(
+        topic,
+        queue_index=queue_index,
+        sys_flag=sys_flag,
+        born_ms=born_ms,
+        born_host=born_host,
+        store_host=store_host,
+    )
+    tail: list[Piece] = [Ranges(data, body_ends, ends)]
+    if batch_properties:
+        tail = _extended_properties(data, body_ends + 2, ends, batch_properties)
+        text_sizes = _sizes_after(tail)
+    header = np.tile(np.frombuffer(template, np.uint8), (len(starts), 1))
+    topic_field = _topic_field(topic)
+    sizes = len(template) + (body_ends - body_starts) + len(topic_field) + 2 + text_sizes
+    crcs = body_crcs(take_binary(data, body_starts, body_ends))
+    _set(header, 0, ">i4", sizes)
+    _set(header, CRC_AT, ">i4", crcs)
+    _set(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
+    _set(header, len(template) - 4, ">i4", body_ends - body_starts)
+    pieces = [Rows(header), Ranges(data, body_starts, body_ends), Constant(topic_field), *tail]
+    rows, row_starts, row_sizes = assemble(pieces, len(starts))
+    assert np.array_equal(row_sizes, sizes)
+    return _block(rows, row_starts, row_sizes, topic, row_starts + row_sizes - text_sizes)
+
+
+def block_from_message(
+    *,
+    topic: str,
+    queue_index: int,
+    body: Buffer,
+    properties: bytes,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: Host,
+    store_host: Host,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> RecordBlock:
+    """A block of one message.
+
+    Raises:
+        LocalProtocolError: topic or properties do not fit into a record.
+    """
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(
+            f"the properties take {len(properties)} bytes, more than {PROPERTIES_SIZE_MAX}"
+        )
+    fixed = bytearray(
+        _fixed_fields(
+            topic,
+            queue_index=queue_index,
+            sys_flag=sys_flag,
+            born_ms=born_ms,
+            born_host=born_host,
+            store_host=store_host,
+        )
+    )
+    tail = _topic_field(topic) + struct.pack(">h", len(properties)) + properties
+    size = len(fixed) + len(body) + len(tail)
+    struct.pack_into(">i", fixed, 0, size)
+    struct.pack_into(">i", fixed, CRC_AT, body_crc(body))
+    struct.pack_into(">i", fixed, FLAG_AT, flag)
+    struct.pack_into(
+        ">iqi", fixed, len(fixed) - 16, reconsume_times, prepared_transaction_offset, len(body)
+    )
+    tag = decode_properties(properties).get(TAGS)
+    return RecordBlock(
+        np.frombuffer(bytearray(b"".join((fixed, body, tail))), np.uint8),
+        np.zeros(1, np.int64),
+        np.array([size], np.int32),
+        np.array([java_hash(tag) if tag else 0], np.int64),
+        topic,
+        np.array([size - len(properties)], np.int64),
+    )
+
+
+# --- parts ----------------------------------------------------------------------------------
+
+
+def _block(
+    data: Bytes, starts: Positions, sizes: Positions, topic: str, text_starts: Positions
+) -> RecordBlock:
+    scan = PropertyScan(data, text_starts, starts + sizes)
+    text, tag_starts, tag_ends, missing = scan.find_bounds(TAGS)
+    tag_hashes = java_hashes(text, tag_starts, tag_ends).astype(np.int64)
+    tag_hashes[missing] = 0
+    return RecordBlock(data, starts, sizes.astype(np.int32), tag_hashes, topic, text_starts)
+
+
+def _put(buffer: Bytes, places: Positions, values: NDArray[np.generic]) -> None:
+    overlapping(buffer, values.dtype.str)[places] = values
+
+
+def _set(header: NDArray[np.uint8], at: int, dtype: str, values: NDArray[np.generic]) -> None:
+    header[:, at : at + np.dtype(dtype).itemsize].view(dtype)[:, 0] = values
+
+
+def _host_bytes(host: Host) -> bytes:
+    return host.address + struct.pack(">i", host.port)
+
+
+def _first_topic(data: Bytes, size: int, where: str) -> str:
+    first, damaged = read_layout(data, np.zeros(1, np.int64), np.array([size]), None)
+    if len(damaged):
+        raise CorruptRecordError(where, 0, describe_damage(data, 0, size, None))
+    is_v2 = numbers_at(data, np.array([4]), ">u4")[0] == MAGIC_V2
+    start, end = int(first.topic_start[0]) + 1 + is_v2, int(first.text_start[0]) - 2
+    topic = data[start:end].tobytes()
+    try:
+        return topic.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError(where, 0, f"the topic is no text: {topic!r}") from error
+
+
+def _check_flags(layout: Layout, where: str) -> None:
+    """Refuses what a broker must not take as an ordinary message."""
+    flags = layout.header[:, SYS_FLAG_AT + 3]
+    for bits, what in ((SYS_INNER_BATCH, "an inner batch"), (_SYS_TRANSACTION, "transactional")):
+        found = np.flatnonzero(flags & bits)
+        if len(found):
+            raise CorruptRecordError(
+                where, int(layout.starts[found[0]]), f"the record is {what}, which is not taken"
+            )
+    if len(np.unique(flags & SYS_STORE_HOST_V6)) > 1:
+        raise CorruptRecordError(where, 0, "the records' store hosts are of IPv4 and of IPv6")
+
+
+def _refuse_entry(starts: Positions, is_wrong: NDArray[np.bool_], where: str, reason: str) -> None:
+    if is_wrong.any():
+        raise CorruptRecordError(where, int(starts[np.argmax(is_wrong)]), reason)
+
+
+def _topic_field(topic: str) -> bytes:
+    """The topic with its size in front, as records hold it."""
+    name = topic.encode()
+    if not 0 < len(name) <= _TOPIC_SIZE_MAX:
+        raise LocalProtocolError(f"a topic has 1 to {_TOPIC_SIZE_MAX} bytes, not {len(name)}")
+    return struct.pack(">b" if len(name) <= _TOPIC_SIZE_V1_MAX else ">h", len(name)) + name
+
+
+def _fixed_fields(
+    topic: str,
+    *,
+    queue_index: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: Host,
+    store_host: Host,
+) -> bytes:
+    """A record up to and with the body's size; what differs between records is zero."""
+    magic = MAGIC_V1 if len(topic.encode()) <= _TOPIC_SIZE_V1_MAX else MAGIC_V2
+    sys_flag &= ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    if len(born_host.address) == 16:
+        sys_flag |= SYS_BORN_HOST_V6
+    if len(store_host.address) == 16:
+        sys_flag |= SYS_STORE_HOST_V6
+    head = _FIXED.pack(0, magic, 0, queue_index, 0, 0, 0, sys_flag, born_ms)
+    store_ms, reconsume_times_to_body_size = bytes(8), bytes(16)
+    return b"".join(
+        (
+            head,
+            _host_bytes(born_host),
+            store_ms,
+            _host_bytes(store_host),
+            reconsume_times_to_body_size,
+        )
+    )
+
+
+def _extended_properties(
+    data: Bytes, starts: Positions, ends: Positions, added: bytes
+) -> list[Piece]:
+    """The pieces of properties with others behind them: their size, both, and a 0x02 between."""
+    is_open = ends > starts
+    is_open[is_open] = data[ends[is_open] - 1] != _SEPARATOR[0]
+    sizes = ends - starts + is_open + len(added)
+    if sizes.max() > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(
+            f"with the batch's own the properties take {sizes.max()} bytes, "
+            f"more than {PROPERTIES_SIZE_MAX}"
+        )
+    size_fields = sizes.astype(">i2").view(np.uint8).reshape(-1, 2)
+    between = Constant(_SEPARATOR, is_open)
+    return [Rows(size_fields), Ranges(data, starts, ends), between, Constant(added)]
+
+
+def _sizes_after(tail: list[Piece]) -> Positions:
+    first = tail[0]
+    assert isinstance(first, Rows)
+    return first.matrix.view(">i2")[:, 0].astype(np.int64)
