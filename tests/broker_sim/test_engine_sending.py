@@ -132,6 +132,15 @@ class TestBatches:
         ids = [parse_offset_message_id(text)[1] for text in reply.message_id.split(",")]
         assert ids == [message.physical_offset for message in messages]
 
+    def test_ids_are_right_also_where_the_log_goes_on_in_the_next_file(self, broker):
+        # The test's files hold 1 MiB: a batch of 900 KB, then one that does not fit behind it.
+        broker.ask(batch(*[b"x" * 9_000] * 100))
+        reply = broker.ask(batch(*[b"y" * 9_000] * 100))
+        ids = [parse_offset_message_id(text)[1] for text in reply.message_id.split(",")]
+        positions = [message.physical_offset for message in stored(broker)[100:]]
+        assert ids == positions
+        assert len({position >> 20 for position in positions}) == 2
+
     def test_properties_of_the_batch_stay_out_of_its_messages(self, broker):
         reply = broker.ask(batch(b"one", properties=encode_properties({"UNIQ_KEY": "BATCH"})))
         assert "UNIQ_KEY" not in stored(broker)[0].properties

@@ -40,6 +40,10 @@ _DELAY_PROPERTIES: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER
 _CLUSTER_PROPERTY: Final = "CLUSTER"
 _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
+# A position in the log ends an offset message id, as 16 hexadecimal digits.
+_POSITION_DIGITS: Final = 16
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_SHIFTS: Final = np.arange(60, -4, -4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class Sending:
                 batch_properties=b"",
             )
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
-        message_ids = _joined_ids(self.identity.store_host, appended.physical_start, block)
+        message_ids = _joined_ids(self.identity.store_host, appended, block)
         unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
         return self._acknowledge(queue, appended, message_ids, unique_key)
 
@@ -198,9 +202,14 @@ def _check_properties(properties: bytes, sys_flag: int) -> dict[str, str]:
     return names
 
 
-def _joined_ids(store_host: Host, physical_start: int, block: RecordBlock) -> str:
+def _joined_ids(store_host: Host, appended: Appended, block: RecordBlock) -> str:
     """The offset message ids of a block's records, joined by commas as batch answers carry them."""
-    positions = (block.starts.astype(np.int64) + physical_start).astype(">i8")
-    head = offset_message_id(store_host, 0)[:-16]
-    tail = positions.tobytes().hex().upper()
-    return ",".join([head + tail[at : at + 16] for at in range(0, len(tail), 16)])
+    positions = block.starts.astype(np.int64)
+    for (first, position), (end, _) in itertools.pairwise((*appended.pieces, (len(positions), 0))):
+        positions[first:end] += position - positions[first]
+    head = offset_message_id(store_host, 0)[:-_POSITION_DIGITS].encode()
+    ids = np.empty((len(positions), len(head) + _POSITION_DIGITS + 1), np.uint8)
+    ids[:, : len(head)] = np.frombuffer(head, np.uint8)
+    ids[:, len(head) : -1] = _HEX[positions[:, None] >> _SHIFTS & 0xF]
+    ids[:, -1] = ord(",")
+    return ids.tobytes()[:-1].decode("ascii")

@@ -115,7 +115,8 @@ class EngineShell:
             return None
         except StorageError as error:
             _LOG.error("request=%s: %s", type(request).__name__, error)
-            done(refusals.store_unavailable(str(error)))
+            # Of a block that goes over the end of a file the first part may be stored.
+            done(refusals.outcome_unknown(str(error)))
             return None
         except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
             _LOG.exception("request=%s failed", type(request).__name__)

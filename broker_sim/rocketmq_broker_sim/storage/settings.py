@@ -67,6 +67,8 @@ class Appended:
     physical_start: int
     end_position: int
     """The block is durable once the log is up to here."""
+    pieces: tuple[tuple[int, int], ...] = ()
+    """(first record, log position) of each run of records; the log rolled between two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Store:
             self._store_ms = max(now_ms, self._store_ms)
             queue = self._queues.get_or_create(topic, queue_index)
             offset = queue.next
-            start, physical_start, count = offset, -1, len(block.sizes)
+            start, count = offset, len(block.sizes)
+            pieces: list[tuple[int, int]] = []
             while offset - start < count:
                 taken = self._fitting(block, offset - start)
                 if taken == 0:
@@ -111,10 +112,10 @@ class Store:
                 self._log.append(piece.buffer.data)
                 entries = make_entries(piece.starts + position, piece.sizes, piece.tag_hashes)
                 self._queues.append(queue, offset, entries, self._log.end)
-                physical_start = position if physical_start < 0 else physical_start
+                pieces.append((offset - start, position))
                 offset += taken
                 queue.next = offset
-            return Appended(start, count, physical_start, self._log.end)
+            return Appended(start, count, pieces[0][1], self._log.end, tuple(pieces))
 
     def sync(self) -> int:
         """Make everything appended so far durable; returns the durable end. Blocks."""
