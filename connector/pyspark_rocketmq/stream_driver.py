@@ -69,6 +69,7 @@ class StreamDriver:
         self._initial: dict[str, Any] | None = None
         self._target: dict[QueueId, int] | None = None
         self._has_begun = False
+        self._ends: dict[QueueId, int] = {}
         self._watch: ArrivalWatch | None = None
         self._lookout: Lookout | None = None
         self._committer: ProgressCommitter | None = None
@@ -128,11 +129,10 @@ class StreamDriver:
 
     def report_latest(self) -> dict[str, Any] | None:
         """How far the queues reach, for Spark's progress report."""
-        ends = self._ends()
-        if not ends:
+        if not self._ends:
             return None
-        if self._reported is None or self._reported[0] != ends:
-            self._reported = (ends, {"version": 1, "offsets": nested(ends)})
+        if self._reported is None or self._reported[0] is not self._ends:
+            self._reported = (self._ends, {"version": 1, "offsets": nested(self._ends)})
         return self._reported[1]
 
     def confirm(self, durable: SourceOffset) -> None:
@@ -203,19 +203,22 @@ class StreamDriver:
             self._positions.survey(found)
             self._watch.set_queues(self._positions.live_queues())
 
-    def _ends(self) -> dict[QueueId, int]:
+    def _refresh_ends(self) -> None:
         ends = dict(self._positions.ends)
         if self._watch is not None:
             ends.update(self._watch.ends())
-        return ends
+        if ends != self._ends:
+            self._ends = ends
 
     def _plan(self, start: SourceOffset, *, is_unlimited: bool) -> SourceOffset | None:
-        position = self._positions.of(self._cluster, start, self._ends())
+        self._refresh_ends()
+        position = self._positions.of(self._cluster, start, self._ends)
         waiting = self._waiting(position)
         if not waiting and self._target is None and self._watch is not None:
             now_ms = self._ports.now_ms()
             if now_ms - self._last_return_ms < _IDLE_CALL_MS:
                 self._watch.wait(position, _WAIT_MS)
+                self._refresh_ends()
                 waiting = self._waiting(position)
         limits = self._limits
         if is_unlimited:
@@ -244,7 +247,7 @@ class StreamDriver:
         return position is not start.offsets and dict(position) != dict(start.offsets)
 
     def _waiting(self, position: Mapping[QueueId, int]) -> dict[QueueId, int]:
-        return backlogs(position, self._ends() if self._target is None else self._target)
+        return backlogs(position, self._ends if self._target is None else self._target)
 
     def _births(
         self,
@@ -256,11 +259,8 @@ class StreamDriver:
         # A queue read from offset 0 on shows when that was stored, once.
         young = [q for q in taken if position[q] == 0 and q not in births]
         if young:
-            ends = self._ends()
             try:
-                births.update(
-                    find_births(self._cluster, {q: Bounds(0, max(ends[q], 1)) for q in young})
-                )
+                births.update(find_births(self._cluster, dict.fromkeys(young, Bounds(0, 1))))
             except RocketMQError as error:
                 _log.warning("cannot tell when the first messages were stored: %s", error)
         return births
