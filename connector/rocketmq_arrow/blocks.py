@@ -188,7 +188,7 @@ def block_from_batch(
     text_sizes = numbers_at(data, body_ends, ">i2").astype(np.int64)
     is_wrong = body_ends + 2 + text_sizes != ends
     _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
-    template = _fixed_fields(
+    template = fixed_fields(
         topic,
         queue_index=queue_index,
         sys_flag=sys_flag,
@@ -201,14 +201,14 @@ def block_from_batch(
         tail = _extended_properties(data, body_ends + 2, ends, batch_properties)
         text_sizes = _sizes_after(tail)
     header = np.tile(np.frombuffer(template, np.uint8), (len(starts), 1))
-    topic_field = _topic_field(topic)
-    sizes = len(template) + (body_ends - body_starts) + len(topic_field) + 2 + text_sizes
+    topic_bytes = topic_field(topic)
+    sizes = len(template) + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
     crcs = body_crcs(take_binary(data, body_starts, body_ends))
-    _set(header, 0, ">i4", sizes)
-    _set(header, CRC_AT, ">i4", crcs)
-    _set(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
-    _set(header, len(template) - 4, ">i4", body_ends - body_starts)
-    pieces = [Rows(header), Ranges(data, body_starts, body_ends), Constant(topic_field), *tail]
+    put_column(header, 0, ">i4", sizes)
+    put_column(header, CRC_AT, ">i4", crcs)
+    put_column(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
+    put_column(header, len(template) - 4, ">i4", body_ends - body_starts)
+    pieces = [Rows(header), Ranges(data, body_starts, body_ends), Constant(topic_bytes), *tail]
     rows, row_starts, row_sizes = assemble(pieces, len(starts))
     assert np.array_equal(row_sizes, sizes)
     return _block(rows, row_starts, row_sizes, topic, row_starts + row_sizes - text_sizes)
@@ -238,7 +238,7 @@ def block_from_message(
             f"the properties take {len(properties)} bytes, more than {PROPERTIES_SIZE_MAX}"
         )
     fixed = bytearray(
-        _fixed_fields(
+        fixed_fields(
             topic,
             queue_index=queue_index,
             sys_flag=sys_flag,
@@ -247,7 +247,7 @@ def block_from_message(
             store_host=store_host,
         )
     )
-    tail = _topic_field(topic) + struct.pack(">h", len(properties)) + properties
+    tail = topic_field(topic) + struct.pack(">h", len(properties)) + properties
     size = len(fixed) + len(body) + len(tail)
     struct.pack_into(">i", fixed, 0, size)
     struct.pack_into(">i", fixed, CRC_AT, body_crc(body))
@@ -283,7 +283,10 @@ def _put(buffer: Bytes, places: Positions, values: NDArray[np.generic]) -> None:
     overlapping(buffer, values.dtype.str)[places] = values
 
 
-def _set(header: NDArray[np.uint8], at: int, dtype: str, values: NDArray[np.generic]) -> None:
+def put_column(
+    header: NDArray[np.uint8], at: int, dtype: str, values: NDArray[np.generic] | int
+) -> None:
+    """Writes one field of every row of a matrix of bytes."""
     header[:, at : at + np.dtype(dtype).itemsize].view(dtype)[:, 0] = values
 
 
@@ -322,7 +325,7 @@ def _refuse_entry(starts: Positions, is_wrong: NDArray[np.bool_], where: str, re
         raise CorruptRecordError(where, int(starts[np.argmax(is_wrong)]), reason)
 
 
-def _topic_field(topic: str) -> bytes:
+def topic_field(topic: str) -> bytes:
     """The topic with its size in front, as records hold it."""
     name = topic.encode()
     if not 0 < len(name) <= _TOPIC_SIZE_MAX:
@@ -330,7 +333,7 @@ def _topic_field(topic: str) -> bytes:
     return struct.pack(">b" if len(name) <= _TOPIC_SIZE_V1_MAX else ">h", len(name)) + name
 
 
-def _fixed_fields(
+def fixed_fields(
     topic: str,
     *,
     queue_index: int,
