@@ -10,7 +10,7 @@ from typing import Final
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.routes import Identity
-from rocketmq_broker_sim.servers.addresses import bind, ipv4_of, port_of
+from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
 from rocketmq_broker_sim.servers.grpc_server import GrpcServer, start_grpc_server
 from rocketmq_broker_sim.servers.remoting_server import RemotingServer, Role
 from rocketmq_broker_sim.servers.shell import EngineShell, now_ms
@@ -138,7 +138,7 @@ async def _serve(
         if config.grpc:
             # gRPC binds for itself; our socket only found out that the port is free.
             bound.take("grpcPort", config.grpc_port).close()
-            grpc = await start_grpc_server(shell, config.host, ports["grpcPort"])
+            grpc = await _start_grpc(shell, config.host, ports["grpcPort"])
         if not config.in_memory:
             store.configs.save(_ADDRESSES, ports)
     except BaseException:
@@ -152,6 +152,13 @@ async def _serve(
         _address(host, name_server_port), _address(host, ports["grpcPort"]) if grpc else None
     )
     return RunningBroker(shell, remoting, grpc, addresses)
+
+
+async def _start_grpc(shell: EngineShell, host: str, port: int) -> GrpcServer:
+    try:
+        return await start_grpc_server(shell, host, port)
+    except OSError as error:
+        raise PortTakenError(host, port, error.strerror or str(error)) from error
 
 
 def _remembered_ports(files: Files) -> dict[str, int]:

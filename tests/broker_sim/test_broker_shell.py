@@ -1,0 +1,218 @@
+"""The shell around the engine: group commit, wake-ups, give-ups, and a disk that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from rocketmq_broker_sim.servers.shell import EngineShell
+from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import TopicConfig
+from rocketmq_wire.requests import (
+    CreateTopic,
+    DeleteTopic,
+    GetMaxOffset,
+    GetProgress,
+    ListTopics,
+    PullMessages,
+    PullStatus,
+    SendMessage,
+)
+from support.engines import PEER, EngineUnderTest, queue_of
+from support.storage_blocks import bodies_of
+
+ORDERS_0 = queue_of("orders")
+
+
+class Disk:
+    """A store whose syncs wait for the test, and may fail."""
+
+    def __init__(self, store):
+        self._store = store
+        self.error = None
+        self.count = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def sync(self):
+        self.count += 1
+        assert self.gate.wait(timeout=20)
+        if self.error is not None:
+            raise self.error
+        return self._store.sync()
+
+
+def run(scenario, **settings):
+    """Run a scenario with a shell over an engine, and stop the shell behind it."""
+
+    async def whole():
+        broker = EngineUnderTest(**{"flush": "sync", **settings})
+        disk = Disk(broker.store)
+        shell = EngineShell(broker.engine, disk, broker.config)
+        await shell.start()
+        try:
+            await shell.ask(CreateTopic(TopicConfig("orders", 2, 2)), PEER)
+            return await scenario(shell, disk)
+        finally:
+            disk.gate.set()
+            await shell.stop_serving()
+            await shell.close()
+
+    return asyncio.run(whole())
+
+
+def send(body=b"x"):
+    return SendMessage("p", ORDERS_0, 1, body)
+
+
+def pull(start=0, **more):
+    return PullMessages("g", ORDERS_0, start, 1_000, **more)
+
+
+async def turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_send_is_answered_and_seen_only_when_it_is_on_disk():
+    async def scenario(shell, disk):
+        disk.gate.clear()
+        sending = asyncio.ensure_future(shell.ask(send(), PEER))
+        waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
+        await turns()
+        assert not sending.done()
+        assert not waiting.done()
+        assert (await shell.ask(GetMaxOffset(ORDERS_0), PEER)).value == 0
+        disk.gate.set()
+        reply, found = await asyncio.gather(sending, waiting)
+        return reply.start, bodies_of(found.records)
+
+    assert run(scenario) == (0, [b"x"])
+
+
+def test_many_sends_share_few_syncs():
+    async def scenario(shell, disk):
+        disk.gate.clear()
+        sends = [asyncio.ensure_future(shell.ask(send(b"%d" % n), PEER)) for n in range(200)]
+        await turns()
+        disk.gate.set()
+        replies = await asyncio.gather(*sends)
+        return [reply.start for reply in replies], disk.count
+
+    offsets, count = run(scenario)
+    assert offsets == list(range(200))
+    assert count <= 3
+
+
+@pytest.mark.parametrize("flush", ["async", "memory"])
+def test_without_sync_a_send_is_answered_and_wakes_pulls_at_once(flush):
+    async def scenario(shell, disk):
+        disk.gate.clear()
+        waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
+        await turns()
+        await shell.ask(send(), PEER)
+        return (await waiting).next_begin
+
+    assert run(scenario, flush=flush, flush_interval_ms=60_000) == 1
+
+
+def test_asynchronous_flush_reaches_the_disk_soon():
+    async def scenario(shell, disk):
+        await shell.ask(send(), PEER)
+        end = disk.appended_end
+        for _ in range(20_000):
+            if disk.durable_end >= end:
+                return
+            await asyncio.sleep(0.001)
+        pytest.fail("nothing was flushed")
+
+    run(scenario, flush="async", flush_interval_ms=1)
+
+
+def test_failed_sync_refuses_writes_and_leaves_reads_alone(caplog):
+    async def scenario(shell, disk):
+        await shell.ask(send(b"kept"), PEER)
+        disk.error = StorageError("commitlog", 7, "no space left on device")
+        with pytest.raises(BrokerError, match="may be stored or not") as unknown:
+            await shell.ask(send(b"lost"), PEER)
+        with pytest.raises(BrokerError, match="takes no writes") as refused:
+            await shell.ask(send(b"late"), PEER)
+        found = await shell.ask(pull(), PEER)
+        return unknown.value, refused.value, bodies_of(found.records)
+
+    with caplog.at_level(logging.CRITICAL):
+        unknown, refused, bodies = run(scenario)
+    # What may be stored must not be sent again blindly; what was refused may.
+    assert (unknown.code, unknown.retryable) == (1, False)
+    assert (refused.code, refused.retryable) == (14, True)
+    assert bodies == [b"kept"]
+
+
+def test_request_that_fails_by_a_mistake_of_ours_is_answered_with_1(caplog):
+    async def scenario(shell, _):
+        shell.engine.topics.all = lambda: 1 / 0
+        await shell.ask(ListTopics(), PEER)
+
+    with caplog.at_level(logging.CRITICAL), pytest.raises(BrokerError) as caught:
+        run(scenario)
+    assert caught.value.code == 1
+
+
+def test_deleted_topic_ends_waiting_pulls():
+    async def scenario(shell, _):
+        waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
+        await turns()
+        await shell.ask(DeleteTopic("orders"), PEER)
+        with pytest.raises(BrokerError) as caught:
+            await waiting
+        return caught.value.code
+
+    assert run(scenario) == 17
+
+
+def test_cancelled_pull_waits_no_more():
+    async def scenario(shell, _):
+        waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
+        await turns()
+        before = shell.held_count(PEER)
+        waiting.cancel()
+        await turns()
+        return before, shell.held_count(PEER)
+
+    assert run(scenario) == (1, 0)
+
+
+def test_pull_ends_with_its_time():
+    async def scenario(shell, _):
+        return (await shell.ask(pull(suspend_ms=1), PEER)).status
+
+    assert run(scenario) is PullStatus.NO_NEW_MESSAGE
+
+
+def test_stop_answers_what_waits_and_saves_the_progress():
+    async def whole():
+        broker = EngineUnderTest(flush="sync")
+        shell = EngineShell(broker.engine, broker.store, broker.config)
+        await shell.start()
+        await shell.ask(CreateTopic(TopicConfig("orders", 2, 2)), PEER)
+        sending = asyncio.ensure_future(shell.ask(send(), PEER))
+        waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000, commit=1), PEER))
+        await turns()
+        await shell.stop_serving()
+        with pytest.raises(BrokerError, match="stopping"):
+            await shell.ask(send(), PEER)
+        assert (await sending).start == 0
+        assert (await waiting).status in (PullStatus.FOUND, PullStatus.NO_NEW_MESSAGE)
+        await shell.close()
+        return broker.files
+
+    after = EngineUnderTest(asyncio.run(whole()))
+    assert after.ask(GetProgress("g", ORDERS_0)).value == 1
+    assert after.ask(GetMaxOffset(ORDERS_0)).value == 1
