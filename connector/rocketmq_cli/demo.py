@@ -84,7 +84,9 @@ def _run(args: argparse.Namespace, directory: Path) -> None:
         orders = OrderStream(broker.name_server, TOPIC, QUEUES, count)
         orders.start()
         try:
-            _say(f"sending {count:,} orders to topic {TOPIC!r}, {QUEUES} queues; starting Spark")
+            _say(
+                f"sending {count:,} orders into {QUEUES} queues of topic {TOPIC!r}; starting Spark"
+            )
             _aggregate(args, directory, broker, orders)
         finally:
             orders.stop()
@@ -106,6 +108,7 @@ def _aggregate(
         )
         query = _start_query(spark, directory, connect)
         _say(f'reading: spark.readStream.format("rocketmq").option{connect} ...')
+        orders.go_on()
         _follow(query, orders)
         _show_result(spark)
         _show_progress(broker.name_server)
