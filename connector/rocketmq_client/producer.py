@@ -1,0 +1,271 @@
+"""Sends messages and batches: many on their way at once, in order within a queue, none unanswered.
+
+What was certainly not stored is sent again: a refusal for being busy, a connection that never came
+about. What may have been stored never is: a broken connection or a late answer leaves the outcome
+unknown, and the caller is told so (`SendOutcomeUnknownError`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Final
+
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.send_line import SendLine, SendRequest, Sent
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.batch import BatchEntry, encode_batch
+from rocketmq_wire.errors import (
+    BrokerBusyError,
+    ConnectError,
+    LocalProtocolError,
+    RocketMQError,
+    TopicNotFoundError,
+    TransportError,
+)
+from rocketmq_wire.message_id import unique_message_id
+from rocketmq_wire.model import Buffer, Message, QueueId
+from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.requests import Reply, SendBatch, SendMessage, SendReply
+
+PRODUCER_GROUP: Final = "pyspark-rocketmq-producer"
+IN_FLIGHT_MAX: Final = 32
+# A route is asked for again after this long, as RocketMQ's own clients do.
+_ROUTE_AGE_MS_MAX: Final = 30_000
+_OTHER_QUEUES_TRIED: Final = 2
+_STEP_MS_MAX: Final = 1_000
+_NO_ADDRESS: Final = bytes(4)
+
+
+class SendOutcomeUnknownError(RocketMQError):
+    """The messages may or may not be stored: the answer to their request was lost."""
+
+    def __init__(self, queue: QueueId, count: int, reason: str) -> None:
+        super().__init__(queue, count, reason)
+        self.queue, self.count, self.reason = queue, count, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {self.count} messages may or may not "
+            f"be stored: {self.reason}. Sending them again may store them twice."
+        )
+
+
+class Producer:
+    """One owner at a time. Use it in `with`, or close it: a cluster given to it stays open."""
+
+    def __init__(
+        self,
+        where: Cluster | ConnectionSettings,
+        group: str = PRODUCER_GROUP,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        in_flight_per_queue_max: int = 1,
+    ) -> None:
+        """More than one request a queue under way is faster, and gives its order up."""
+        self._owns_cluster = isinstance(where, ConnectionSettings)
+        self.cluster = open_cluster(where) if isinstance(where, ConnectionSettings) else where
+        self.group = group
+        self._in_flight_max = in_flight_max
+        self._in_flight_per_queue_max = in_flight_per_queue_max
+        self._random = random.Random()
+        self._unique_hash = self._random.getrandbits(32)
+        self._counter = itertools.count(self._random.getrandbits(16))
+        self._turn = itertools.count(self._random.getrandbits(8))
+        self._routes: dict[str, tuple[int, tuple[QueueId, ...]]] = {}
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that this producer opened."""
+        if self._owns_cluster:
+            self.cluster.close()
+
+    # --- one at a time ------------------------------------------------------------------------
+
+    def send(self, message: Message, queue: QueueId | None = None) -> SendReply:
+        """Send one message; without a queue, queues take turns and a dead broker's are passed.
+
+        Raises SendOutcomeUnknownError, TopicNotFoundError and what the broker refuses.
+        """
+        if queue is not None:
+            return self._send_one(self.message_request(message, queue))
+        queues = self.queues(message.topic)
+        tried = [queues[next(self._turn) % len(queues)]]
+        for _ in range(_OTHER_QUEUES_TRIED):
+            dead = {queue.broker for queue in tried}
+            others = [queue for queue in queues if queue.broker not in dead]
+            if not others:
+                break
+            try:
+                return self._send_one(self.message_request(message, tried[-1]), is_patient=False)
+            except (ConnectError, BrokerBusyError):
+                tried.append(self._random.choice(others))
+        return self._send_one(self.message_request(message, tried[-1]))
+
+    def send_batch(self, queue: QueueId, messages: Sequence[Message]) -> SendReply:
+        """Send messages of one topic in one request; all are stored, or none."""
+        return self._send_one(self.batch_request(queue, messages))
+
+    # --- many at once -------------------------------------------------------------------------
+
+    def send_many(self, requests: Iterable[SendRequest]) -> Iterator[Sent]:
+        """Send requests as fast as answers come, each one's outcome as it is known.
+
+        The order within a queue is kept, also over retries. The generator must be exhausted: only
+        then has every request its outcome.
+        """
+        line = SendLine(
+            in_flight_max=self._in_flight_max,
+            in_flight_per_queue_max=self._in_flight_per_queue_max,
+            retry_ms=self.cluster.settings.outage_ms,
+        )
+        transport = self.cluster.transport
+        timeout_ms = self.cluster.settings.request_timeout_ms
+        source = iter(requests)
+        tickets: dict[int, int] = {}
+        is_exhausted = False
+        while True:
+            while not is_exhausted and line.wants_more:
+                request = next(source, None)
+                if request is None:
+                    is_exhausted = True
+                else:
+                    line.add(request)
+            now_ms = _monotonic_ms()
+            while (started := line.next_request(now_ms)) is not None:
+                index, request = started
+                ticket = transport.submit(
+                    request, broker=request.queue.broker, timeout_ms=timeout_ms
+                )
+                tickets[ticket] = index
+            if is_exhausted and line.is_empty:
+                return
+            for ticket, result in transport.completed(
+                timeout_ms=line.wait_ms(now_ms, _STEP_MS_MAX)
+            ):
+                index = tickets.pop(ticket, -1)
+                if index < 0:
+                    continue  # An answer to somebody else's request on this transport.
+                sent = line.on_result(index, _judged(line.request(index), result), _monotonic_ms())
+                if sent is not None:
+                    yield sent
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def queues(self, topic: str) -> tuple[QueueId, ...]:
+        """The queues that can be written to. Raises TopicNotFoundError."""
+        asked_ms, queues = self._routes.get(topic, (0, ()))
+        if not queues or _monotonic_ms() - asked_ms > _ROUTE_AGE_MS_MAX:
+            queues = self.cluster.route(topic).writable_queues(topic)
+            if not queues:
+                raise TopicNotFoundError(17, f"topic[{topic}] has no queue to write to")
+            self._routes[topic] = (_monotonic_ms(), queues)
+        return queues
+
+    def message_request(self, message: Message, queue: QueueId) -> SendMessage:
+        """One message as a request."""
+        return SendMessage(
+            group=self.group,
+            queue=queue,
+            born_ms=_epoch_ms(),
+            body=message.body,
+            properties=self._properties_of(message),
+            flag=message.flag,
+        )
+
+    def batch_request(self, queue: QueueId, messages: Sequence[Message]) -> SendBatch:
+        """Messages of one topic as one request. Raises LocalProtocolError for several topics."""
+        if any(message.topic != queue.topic for message in messages):
+            raise LocalProtocolError(f"a batch for {queue} holds messages of other topics")
+        if not messages:
+            raise LocalProtocolError(f"a batch for {queue} holds no message")
+        entries = (BatchEntry(m.flag, m.body, self._properties_of(m)) for m in messages)
+        return SendBatch(
+            group=self.group, queue=queue, born_ms=_epoch_ms(), body=encode_batch(entries)
+        )
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _send_one(self, request: SendMessage | SendBatch, *, is_patient: bool = True) -> SendReply:
+        if not is_patient:
+            reply = self.cluster.transport.call_many(
+                [(request.queue.broker, request)],
+                timeout_ms=self.cluster.settings.request_timeout_ms,
+            )[0]
+            result: SendReply | RocketMQError = _judged(request, reply)
+        else:
+            (sent,) = self.send_many([request])
+            result = sent.result
+        if isinstance(result, RocketMQError):
+            raise result
+        return result
+
+    def _properties_of(self, message: Message) -> bytes:
+        properties = dict(message.properties)
+        if message.tags is not None:
+            properties["TAGS"] = message.tags
+        if message.keys is not None:
+            properties["KEYS"] = message.keys
+        properties.setdefault("UNIQ_KEY", self._unique_key())
+        # Every message of a batch must say it: brokers compare and refuse mixtures.
+        properties.setdefault("WAIT", "true")
+        return encode_properties(properties)
+
+    def _unique_key(self) -> str:
+        return unique_message_id(
+            _NO_ADDRESS,
+            process_id=os.getpid(),
+            loader_hash=self._unique_hash,
+            now_ms=_epoch_ms(),
+            counter=next(self._counter),
+        )
+
+
+def _judged(request: SendRequest, result: Reply | RocketMQError) -> SendReply | RocketMQError:
+    """An answer, a refusal, or an outcome that nobody knows."""
+    if isinstance(result, SendReply):
+        return result
+    assert isinstance(result, RocketMQError)
+    if isinstance(result, TransportError) and not isinstance(result, ConnectError):
+        return SendOutcomeUnknownError(request.queue, _count_of(request), str(result))
+    return result
+
+
+def _count_of(request: SendRequest) -> int:
+    """How many messages a request holds."""
+    if isinstance(request, SendMessage):
+        return 1
+    if isinstance(request, SendBatch):
+        return _steps(request.body)
+    return len(request.sizes) // 4 if request.sizes is not None else _steps(request.records)
+
+
+def _steps(body: Buffer) -> int:
+    """The items of a body in which each begins with its own size."""
+    count = position = 0
+    while position < len(body):
+        position += max(1, int.from_bytes(body[position : position + 4], "big"))
+        count += 1
+    return count
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
