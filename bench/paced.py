@@ -12,7 +12,7 @@ import sys
 import time
 from types import TracebackType
 
-from rocketmq_cli.pipeline import SendPipeline
+from bench.pipeline import SendPipeline
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.properties import encode_properties

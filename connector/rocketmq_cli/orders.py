@@ -59,7 +59,6 @@ class OrderStream:
                     if self._stopped.wait(_INTERVAL_S):
                         return
                     sender.send(batch)
-                    sender.flush()
                     self.sent += len(batch)
         except Exception as error:  # noqa: BLE001 - outermost frame; the main loop raises it.
             self.error = error

@@ -57,7 +57,6 @@ def _produce(args: argparse.Namespace) -> int:
             for lines in read_lines(sys.stdin.buffer):
                 sender.send(lines)
                 line.add(len(lines))
-            sender.flush()
     finally:
         line.close()
     if not args.quiet:
