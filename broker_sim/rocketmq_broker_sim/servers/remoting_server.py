@@ -119,9 +119,11 @@ class Connection(asyncio.BufferedProtocol):
         self._output = Output(transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer = Peer(next(_peer_keys), str(peer[0]), int(peer[1]), str(local[0]))
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE
-        )
+        accepted = transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE)
+        # Asyncio does this only for sockets whose protocol number is given, and the bound one's is
+        # not: a second small reply would wait 40 ms for the acknowledgement of the first.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self._server.connections) >= self._server.config.connections_max:
             _LOG.warning("peer=%s:%d refused: too many connections", *self._where)
             self._is_closed = True
