@@ -41,9 +41,10 @@ def broker():
 
 @pytest.fixture(params=TRANSPORTS)
 def settings(request, broker):
+    # Generous, for the first batch may make a library load itself on a busy machine.
     if request.param == "tcp":
-        return ConnectionSettings((broker.name_server,))
-    return ConnectionSettings(endpoints=broker.endpoints)
+        return ConnectionSettings((broker.name_server,), request_timeout_ms=30_000)
+    return ConnectionSettings(endpoints=broker.endpoints, request_timeout_ms=30_000)
 
 
 @pytest.fixture
