@@ -50,6 +50,11 @@ class Bed:
         say("starting the broker")
         return self._stack.enter_context(BrokerProcess(self.directory / "broker"))
 
+    @property
+    def broker_data(self) -> Path:
+        """The broker's store."""
+        return self.directory / "broker" / "data"
+
     @cached_property
     def spark(self) -> SparkSession:
         say("starting Spark")
