@@ -53,7 +53,11 @@ class Download:
                 spec.limits,
                 is_filtered=not spec.subscription.selects_all,
                 loss_policy=spec.loss_policy,
-                backoff=Backoff(random=random.Random()),
+                backoff=Backoff(
+                    transport.settings.retry_delay_ms,
+                    transport.settings.retry_delay_ms_max,
+                    random.Random(),
+                ),
             )
             for wanted in ranges
         ]

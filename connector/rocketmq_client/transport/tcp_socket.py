@@ -40,7 +40,7 @@ class TcpTransport:
     """One thread's way to a cluster; connects when first used, and afresh in a forked process."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._done: list[tuple[int, Reply | RocketMQError]] = []
         self._open_tickets: set[int] = set()
         self._lookups: dict[str, list[Callable[[RocketMQError | None], None]]] = {}
@@ -185,7 +185,7 @@ class TcpTransport:
         self, request: Request[Reply], on_done: OnDone, timeout_ms: int, tried: int = 0
     ) -> None:
         """Ask the name server that answered last, then the others; each gets a fair share."""
-        servers = self._settings.name_servers
+        servers = self.settings.name_servers
         deadline_ms = self._clock.now_ms() + timeout_ms
         address = servers[self._name_server % len(servers)]
 
@@ -249,8 +249,8 @@ class TcpTransport:
 
     def _reset(self) -> None:
         self._clock = ActiveClock()
-        self._exchange = Exchange(self._clock, connect_timeout_ms=self._settings.connect_timeout_ms)
-        self._directory = BrokerDirectory(self._settings.address_map)
+        self._exchange = Exchange(self._clock, connect_timeout_ms=self.settings.connect_timeout_ms)
+        self._directory = BrokerDirectory(self.settings.address_map)
         self._name_server = 0
         self._ticket = 0
         self._lookups.clear()
