@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketmq_wire.errors import BrokerError, LocalProtocolError
+from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests import Done, Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
 
@@ -20,11 +21,12 @@ class Method:
 
     name: str
     request_types: tuple[type[AnyRequest], ...]
-    encode_requests: Callable[[Sequence[AnyRequest]], bytes]
+    encode_requests: Callable[[Sequence[AnyRequest]], Sequence[Buffer]]
+    """In parts, so that a large body is sent from where it lies."""
     decode_requests: Callable[[bytes], tuple[AnyRequest, ...]]
     encode_outcomes: Callable[[Sequence[AnyRequest], Sequence[Outcome]], bytes]
     """Raises the BrokerError of a call whose answer has no place for one."""
-    decode_outcomes: Callable[[Sequence[AnyRequest], bytes], list[Outcome]]
+    decode_outcomes: Callable[[Sequence[AnyRequest], Buffer], list[Outcome]]
     sharing_key: Callable[[AnyRequest], Hashable] | None = None
     """Requests with equal keys may share a call; None: each travels alone."""
 
@@ -32,8 +34,11 @@ class Method:
     def path(self) -> str:
         return f"/{SERVICE}/{self.name}"
 
-    def encode(self, wanted: Sequence[AnyRequest]) -> bytes:
-        """The call's request. Raises LocalProtocolError for values that protobuf cannot carry."""
+    def encode(self, wanted: Sequence[AnyRequest]) -> Sequence[Buffer]:
+        """The call's request, in parts.
+
+        Raises LocalProtocolError for values that protobuf cannot carry.
+        """
         try:
             return self.encode_requests(wanted)
         except (TypeError, ValueError) as error:
@@ -43,10 +48,10 @@ class Method:
 def alone(
     name: str,
     request_types: tuple[type[AnyRequest], ...],
-    encode_request: Callable[[Any], bytes],
+    encode_request: Callable[[Any], Sequence[Buffer]],
     decode_request: Callable[[bytes], AnyRequest],
     encode_reply: Callable[[Any, Any], bytes],
-    decode_reply: Callable[[Any, bytes], Outcome],
+    decode_reply: Callable[[Any, Buffer], Outcome],
 ) -> Method:
     """A call that carries one request."""
 
@@ -79,7 +84,7 @@ def small(
     return alone(
         name,
         request_types,
-        lambda request: serialize(request_class(**to_fields(request))),
+        lambda request: (serialize(request_class(**to_fields(request))),),
         lambda content: from_message(parse(f"{name}Request", content)),
         lambda _, reply: serialize(reply_to_message(reply)),
         lambda _, content: reply_from_message(parse(response_name, content)),

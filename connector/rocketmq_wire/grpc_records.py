@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
-from rocketmq_wire.grpc_bulk_fields import BODY_FIELD, SIZES_FIELD, join_fields, split_fields
+from rocketmq_wire.grpc_bulk_fields import (
+    BODY_FIELD,
+    SIZES_FIELD,
+    field_parts,
+    join_fields,
+    split_fields,
+)
 from rocketmq_wire.grpc_values import (
     PULL_STATUS_NUMBERS,
     PULL_STATUSES,
@@ -86,21 +92,20 @@ class PullRecords:
 # --- reading --------------------------------------------------------------------------------
 
 
-def encode_pull(request: PullMessages) -> bytes:
-    return serialize(
-        message_class("PullMessagesRequest")(
-            group=request.group,
-            queue=queue_to_message(request.queue),
-            start=request.start,
-            count_max=request.count_max,
-            bytes_max=request.bytes_max,
-            subscription=subscription_to_message(request.subscription),
-            subscription_version=request.subscription_version,
-            uses_registered_subscription=request.uses_registered_subscription,
-            commit=request.commit,
-            suspend_ms=request.suspend_ms,
-        )
+def encode_pull(request: PullMessages) -> Sequence[Buffer]:
+    message = message_class("PullMessagesRequest")(
+        group=request.group,
+        queue=queue_to_message(request.queue),
+        start=request.start,
+        count_max=request.count_max,
+        bytes_max=request.bytes_max,
+        subscription=subscription_to_message(request.subscription),
+        subscription_version=request.subscription_version,
+        uses_registered_subscription=request.uses_registered_subscription,
+        commit=request.commit,
+        suspend_ms=request.suspend_ms,
     )
+    return (serialize(message),)
 
 
 def decode_pull(content: bytes) -> PullMessages:
@@ -242,7 +247,7 @@ def reply_of_chunk(chunk: RecordChunk) -> PullReply:
 # --- writing --------------------------------------------------------------------------------
 
 
-def encode_send_message(request: SendMessage) -> bytes:
+def encode_send_message(request: SendMessage) -> Sequence[Buffer]:
     message = message_class("SendMessageRequest")(
         group=request.group,
         queue=queue_to_message(request.queue),
@@ -254,7 +259,7 @@ def encode_send_message(request: SendMessage) -> bytes:
         reconsume_times_max=request.reconsume_times_max,
         default_queue_count=request.default_queue_count,
     )
-    return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
+    return field_parts(serialize(message), {BODY_FIELD: (request.body,)})
 
 
 def decode_send_message(content: Buffer) -> SendMessage:
@@ -274,7 +279,7 @@ def decode_send_message(content: Buffer) -> SendMessage:
     )
 
 
-def encode_send_batch(request: SendBatch) -> bytes:
+def encode_send_batch(request: SendBatch) -> Sequence[Buffer]:
     message = message_class("SendBatchRequest")(
         group=request.group,
         queue=queue_to_message(request.queue),
@@ -284,7 +289,7 @@ def encode_send_batch(request: SendBatch) -> bytes:
         sys_flag=request.sys_flag,
         default_queue_count=request.default_queue_count,
     )
-    return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
+    return field_parts(serialize(message), {BODY_FIELD: (request.body,)})
 
 
 def decode_send_batch(content: Buffer) -> SendBatch:
@@ -302,14 +307,14 @@ def decode_send_batch(content: Buffer) -> SendBatch:
     )
 
 
-def encode_send_records(request: SendRecords) -> bytes:
+def encode_send_records(request: SendRecords) -> Sequence[Buffer]:
     message = message_class("SendRecordsRequest")(
         group=request.group, queue=queue_to_message(request.queue)
     )
     large: dict[int, Sequence[Buffer]] = {BODY_FIELD: (request.records,)}
     if request.sizes is not None:
         large = {SIZES_FIELD: (request.sizes,), BODY_FIELD: (request.records,)}
-    return join_fields(serialize(message), large)
+    return field_parts(serialize(message), large)
 
 
 def decode_send_records(content: Buffer) -> SendRecords:
@@ -340,7 +345,7 @@ def encode_send_outcome(outcome: SendReply | BrokerError) -> bytes:
     )
 
 
-def decode_send_outcome(content: bytes) -> SendReply | BrokerError:
+def decode_send_outcome(content: Buffer) -> SendReply | BrokerError:
     message = parse("SendResponse", content)
     error = error_from_status(message.error)
     if error is not None:

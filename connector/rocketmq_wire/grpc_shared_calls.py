@@ -17,6 +17,10 @@ from rocketmq_wire.stubs import message_class, parse, serialize
 ITEMS_MAX: Final = 10_000
 
 
+def _whole(message: Any) -> tuple[bytes]:
+    return (serialize(message),)
+
+
 def _checked(results: Sequence[Any], wanted: Sequence[AnyRequest]) -> Sequence[Any]:
     if len(results) != len(wanted):
         raise RemoteProtocolError(f"{len(wanted)} questions got {len(results)} answers")
@@ -79,7 +83,7 @@ def _request_of_query(query: Any) -> AnyRequest:
 GET_OFFSETS: Final = Method(
     name="GetOffsets",
     request_types=(*_KINDS, requests.SearchOffset),
-    encode_requests=lambda wanted: serialize(
+    encode_requests=lambda wanted: _whole(
         message_class("GetOffsetsRequest")(queries=[_query_of(request) for request in wanted])
     ),
     decode_requests=lambda content: tuple(
@@ -96,8 +100,8 @@ GET_OFFSETS: Final = Method(
 )
 
 
-def _encode_get_progress(wanted: Sequence[Any]) -> bytes:
-    return serialize(
+def _encode_get_progress(wanted: Sequence[Any]) -> tuple[bytes]:
+    return _whole(
         message_class("GetProgressRequest")(
             group=wanted[0].group,
             queues=[queue_to_message(request.queue) for request in wanted],
@@ -130,9 +134,9 @@ GET_PROGRESS: Final = Method(
 )
 
 
-def _encode_commit_progress(wanted: Sequence[Any]) -> bytes:
+def _encode_commit_progress(wanted: Sequence[Any]) -> tuple[bytes]:
     entry = message_class("QueueOffset")
-    return serialize(
+    return _whole(
         message_class("CommitProgressRequest")(
             group=wanted[0].group,
             offsets=[

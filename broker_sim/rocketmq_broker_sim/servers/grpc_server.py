@@ -18,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from rocketmq_broker_sim.servers.grpc_calls import SUSPEND_MS_MAX, BulkCalls, Shell
+from rocketmq_wire.buffers import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files
 
 _MIB: Final = 1024 * 1024
@@ -94,6 +95,7 @@ async def start_grpc_server(
 ) -> GrpcServer:
     """Serve `shell` on the running loop. Raises OSError when the port cannot be had."""
     limits = limits or GrpcLimits()
+    keep_freed_buffers()
     server = grpc.aio.server(
         options=server_options(limits), maximum_concurrent_rpcs=limits.calls_max
     )

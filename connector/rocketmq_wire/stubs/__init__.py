@@ -15,6 +15,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.model import Buffer
 
 PACKAGE: Final = "rocketmq.bulk.v1"
 SERVICE: Final = f"{PACKAGE}.Bulk"
@@ -41,11 +42,11 @@ def message_class(name: str) -> Any:  # Made at run time: nothing for a type che
     return message_factory.GetMessageClass(pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
-def parse(name: str, content: bytes) -> Any:
+def parse(name: str, content: Buffer) -> Any:
     """A message of our package from its bytes; RemoteProtocolError when they are none."""
     message = message_class(name)()
     try:
-        message.ParseFromString(content)
+        message.ParseFromString(bytes(content))
     except DecodeError as error:
         raise RemoteProtocolError(f"not a {name}: {error}") from error
     return message
