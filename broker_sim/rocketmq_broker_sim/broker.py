@@ -23,6 +23,7 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._addresses: Addresses | None = None
+        self._stop_error: BaseException | None = None
 
     def start(self) -> Broker:
         """Return once the broker serves. Raises StorageError, ConfigError."""
@@ -55,7 +56,10 @@ class Broker:
         return endpoints
 
     def stop(self) -> None:
-        """Return once everything is on the disk and no thread is left; again is harmless."""
+        """Return once everything is on the disk and no thread is left; again is harmless.
+
+        Raises StorageError if the disk failed meanwhile.
+        """
         thread, self._thread, self._addresses = self._thread, None, None
         if thread is None or self._loop is None or self._stop is None:
             return
@@ -63,6 +67,9 @@ class Broker:
         thread.join(_STOP_SECONDS_MAX)
         if thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {_STOP_SECONDS_MAX:.0f} seconds")
+        error, self._stop_error = self._stop_error, None
+        if error is not None:
+            raise error
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -84,4 +91,7 @@ class Broker:
             return
         started.set_result(running.addresses)
         await self._stop.wait()
-        await running.stop()
+        try:
+            await running.stop()
+        except BaseException as error:  # noqa: BLE001 - the thread's outermost frame
+            self._stop_error = error

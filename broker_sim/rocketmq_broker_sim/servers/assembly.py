@@ -11,7 +11,7 @@ from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
-from rocketmq_broker_sim.servers.grpc_server import GrpcServer, start_grpc_server
+from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
 from rocketmq_broker_sim.servers.remoting_server import RemotingServer, Role
 from rocketmq_broker_sim.servers.shell import EngineShell, now_ms
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY
@@ -20,6 +20,7 @@ from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import lenient_json
+from rocketmq_wire.buffers import keep_freed_buffers
 from rocketmq_wire.model import Host
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class RunningBroker:
 
 async def start_broker(config: BrokerConfig) -> RunningBroker:
     """Open the store and serve. Raises StorageError, ConfigError."""
+    keep_freed_buffers()
     files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir)
     remembered = _remembered_ports(files)
     with _Bound(config, remembered) as bound:
@@ -138,7 +140,7 @@ async def _serve(
         if config.grpc:
             # gRPC binds for itself; our socket only found out that the port is free.
             bound.take("grpcPort", config.grpc_port).close()
-            grpc = await _start_grpc(shell, config.host, ports["grpcPort"])
+            grpc = await _start_grpc(shell, config, ports["grpcPort"])
         if not config.in_memory:
             store.configs.save(_ADDRESSES, ports)
     except BaseException:
@@ -154,11 +156,12 @@ async def _serve(
     return RunningBroker(shell, remoting, grpc, addresses)
 
 
-async def _start_grpc(shell: EngineShell, host: str, port: int) -> GrpcServer:
+async def _start_grpc(shell: EngineShell, config: BrokerConfig, port: int) -> GrpcServer:
+    limits = GrpcLimits(suspend_ms_max=config.suspend_ms_max)
     try:
-        return await start_grpc_server(shell, host, port)
+        return await start_grpc_server(shell, config.host, port, limits=limits)
     except OSError as error:
-        raise PortTakenError(host, port, error.strerror or str(error)) from error
+        raise PortTakenError(config.host, port, error.strerror or str(error)) from error
 
 
 def _remembered_ports(files: Files) -> dict[str, int]:
