@@ -3,11 +3,14 @@
 CRC-32 over 100-byte bodies, nanoseconds a body, slicing included: 75 with `isal` over the bytes
 objects that Arrow makes of its array (19 of it for making them), 160 with `isal` over slices of one
 buffer, 190 with `zlib` over the same objects. So: Arrow's objects, and isal where it is installed.
+The objects are made a thousand at a time, to stay in the cache, and the sums go into an `array`,
+which keeps no integer objects: a fifth less.
 """
 
 from __future__ import annotations
 
 import zlib
+from array import array
 from typing import Final
 
 import numpy as np
@@ -39,6 +42,7 @@ _SNIFFED: Final = {
     b"\x04\x22\x4d\x18": "lz4",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
+_OBJECTS_AT_ONCE: Final = 1_000
 _READ_SIZE: Final = 256 * 1024
 
 
@@ -48,8 +52,11 @@ class InflateError(ValueError):
 
 def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
     """The CRC-32 of each body as records store it: 31 bits."""
-    objects = bodies.to_numpy(zero_copy_only=False).tolist()
-    return np.array(list(map(crc32, objects)), np.int64) & CRC_MASK
+    crcs = array("I")
+    for first in range(0, len(bodies), _OBJECTS_AT_ONCE):
+        piece = bodies[first : first + _OBJECTS_AT_ONCE]
+        crcs.extend(map(crc32, piece.to_numpy(zero_copy_only=False).tolist()))
+    return np.frombuffer(crcs, np.uint32).astype(np.int64) & CRC_MASK
 
 
 def crc_mismatches(bodies: pa.BinaryArray, stored: NDArray[np.int64]) -> Mask:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_arrow.bodies import INFLATED_SIZE_MAX, InflateError, crc_mismatches, inflate
-from rocketmq_arrow.boundaries import record_bounds
+from rocketmq_arrow.boundaries import record_bounds, refuse_other_sizes
 from rocketmq_arrow.column_values import ColumnValues
 from rocketmq_arrow.columns import check_schema
 from rocketmq_arrow.gather import Bytes, Mask, Positions, numbers_at, replace_rows, take_binary
@@ -43,11 +43,6 @@ from rocketmq_wire.model import Buffer, QueueId
 # Records of a chunk and its columns stay in the cache: twice as fast as 200,000-record chunks.
 ROWS_MAX: Final = 10_000
 CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
-# glibc gives freed memory of a chunk's size back to the system and faults it in again for the next
-# chunk, 100 ns a record, until it has seen a larger block being freed (mallopt, M_MMAP_THRESHOLD).
-# This block is never touched, so it costs nothing.
-_LARGER_BLOCK_SIZE: Final = 30 * 1024 * 1024
-np.empty(_LARGER_BLOCK_SIZE, np.uint8)
 # A batch ends when its inflated bodies reach this; with the largest body it stays below 2^31.
 _INFLATED_BATCH_SIZE_MAX: Final = 16 * 1024 * 1024
 
@@ -125,7 +120,7 @@ class Decoder:
         Raises:
             CorruptRecordError: the framing is torn, or a record is damaged under FAIL.
         """
-        starts, record_sizes = record_bounds(body, sizes, where=str(queue))
+        starts, record_sizes = record_bounds(body, sizes, where=str(queue), compares_sizes=False)
         data = np.frombuffer(body, np.uint8)
         newest = -1
         for first, stop in _chunk_bounds(starts, starts + record_sizes, self._options.rows_max):
@@ -155,10 +150,10 @@ class Decoder:
         """Finds the wanted rows and judges their structure; also the newest offset so far."""
         layout, lost = read_layout(data, starts, sizes, queue.topic.encode())
         chunk = _Chunk(queue, base, data, starts, sizes, layout, lost)
-        if len(lost):
-            offsets = numbers_at(data, starts + QUEUE_OFFSET_AT, ">i8")
-        else:
-            offsets = layout.int64(QUEUE_OFFSET_AT)
+        # From the gathered headers a comparison costs 2 ns a record, from the body 9.
+        whole = unread_layout(data, starts, sizes) if len(lost) else layout
+        refuse_other_sizes(starts + base, sizes, whole.field(">i4", 0), str(queue))
+        offsets = whole.int64(QUEUE_OFFSET_AT)
         is_astray, newest = _out_of_order(offsets, newest)
         # A record that stands out of order has no offset to trust: it is judged, not dropped.
         is_wanted = ((offsets >= wanted[0]) & (offsets < wanted[1])) | is_astray

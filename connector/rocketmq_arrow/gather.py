@@ -20,6 +20,11 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+# glibc gives freed memory of a chunk's size back to the system and faults it in again for the next
+# chunk, 100 ns a record, until it has seen a larger block being freed (mallopt, M_MMAP_THRESHOLD).
+# This block is never touched, so it costs nothing.
+_LARGER_BLOCK_SIZE: Final = 30 * 1024 * 1024
+np.empty(_LARGER_BLOCK_SIZE, np.uint8)
 # Positions are passed to Arrow as int32.
 GATHER_SIZE_MAX: Final = 2**31 - 1
 _INDICES_CACHED: Final = 32_768

@@ -50,6 +50,8 @@ PREPARED_OFFSET_AT: Final = 76
 BODY_SIZE_AT: Final = 84
 _MAGIC_AT: Final = 4
 _V6_EXTRA: Final = 12
+# With its size in front such a topic has at least 6 bytes, and it is no V2 topic.
+_JOINT_TOPIC_SIZES: Final = range(5, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,15 @@ def read_layout(
         return _without(data, starts, sizes, topic, is_sound)
     body_start = starts + (HEADER_SIZE + shift)
     topic_start = body_start + body_size
-    topic_end, is_sound = _topic_ends(data, topic_start, topic, is_v2, starts + sizes)
-    if not is_sound.all():
-        return _without(data, starts, sizes, topic, is_sound)
     ends = starts + sizes
-    text_start = topic_end + 2
-    is_sound = text_start + numbers_at(data, topic_end, ">i2") == ends
+    if topic is not None and len(topic) in _JOINT_TOPIC_SIZES and isinstance(is_v2, int):
+        text_start, is_sound = _joint_text_starts(data, topic_start, topic, ends)
+    else:
+        topic_end, is_sound = _topic_ends(data, topic_start, topic, is_v2, ends)
+        if not is_sound.all():
+            return _without(data, starts, sizes, topic, is_sound)
+        text_start = topic_end + 2
+        is_sound = text_start + numbers_at(data, topic_end, ">i2") == ends
     if not is_sound.all():
         return _without(data, starts, sizes, topic, is_sound)
     layout = Layout(
@@ -245,6 +250,25 @@ def _topic_ends(
         rows = np.flatnonzero(mask)
         is_topic[rows] = _is_topic(data, topic_start[rows], topic, code)
     return topic_end, is_topic
+
+
+def _joint_text_starts(
+    data: Bytes, topic_start: Positions, topic: bytes, ends: Positions
+) -> tuple[Positions, Mask]:
+    """Where the properties begin, and whether the topic is as expected and they reach the end.
+
+    The topic's last 6 bytes and the size of the properties are read as one number: one gather less.
+    """
+    field = struct.pack(">b", len(topic)) + topic
+    text_start = topic_start + (len(field) + 2)
+    words = numbers_at(data, text_start - 8, ">u8")
+    is_sound = words >> np.uint64(16) == int.from_bytes(field[-6:], "big")
+    text_size = (words & np.uint64(0xFFFF)).astype(np.int64)
+    # A size beyond 32,767 is a negative one in the record.
+    is_sound &= (text_start + text_size == ends) & (text_size <= 0x7FFF)
+    if len(field) > 6:
+        is_sound &= equals_at(data, topic_start, field[:-6])
+    return text_start, is_sound
 
 
 def _is_topic(data: Bytes, topic_start: Positions, topic: bytes, size_code: str) -> Mask:
