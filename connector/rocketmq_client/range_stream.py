@@ -1,0 +1,314 @@
+"""Downloads ranges as one stream of chunks: what to ask for, what chunks mean, when to give up.
+
+A pure state machine; the shell opens the stream that `next_stream` asks for, reports every chunk,
+and opens another one when the stream broke or ended early.
+
+- Chunks of a range follow each other without a gap, ranges follow each other in order. Whatever
+  breaks this rule breaks the protocol.
+- Unfiltered chunks must hold one record for every offset they cover. The first hole cuts a chunk.
+- Nothing is called lost on the word of the stream: a doubt asks for fresh bounds (`loss.judge`).
+- Time is an argument and may stand still while the consumer works; troubles are counted from the
+  last chunk that brought something.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from rocketmq_client.loss import (
+    Doubt,
+    DoubtKind,
+    Loss,
+    LossPolicy,
+    RangeLostError,
+    Standing,
+    judge,
+)
+from rocketmq_client.retry import Backoff
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    RemoteProtocolError,
+    RocketMQError,
+)
+from rocketmq_wire.grpc_records import PullRange, PullRecords, RecordChunk
+from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
+from rocketmq_wire.requests import PullStatus
+
+CHUNK_SIZE_MAX: Final = 1024 * 1024
+# What waits in the sockets and windows beside the chunk being decoded: enough to keep a broker on
+# the same machine busy. More only leaves the processor's cache.
+WINDOW_SIZE_MAX: Final = 4 * 1024 * 1024
+WINDOW_SIZE_MIN: Final = 65_535
+# A record without topic, body and properties: turns a limit of messages into one of bytes.
+_RECORD_SIZE_MIN: Final = 91
+# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
+_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
+_RECORD_HEAD: Final = struct.Struct(">i16xq")
+_SIZE: Final = 4
+
+
+class RangeStream:
+    """The download of several ranges. Not thread-safe; times are milliseconds of one clock."""
+
+    def __init__(
+        self, ranges: Sequence[OffsetRange], spec: ReadSpec, *, backoff: Backoff | None = None
+    ) -> None:
+        self._ranges = [wanted for wanted in ranges if len(wanted)]
+        self._spec = spec
+        self._is_filtered = not spec.subscription.selects_all
+        self._backoff = backoff or Backoff(random=random.Random(len(self._ranges)))
+        self._current = 0
+        self._position = self._ranges[0].start if self._ranges else 0
+        self._asked = 0
+        """The first of the ranges that the open stream was asked for."""
+        self._doubt: Doubt | None = None
+        self._trouble_since_ms: int | None = None
+        self._progress_ms: int | None = None
+        self._not_before_ms = 0
+        self._last_error: RocketMQError | None = None
+        self._last_remark = ""
+        self.window_size, self.chunk_size = _sizes(spec)
+
+    # --- what the shell asks ------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything was handed on."""
+        return self._current == len(self._ranges)
+
+    @property
+    def doubted_queue(self) -> QueueId | None:
+        """The queue whose fresh bounds and route are wanted, before anything else."""
+        return None if self._doubt is None else self._ranges[self._current].queue
+
+    def delay_ms(self, now_ms: int) -> int:
+        """How long to wait before the next stream is opened or bounds are asked for."""
+        return max(0, self._not_before_ms - now_ms)
+
+    def next_stream(self, now_ms: int) -> PullRecords:
+        """The stream to open now: everything that is still wanted."""
+        self._asked = self._current
+        if self._progress_ms is None:
+            self._progress_ms = now_ms
+        limits = self._spec.limits
+        rest = [
+            PullRange(wanted.queue, wanted.start, wanted.end)
+            for wanted in self._ranges[self._current + 1 :]
+        ]
+        first = self._ranges[self._current]
+        return PullRecords(
+            group=self._spec.group,
+            ranges=(PullRange(first.queue, self._position, first.end), *rest),
+            subscription=self._spec.subscription,
+            chunk_size=self.chunk_size,
+            chunk_count_max=max(
+                1, min(limits.count_per_pull, limits.messages_max, limits.span_max or 1 << 30)
+            ),
+        )
+
+    # --- what the shell reports -----------------------------------------------------------------
+
+    def on_chunk(self, chunk: RecordChunk, now_ms: int) -> RangeChunk | None:
+        """A chunk came: what to hand on, if anything.
+
+        The stream is to be closed when `doubted_queue` is set, or `delay_ms` is not 0, afterwards.
+        Raises RemoteProtocolError when the chunk breaks the protocol, and a refusal that lasts.
+        """
+        if self.is_finished or chunk.range_index != self._current - self._asked:
+            raise RemoteProtocolError(f"a chunk of range {chunk.range_index} came out of turn")
+        wanted = self._ranges[self._current]
+        if chunk.start != self._position:
+            raise RemoteProtocolError(
+                f"{wanted.queue}: a chunk begins at {chunk.start}, not at {self._position}"
+            )
+        self._last_remark = chunk.remark
+        if chunk.error is not None:
+            self._on_refusal(chunk.error, now_ms)
+            return None
+        if chunk.status is PullStatus.OFFSET_ILLEGAL:
+            self._open_doubt(DoubtKind.ILLEGAL, wanted.end, now_ms)
+            return None
+        if not self._position <= chunk.end <= wanted.end:
+            raise RemoteProtocolError(
+                f"{wanted.queue}: a chunk from {chunk.start} ends at {chunk.end}, "
+                f"outside [{self._position}, {wanted.end}]"
+            )
+        if chunk.status is PullStatus.NO_NEW_MESSAGE:
+            self._on_nothing(now_ms)
+            return None
+        return self._on_records(chunk, wanted, now_ms)
+
+    def on_end(self, now_ms: int) -> None:
+        """The stream ended without an error: too early, unless everything is here."""
+        if not self.is_finished and self._doubt is None and not self.delay_ms(now_ms):
+            self._on_nothing(now_ms)
+
+    def on_failure(self, error: RocketMQError, now_ms: int) -> None:
+        """The stream failed. Raises the error when trying again cannot help or lasted too long."""
+        if not error.retryable:
+            raise error
+        self._last_error = error
+        self._trouble(now_ms)
+        self._back_off(now_ms)
+        self._raise_if_overdue(now_ms)
+
+    def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> RangeChunk | None:
+        """Fresh bounds and a fresh route came: decide the doubt.
+
+        Gives a chunk in place of lost offsets where they are to be skipped, else raises
+        RangeLostError.
+        """
+        doubt, self._doubt = self._doubt, None
+        if doubt is None:
+            return None
+        wanted = self._ranges[self._current]
+        loss = judge(
+            doubt,
+            bounds,
+            standing,
+            missing=(self._position, wanted.end),
+            is_overdue=self._is_overdue(now_ms),
+        )
+        if loss is None or loss.start > self._position:
+            self._back_off(now_ms)
+            if loss is None:
+                self._raise_if_overdue(now_ms)
+            return None  # What is there in front of a loss is read first.
+        if self._spec.loss_policy is LossPolicy.RAISE:
+            raise RangeLostError(wanted.queue, loss.start, loss.end, loss.bounds, loss.reason)
+        return self._skip(wanted.queue, loss, now_ms)
+
+    def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
+        """Bounds or route could not be had: ask for them again later."""
+        self._last_error = error
+        self._back_off(now_ms)
+        self._raise_if_overdue(now_ms)
+
+    # --- chunks ---------------------------------------------------------------------------------
+
+    def _on_records(
+        self, chunk: RecordChunk, wanted: OffsetRange, now_ms: int
+    ) -> RangeChunk | None:
+        end = chunk.end
+        body: Buffer = chunk.records[0] if chunk.records else b""
+        if (chunk.status is PullStatus.FOUND) != bool(len(body)) or end == chunk.start:
+            raise RemoteProtocolError(
+                f"{wanted.queue}: a chunk of [{chunk.start}, {end}) says {chunk.status} "
+                f"and brings {len(body)} bytes"
+            )
+        hole = None
+        if not self._is_filtered:
+            hole = first_hole(body, chunk.sizes, chunk.start, end)
+        elif "REMOVING" in chunk.remark:
+            # Not passed over by the filter: the messages of these offsets are being removed.
+            hole = (chunk.start, end)
+        if hole is not None:
+            end = hole[0]
+        handed_on = None
+        if end > chunk.start:
+            handed_on = RangeChunk(
+                wanted.queue,
+                chunk.start,
+                end,
+                body,
+                sizes=chunk.sizes,
+                expected_count=None if self._is_filtered else end - chunk.start,
+            )
+            self._advance(end, now_ms)
+        if hole is not None:
+            self._open_doubt(DoubtKind.VANISHED, hole[1], now_ms)
+        return handed_on
+
+    def _skip(self, queue: QueueId, loss: Loss, now_ms: int) -> RangeChunk:
+        chunk = RangeChunk(queue, loss.start, loss.end, b"", loss=loss)
+        self._advance(loss.end, now_ms)
+        return chunk
+
+    def _advance(self, end: int, now_ms: int) -> None:
+        self._position = end
+        self._progress_ms = now_ms
+        self._trouble_since_ms = None
+        self._last_error = None
+        self._not_before_ms = 0
+        self._backoff.reset()
+        if end == self._ranges[self._current].end:
+            self._current += 1
+            self._position = 0 if self.is_finished else self._ranges[self._current].start
+
+    # --- trouble --------------------------------------------------------------------------------
+
+    def _on_refusal(self, error: BrokerError, now_ms: int) -> None:
+        if not (error.retryable or error.code in _DOUBTFUL_CODES):
+            raise error
+        self._last_error = error
+        if error.retryable:
+            self.on_failure(error, now_ms)
+        else:
+            self._open_doubt(DoubtKind.REFUSED, self._ranges[self._current].end, now_ms)
+
+    def _on_nothing(self, now_ms: int) -> None:
+        """No message and no progress: below the end this must pass, or something is lost."""
+        self._trouble(now_ms)
+        if self._is_overdue(now_ms):
+            self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
+        else:
+            self._back_off(now_ms)
+
+    def _open_doubt(self, kind: DoubtKind, end: int, now_ms: int) -> None:
+        self._trouble(now_ms)
+        self._doubt = Doubt(kind, self._position, end)
+
+    def _trouble(self, now_ms: int) -> None:
+        if self._trouble_since_ms is None:
+            self._trouble_since_ms = now_ms if self._progress_ms is None else self._progress_ms
+
+    def _back_off(self, now_ms: int) -> None:
+        self._not_before_ms = now_ms + self._backoff.next_delay_ms()
+
+    def _is_overdue(self, now_ms: int) -> bool:
+        since = self._trouble_since_ms
+        return since is not None and now_ms - since >= self._spec.limits.outage_ms
+
+    def _raise_if_overdue(self, now_ms: int) -> None:
+        if not self._is_overdue(now_ms):
+            return
+        if self._last_error is not None:
+            raise self._last_error
+        raise DeadlineExceededError(
+            str(self._ranges[self._current].queue),
+            f"no progress at offset {self._position} for {self._spec.limits.outage_ms} ms, "
+            f"the last answer said '{self._last_remark}'",
+        )
+
+
+def first_hole(body: Buffer, sizes: Buffer | None, start: int, end: int) -> tuple[int, int] | None:
+    """The first offsets of `[start, end)` that have no record in an unfiltered chunk.
+
+    The records are only walked when their count, or in want of sizes their first offset, is wrong.
+    """
+    if len(body) and sizes is not None and len(sizes) // _SIZE == end - start:
+        return None
+    expected, position = start, 0
+    while position + _RECORD_HEAD.size <= len(body):
+        size, offset = _RECORD_HEAD.unpack_from(body, position)
+        if offset > expected:
+            return expected, min(offset, end)
+        if size < _RECORD_HEAD.size:
+            break  # Torn: the decoder says so, with the place.
+        expected = max(expected, offset + 1)
+        position += size
+    return (expected, end) if expected < end else None
+
+
+def _sizes(spec: ReadSpec) -> tuple[int, int]:
+    """How many bytes may wait for the consumer, and how large chunks are to be."""
+    limits = spec.limits
+    messages_max = min(limits.messages_max, limits.span_max or limits.messages_max)
+    window = min(WINDOW_SIZE_MAX, limits.bytes_max, messages_max * _RECORD_SIZE_MIN)
+    # Two chunks fit, so that one is on its way while the other is decoded.
+    return max(WINDOW_SIZE_MIN, window), max(1, min(CHUNK_SIZE_MAX, window // 2))

@@ -1,0 +1,162 @@
+"""Downloads ranges through PullRecords streams: drives the stream's state, reopens what broke.
+
+Nothing runs while the caller holds the generator suspended. What the broker may send meanwhile
+waits in the sockets, up to the stream's window.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketmq_client.fresh_bounds import read_answers
+from rocketmq_client.range_stream import RangeStream
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_client.transport.grpc_connection import GrpcConnection
+from rocketmq_client.transport.grpc_errors import error_of
+from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError
+from rocketmq_wire.grpc_headers import OK
+from rocketmq_wire.grpc_mapping import PULL_RECORDS_PATH
+from rocketmq_wire.grpc_records import decode_chunk, encode_pull_records
+from rocketmq_wire.grpc_session import CallEnded, MessageReceived
+from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.requests import GetMaxOffset, GetMinOffset, GetRoute, Request
+
+if TYPE_CHECKING:
+    from rocketmq_client.transport.grpc_channel import GrpcTransport
+
+_logger = logging.getLogger(__name__)
+
+# Nothing of a download waits longer than this without looking at its clocks.
+_TURN_MS_MAX: Final = 1_000
+_BOUNDS_TIMEOUT_MS: Final = 5_000
+
+
+class Reading:
+    """One download: at most one stream at a time, on a connection of its own."""
+
+    def __init__(
+        self, transport: GrpcTransport, ranges: Sequence[OffsetRange], spec: ReadSpec
+    ) -> None:
+        self._transport = transport
+        self._spec = spec
+        self._stream = RangeStream(ranges, spec)
+        self._reader: GrpcConnection | None = None
+        self._call = 0
+        self._heard_ms = 0
+        """When the stream was opened, or its last chunk came."""
+
+    def chunks(self) -> Iterator[RangeChunk]:
+        """Every range's chunks, in the order given."""
+        clock = self._transport.clock
+        clock.enter()
+        try:
+            while not self._stream.is_finished:
+                chunk = self._next_chunk()
+                if chunk is None:
+                    continue
+                if self._stream.is_finished:
+                    self._release()
+                clock.leave()
+                try:
+                    yield chunk
+                finally:
+                    clock.enter()
+        finally:
+            # Megabytes may be on their way for nothing: the connection goes with the stream.
+            self._drop()
+            clock.leave()
+
+    def _next_chunk(self) -> RangeChunk | None:
+        """The next chunk, or None after one turn of waiting."""
+        delay_ms = self._stream.delay_ms(self._now_ms())
+        if delay_ms:
+            self._drop()
+            time.sleep(min(delay_ms, _TURN_MS_MAX) / 1_000)
+            return None
+        queue = self._stream.doubted_queue
+        if queue is not None:
+            self._drop()
+            return self._settle_doubt(queue)
+        try:
+            return self._turn(self._reader or self._open())
+        except TransportError as error:
+            self._drop()
+            _logger.info("%s", error)
+            self._stream.on_failure(error, self._now_ms())
+            return None
+
+    def _open(self) -> GrpcConnection:
+        request = self._stream.next_stream(self._now_ms())
+        self._reader = reader = self._transport.take_reader()
+        # No time-out: the caller may hold the generator suspended for as long as it likes.
+        self._call = reader.start(
+            PULL_RECORDS_PATH,
+            [encode_pull_records(request)],
+            receive_window=self._stream.window_size,
+        )
+        self._heard_ms = self._now_ms()
+        return reader
+
+    def _turn(self, reader: GrpcConnection) -> RangeChunk | None:
+        event = reader.next_event()
+        if event is None:
+            reader.turn(_TURN_MS_MAX)
+            event = reader.next_event()
+        now_ms = self._now_ms()
+        if isinstance(event, MessageReceived):
+            self._heard_ms = now_ms
+            # The broker goes on while the caller works on this chunk.
+            reader.taken(event)
+            return self._stream.on_chunk(decode_chunk(event.message), now_ms)
+        if isinstance(event, CallEnded):
+            self._on_end(reader, event, now_ms)
+        elif now_ms - self._heard_ms >= self._spec.limits.pull_timeout_ms:
+            waited_ms = now_ms - self._heard_ms
+            raise DeadlineExceededError(reader.address, f"no chunk came for {waited_ms} ms")
+        return None
+
+    def _on_end(self, reader: GrpcConnection, event: CallEnded, now_ms: int) -> None:
+        self._reader = None
+        if event.status == OK:
+            self._transport.give_back(reader)
+            self._stream.on_end(now_ms)
+            return
+        reader.close()
+        self._stream.on_failure(error_of(reader.address, event), now_ms)
+
+    def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
+        requests: list[Request[Any]] = [
+            GetMinOffset(queue),
+            GetMaxOffset(queue),
+            GetRoute(queue.topic),
+        ]
+        answers = self._transport.call_many(
+            [(queue.broker, request) for request in requests], timeout_ms=_BOUNDS_TIMEOUT_MS
+        )
+        found = read_answers(queue, *answers)
+        if isinstance(found, RocketMQError):
+            self._stream.on_bounds_failure(found, self._now_ms())
+            return None
+        bounds, standing = found
+        _logger.info(
+            "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
+        )
+        return self._stream.on_bounds(bounds, standing, self._now_ms())
+
+    def _release(self) -> None:
+        """Everything came: the connection may serve the next download."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel(self._call)
+            self._transport.give_back(reader)
+
+    def _drop(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _now_ms(self) -> int:
+        return self._transport.clock.now_ms()
