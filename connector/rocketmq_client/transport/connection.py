@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketmq_client.settings import split_address
+from rocketmq_client.transport.buffers import BufferPool
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -42,12 +43,12 @@ class Connection:
     Callbacks run inside `on_ready`, `expire` and `fail`; they may submit, but not close.
     """
 
-    def __init__(self, address: str, *, now_ms: int, timeout_ms: int) -> None:
+    def __init__(self, address: str, buffers: BufferPool, *, now_ms: int, timeout_ms: int) -> None:
         self.address = address
         self.is_open = False
         self.is_dead = False
         self._connect_deadline_ms = now_ms + timeout_ms
-        self._session = ClientSession()
+        self._session = ClientSession(allocate=buffers.allocate)
         self._callbacks: dict[int, OnDone] = {}
         self._out: deque[memoryview] = deque()
         self._targets: list[tuple[int, Any]] = []

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from rocketmq_client.transport.buffers import BufferPool
 from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.connection import Connection, OnDone
 from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
@@ -39,6 +40,7 @@ class Exchange:
         self.clock = clock
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[str, Connection] = {}
+        self._buffers = BufferPool()
         self._selector = _new_selector()
         self._interest: dict[Connection, tuple[int, int]] = {}
         self._wakers: tuple[socket.socket, socket.socket] | None = None
@@ -132,6 +134,7 @@ class Exchange:
             connection.close()
         self._connections.clear()
         self._interest.clear()
+        self._buffers.clear()
         wakers, self._wakers = self._wakers, None
         for waker in wakers or ():
             waker.close()
@@ -150,7 +153,10 @@ class Exchange:
             connection = None
         if connection is None:
             connection = Connection(
-                address, now_ms=self.clock.now_ms(), timeout_ms=self._connect_timeout_ms
+                address,
+                self._buffers,
+                now_ms=self.clock.now_ms(),
+                timeout_ms=self._connect_timeout_ms,
             )
             if not connection.is_dead:
                 self._connections[address] = connection
