@@ -205,6 +205,7 @@ class TestTopicsAndRoutes:
             ("", "10.0.0.2", "10.0.0.2:9"),
             ("", "::1", "[::1]:9"),
             ("", "", "127.0.0.1:9"),
+            ("", "0.0.0.0", "127.0.0.1:9"),
         ],
     )
     def test_advertised_address(self, host, local_host, address):

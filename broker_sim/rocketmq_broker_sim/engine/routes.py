@@ -19,6 +19,8 @@ from rocketmq_wire.model import (
 )
 
 LOOPBACK = bytes((127, 0, 0, 1))
+WILDCARDS = ("0.0.0.0", "::", "")
+"""Hosts that mean every address: none that a client could connect to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Identity:
 
     def address(self, peer: Peer) -> str:
         """The address to tell this client."""
-        host = self.host or peer.local_host or "127.0.0.1"
+        reached = peer.local_host if peer.local_host not in WILDCARDS else ""
+        host = self.host or reached or "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 

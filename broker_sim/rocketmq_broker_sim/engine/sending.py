@@ -42,8 +42,6 @@ _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
 # A position in the log ends an offset message id, as 16 hexadecimal digits.
 _POSITION_DIGITS: Final = 16
-_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_SHIFTS: Final = np.arange(60, -4, -4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +206,9 @@ def _joined_ids(store_host: Host, appended: Appended, block: RecordBlock) -> str
     for (first, position), (end, _) in itertools.pairwise((*appended.pieces, (len(positions), 0))):
         positions[first:end] += position - positions[first]
     head = offset_message_id(store_host, 0)[:-_POSITION_DIGITS].encode()
+    digits = positions.astype(">i8").tobytes().hex().upper().encode()
     ids = np.empty((len(positions), len(head) + _POSITION_DIGITS + 1), np.uint8)
     ids[:, : len(head)] = np.frombuffer(head, np.uint8)
-    ids[:, len(head) : -1] = _HEX[positions[:, None] >> _SHIFTS & 0xF]
+    ids[:, len(head) : -1] = np.frombuffer(digits, np.uint8).reshape(-1, _POSITION_DIGITS)
     ids[:, -1] = ord(",")
     return ids.tobytes()[:-1].decode("ascii")

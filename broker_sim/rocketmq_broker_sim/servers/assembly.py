@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.engine import Engine
-from rocketmq_broker_sim.engine.routes import Identity
+from rocketmq_broker_sim.engine.routes import WILDCARDS, Identity
 from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
 from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
 from rocketmq_broker_sim.servers.remoting_server import RemotingServer, Role
@@ -25,7 +25,6 @@ from rocketmq_wire.model import Host
 
 _LOG = logging.getLogger(__name__)
 _ADDRESSES: Final = "addresses.json"
-_WILDCARDS: Final = ("0.0.0.0", "::", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def _advertised_host(config: BrokerConfig) -> str:
     """Empty when the broker listens everywhere: each client then hears the address it used."""
     if config.advertised_host:
         return config.advertised_host
-    return "" if config.host in _WILDCARDS else config.host
+    return "" if config.host in WILDCARDS else config.host
 
 
 def _address(host: str, port: int) -> str:
