@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.types import StructType
 
 from bench.capture import Capture, capture
 from bench.load import QUEUES, load_topic
@@ -140,9 +141,9 @@ class Bed:
     def broker_process(self) -> psutil.Process:
         return psutil.Process(self.broker.pid)
 
-    def _schema(self, body_size: int) -> str:
-        # Column by column and nullable, as the connector declares them.
-        return self.read("endpoints", self.topic(body_size)).schema.simpleString()[7:-1]
+    def _schema(self, body_size: int) -> StructType:
+        """Column by column and nullable, as the connector declares them."""
+        return self.read("endpoints", self.topic(body_size)).schema
 
 
 def say(text: str) -> None:
