@@ -14,9 +14,17 @@ import pytest
 
 from rocketmq_broker_sim.__main__ import add_arguments, config_of
 from rocketmq_broker_sim.config import BrokerConfig, ConfigError
+from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.requests import CreateTopic, GetMaxOffset, SendMessage
+from rocketmq_wire.requests import (
+    CreateTopic,
+    GetMaxOffset,
+    PullMessages,
+    SendBatch,
+    SendMessage,
+)
 from support.remoting_peer import RemotingPeer
+from support.storage_blocks import bodies_of
 
 ORDERS_0 = QueueId("orders", "broker-a", 0)
 START_SECONDS_MAX = 60
@@ -109,6 +117,29 @@ def test_killed_broker_comes_back_at_its_address_with_every_acknowledged_message
         assert process.ready["nameServer"] == before
         with RemotingPeer(before) as peer:
             assert peer.call(GetMaxOffset(ORDERS_0)).value == 50
+
+
+def test_broker_killed_amid_sends_keeps_what_it_acknowledged_in_order_and_once(tmp_path):
+    words = ("--data-dir", str(tmp_path / "data"), "--set", "grpc=false")
+    acknowledged = 0
+    with Process(tmp_path, *words) as process:
+        with RemotingPeer(process.ready["nameServer"]) as peer:
+            peer.call(CreateTopic(TopicConfig("orders")))
+            for number in range(400):
+                entries = [BatchEntry(0, b"%d" % (number * 10 + at), b"") for at in range(10)]
+                peer.start(SendBatch("p", ORDERS_0, 1, encode_batch(entries)))
+            for _ in range(100):
+                assert peer.next_completed().result.start == acknowledged
+                acknowledged += 10
+            # The other sends are somewhere between the socket and the disk.
+            process.end(signal.SIGKILL)
+        process.ready_file.unlink()
+    with Process(tmp_path, *words) as process, RemotingPeer(process.ready["nameServer"]) as peer:
+        reply = peer.call(PullMessages("g", ORDERS_0, 0, 10_000))
+        bodies = bodies_of([memoryview(part) for part in reply.records])
+        assert len(bodies) == reply.end >= acknowledged
+        assert bodies == [b"%d" % number for number in range(reply.end)]
+        assert peer.call(SendMessage("p", ORDERS_0, 1, b"next")).start == reply.end
 
 
 def test_what_cannot_start_says_why_in_one_line(tmp_path):
