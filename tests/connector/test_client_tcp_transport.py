@@ -396,6 +396,28 @@ def test_an_abandoned_download_leaves_the_transport_usable(transport):
     assert found == {queue: list(range(100)) for queue in QUEUES}
 
 
+def test_a_download_goes_on_after_its_transport_was_closed(transport):
+    limits = ReadLimits(messages_max=100, count_per_pull=10)
+    generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
+    offsets = {queue: [] for queue in QUEUES}
+    for number, chunk in enumerate(generator):
+        offsets[chunk.queue] += offsets_in(chunk.body)
+        if number % 5 == 0:
+            transport.close()
+    assert offsets == {queue: list(range(300)) for queue in QUEUES}
+
+
+def test_waiting_for_a_broker_that_is_away_costs_next_to_nothing(broker, transport):
+    limits = ReadLimits(messages_max=100, count_per_pull=10, outage_ms=1_000)
+    generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
+    next(generator)
+    broker.stop()
+    started_s = time.thread_time()
+    with pytest.raises((ConnectError, ConnectionLostError)):
+        list(generator)
+    assert time.thread_time() - started_s < 0.2
+
+
 def test_calls_work_while_a_download_is_held(transport):
     limits = ReadLimits(messages_max=100, count_per_pull=10)
     generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))

@@ -45,6 +45,7 @@ class Exchange:
         self._interest: dict[Connection, tuple[int, int]] = {}
         self._wakers: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
+        self._is_closing = False
 
     def wake(self) -> None:
         """Let a waiting `step` return, or the next one. From any thread."""
@@ -72,6 +73,9 @@ class Exchange:
         self, address: str, request: Request[Reply], on_done: OnDone, *, timeout_ms: int
     ) -> Handle | None:
         """Queue a request; None when it failed at once (its callback has run)."""
+        if self._is_closing:
+            on_done(ConnectionLostError(address, "it was closed here"))
+            return None
         connection = self._connection(address)
         if connection.is_dead:
             on_done(connection.failure)
@@ -101,8 +105,6 @@ class Exchange:
             if (deadline_ms := connection.deadline_ms) is not None
         ]
         wait_ms = max(0, min([timeout_ms, *(deadline - now_ms for deadline in deadlines)]))
-        if not self._interest and self._wakers is None:
-            return
         events = self._selector.select(wait_ms / 1_000)
         now_ms = self.clock.now_ms()
         for key, mask in events:
@@ -128,11 +130,16 @@ class Exchange:
         for connection in dict.fromkeys(connections):
             connection.fail(ConnectionLostError(connection.address, "a download was given up"))
 
-    def close(self) -> None:
-        """Close every connection; callbacks of pending requests are not run."""
-        for connection in list(self._connections.values()):
-            connection.close()
-        self._connections.clear()
+    def close(self, *, tells: bool = True) -> None:
+        """Close every connection; whoever still waits is told so, unless `tells` is False."""
+        connections, self._connections = self._connections, {}
+        self._is_closing = True
+        for connection in connections.values():
+            if tells:
+                connection.fail(ConnectionLostError(connection.address, "it was closed here"))
+            else:
+                connection.close()
+        self._is_closing = False
         self._interest.clear()
         self._buffers.clear()
         wakers, self._wakers = self._wakers, None

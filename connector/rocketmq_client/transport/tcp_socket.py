@@ -112,7 +112,7 @@ class TcpTransport:
         return Download(self, ranges, spec).chunks()
 
     def close(self) -> None:
-        """Close every connection. What is under way is forgotten; a later call connects again."""
+        """Close every connection; what is under way fails. A later call connects again."""
         self._exchange.close()
         self._done.clear()
         self._open_tickets.clear()
@@ -243,7 +243,7 @@ class TcpTransport:
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:
             # Forked: the sockets belong to the parent. Closing our copies does not disturb them.
-            self._exchange.close()
+            self._exchange.close(tells=False)
             self._process_id = os.getpid()
             self._reset()
 
