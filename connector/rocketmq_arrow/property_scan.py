@@ -9,6 +9,7 @@ behind a 0x02 or its record's start, so that 0x01 is its item's first.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -27,6 +28,7 @@ from rocketmq_arrow.gather import (
     take_binary,
     values_of,
 )
+from rocketmq_wire.properties import decode_properties
 
 _SEPARATOR: Final = 1
 _END: Final = 2
@@ -55,6 +57,11 @@ class PropertyScan:
     def __init__(self, data: Bytes, starts: Positions, ends: Positions) -> None:
         self._text, self._bounds = values_of(take_binary(data, starts, ends))
         self._count = len(starts)
+
+    def _map_of_texts(self, map_type: pa.MapType) -> pa.MapArray:
+        bounds = self._bounds.tolist()
+        texts = [self._text[start:end].tobytes() for start, end in itertools.pairwise(bounds)]
+        return pa.array([list(decode_properties(text).items()) for text in texts], map_type)
 
     @cached_property
     def is_ascii(self) -> bool:
@@ -180,6 +187,9 @@ class PropertyScan:
 
     def map_array(self, map_type: pa.MapType) -> pa.MapArray:
         """Each row's properties as a map."""
+        if not self.is_ascii and not _is_utf8(self._text):
+            # Names that differ only in broken bytes become equal: such a chunk is read as text.
+            return self._map_of_texts(map_type)
         items = self.items()
         counts = np.bincount(items.row, minlength=self._count)
         offsets = np.zeros(self._count + 1, np.int32)
@@ -196,6 +206,14 @@ class PropertyScan:
         return pa.Array.from_buffers(
             map_type, self._count, [None, pa.py_buffer(offsets)], children=[entries]
         )
+
+
+def _is_utf8(text: Bytes) -> bool:
+    try:
+        text.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _without_duplicates(text: Bytes, items: Items) -> Items:

@@ -204,6 +204,7 @@ def test_both_trailing_styles_are_read(trailing: bool) -> None:
             b"a-name-longer-than-16\x01u\x02a-name-longer-than-16\x01v\x02",
             {"a-name-longer-than-16": "v"},
         ),
+        (b"\xff\x01a\x02\xfe\x01b\x02", {"\ufffd": "b"}),
         (b"k\x01\xff\x02TAGS\x01\xc3(\x02", {"k": "\ufffd", "TAGS": "\ufffd("}),
         (
             b"".join(b"n%d\x01v\x02" % (i % 40) for i in range(80)),
