@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.column_sends import MessageColumns, batch_request, records_request
 from rocketmq_client.send_line import SendLine, SendRequest, Sent
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.batch import BatchEntry, encode_batch
@@ -30,7 +31,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.message_id import unique_message_id
 from rocketmq_wire.model import Buffer, Message, QueueId
 from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.requests import Reply, SendBatch, SendMessage, SendReply
+from rocketmq_wire.requests import Reply, SendBatch, SendMessage, SendRecords, SendReply
 
 PRODUCER_GROUP: Final = "pyspark-rocketmq-producer"
 IN_FLIGHT_MAX: Final = 32
@@ -74,7 +75,7 @@ class Producer:
         self._in_flight_per_queue_max = in_flight_per_queue_max
         self._random = random.Random()
         self._unique_hash = self._random.getrandbits(32)
-        self._counter = itertools.count(self._random.getrandbits(16))
+        self._counter = self._random.getrandbits(16)
         self._turn = itertools.count(self._random.getrandbits(8))
         self._routes: dict[str, tuple[int, tuple[QueueId, ...]]] = {}
 
@@ -198,6 +199,18 @@ class Producer:
             group=self.group, queue=queue, born_ms=_epoch_ms(), body=encode_batch(entries)
         )
 
+    def column_request(self, queue: QueueId, columns: MessageColumns) -> SendBatch | SendRecords:
+        """Columns of messages as one request: no Python object a message. Order is kept.
+
+        A batch over TCP, records over gRPC; both are stored as the broker's request limits allow
+        (4 MiB by default). Raises LocalProtocolError for rows that cannot be messages.
+        """
+        is_grpc = self.cluster.settings.endpoints is not None
+        make = records_request if is_grpc else batch_request
+        first_key = self._unique_key()
+        self._counter += len(columns.bodies) - 1
+        return make(self.group, queue, columns, born_ms=_epoch_ms(), first_key=first_key)
+
     # --- inside -------------------------------------------------------------------------------
 
     def _send_one(self, request: SendMessage | SendBatch, *, is_patient: bool = True) -> SendReply:
@@ -226,12 +239,13 @@ class Producer:
         return encode_properties(properties)
 
     def _unique_key(self) -> str:
+        self._counter += 1
         return unique_message_id(
             _NO_ADDRESS,
             process_id=os.getpid(),
             loader_hash=self._unique_hash,
             now_ms=_epoch_ms(),
-            counter=next(self._counter),
+            counter=self._counter,
         )
 
 

@@ -6,12 +6,14 @@ import itertools
 import threading
 import time
 
+import pyarrow as pa
 import pytest
 
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import config_from
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.column_sends import MessageColumns
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
@@ -413,6 +415,29 @@ def test_a_batch_is_stored_in_order_with_a_key_for_every_message(cluster, topic)
     messages = read(cluster, [OffsetRange(queue, 0, 100)])[queue]
     assert [m.body for m in messages] == [b"%d" % n for n in range(100)]
     assert len({m.properties["UNIQ_KEY"] for m in messages}) == 100
+
+
+def test_columns_are_sent_without_an_object_a_message(cluster, topic):
+    queue, count = queue_of(topic, 3), 2_500
+    columns = MessageColumns(
+        bodies=pa.array([b"%d" % n for n in range(count)]),
+        tags=pa.array(["even" if n % 2 == 0 else None for n in range(count)]),
+        keys=pa.array([f"key-{n}" for n in range(count)]),
+        properties=pa.array(
+            [{"n": str(n)} for n in range(count)], pa.map_(pa.string(), pa.string())
+        ),
+    )
+    with Producer(cluster) as producer:
+        requests = [producer.column_request(queue, columns) for _ in range(2)]
+        replies = [sent.result for sent in producer.send_many(requests)]
+    assert [reply.start for reply in replies] == [0, count]
+    messages = read(cluster, [OffsetRange(queue, 0, 2 * count)])[queue]
+    assert [m.body for m in messages] == [b"%d" % n for n in range(count)] * 2
+    properties = messages[7].properties
+    assert {"KEYS": "key-7", "n": "7"}.items() <= properties.items()
+    assert "TAGS" not in properties
+    assert messages[8].properties["TAGS"] == "even"
+    assert len({m.properties["UNIQ_KEY"] for m in messages}) == 2 * count
 
 
 def test_queues_take_turns(cluster, topic):
