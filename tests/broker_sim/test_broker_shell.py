@@ -127,13 +127,26 @@ def test_asynchronous_flush_reaches_the_disk_soon():
     async def scenario(shell, disk):
         await shell.ask(send(), PEER)
         end = disk.appended_end
-        for _ in range(20_000):
-            if disk.durable_end >= end:
-                return
-            await asyncio.sleep(0.001)
-        pytest.fail("nothing was flushed")
+        await until(lambda: disk.durable_end >= end)
 
     run(scenario, flush="async", flush_interval_ms=1)
+
+
+async def until(condition):
+    for _ in range(20_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("nothing happened")
+
+
+def test_key_index_follows_the_log_while_messages_trickle_in():
+    async def scenario(shell, disk):
+        for _ in range(3):
+            await shell.ask(send(), PEER)
+            await until(lambda: disk.index_lag == 0)
+
+    run(scenario)
 
 
 def test_failed_sync_refuses_writes_and_leaves_reads_alone(caplog):

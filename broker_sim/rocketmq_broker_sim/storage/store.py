@@ -246,6 +246,11 @@ class Store:
             drop_progress(self.configs, topic)
             self._queues.remove_topic(topic)
 
+    @property
+    def index_lag(self) -> int:
+        """How many bytes of the log are published and not in the key index yet."""
+        return self._queues.published_end - max(self._maintenance.index_position, self._log.start)
+
     def index_step(self) -> bool:
         """Put some more of what is published into the key index; True while there is more."""
         return self._maintenance.index_step()
