@@ -85,7 +85,7 @@ def _reason(values: ColumnValues) -> pa.Array:
 _CONSTANT_ROWS: Final = 16_384
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _constant_rows(value: str | int | None, arrow_type: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(value, arrow_type), _CONSTANT_ROWS)
 
