@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocketmq_client.arrivals import ArrivalWatch
-
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.group_progress import ProgressCommitter
 from pyspark_rocketmq.lookout import Lookout
@@ -25,6 +23,7 @@ from pyspark_rocketmq.planning import Limits, admit, advance, backlogs
 from pyspark_rocketmq.positions import starting_places
 from pyspark_rocketmq.stream_positions import StreamPositions
 from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
+from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
@@ -183,7 +182,7 @@ class StreamDriver:
         self._positions.begin(self._cluster, start, survey)
         if self.commits() and self._committer is None:
             group = self._options.group or ""
-            committer = ProgressCommitter(self._open, group, self._positions.topics)
+            committer = ProgressCommitter(self._open, group, self._positions.asked_topics)
             committer.claim(self._cluster)
             self._committer = committer
         if self._target is None:

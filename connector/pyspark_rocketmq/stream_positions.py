@@ -17,14 +17,14 @@ from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import judge
 from pyspark_rocketmq.positions import go_on
-from pyspark_rocketmq.survey import Survey
+from pyspark_rocketmq.survey import Survey, take_survey
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-# A place behind the end as far as is known is looked at again, but not at every call.
+# What looks like a loss is looked at again with fresh eyes, but not at every call.
 _DOUBT_MS: Final = 1_000
 
 
@@ -46,15 +46,22 @@ class StreamPositions:
         self._removed: set[QueueId] = set()
         self._absent_since_ms: dict[str, int] = {}
         self._lost_topics: set[str] = set()
-        self._doubted_ms = 0
+        self._is_in_doubt = False
+        self._looked_ms = -_DOUBT_MS
         self._queues: tuple[QueueId, ...] = ()
         self._topics: tuple[str, ...] = ()
-        self._last: SourceOffset | None = None
         self._news: Survey | None = None
 
     def topics(self) -> tuple[str, ...]:
         """Every topic that is read or was."""
         return self._topics
+
+    def asked_topics(self) -> tuple[str, ...]:
+        """As few topics as name every broker: any one will do to ask a broker about a group."""
+        chosen: dict[str, str] = {}
+        for queue in self._queues:
+            chosen.setdefault(queue.broker, queue.topic)
+        return tuple(sorted(set(chosen.values())))
 
     def live_queues(self) -> tuple[QueueId, ...]:
         """The queues whose arrivals matter: those that exist, and those whose broker is missing."""
@@ -65,14 +72,8 @@ class StreamPositions:
 
         Raises DataLossError.
         """
-        self._note(survey, start)
-        for queue, offset in start.offsets.items():
-            held = survey.bounds.get(queue)
-            if held is None:
-                continue
-            birth, birth_now = start.births.get(queue), survey.births.get(queue)
-            self._judge(queue, offset, held, birth=birth, birth_now=birth_now)
-        self._judge_missing(cluster, start, survey)
+        self._judge_all(cluster, start, survey)
+        self._note(start, survey)
 
     def survey(self, found: Survey) -> None:
         """Take note of a new survey; it is judged when Spark asks next."""
@@ -82,10 +83,18 @@ class StreamPositions:
         self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
     ) -> Mapping[QueueId, int]:
         """Where reading goes on after `start`. Raises DataLossError."""
-        if self._news is not None:
-            news, self._news = self._news, None
-            self._judge_news(cluster, start, news)
-        self._judge_ends(cluster, start, ends)
+        news, self._news = self._news, None
+        if news is not None:
+            self._judge_missing(cluster, start, news)
+            if self._is_odd(start, news):
+                self._is_in_doubt = True
+            else:
+                self._note(start, news)
+        if self._is_in_doubt or self._has_passed(start, ends):
+            self._look_again(cluster, start)
+        return self._position(start)
+
+    def _position(self, start: SourceOffset) -> Mapping[QueueId, int]:
         if not self._moved and all(queue in start.offsets for queue in self._found):
             return start.offsets
         position = dict(start.offsets)
@@ -103,7 +112,45 @@ class StreamPositions:
 
     # --- judging --------------------------------------------------------------------------------
 
-    def _note(self, survey: Survey, start: SourceOffset) -> None:
+    def _is_odd(self, start: SourceOffset, news: Survey) -> bool:
+        """True when a survey hints at a loss. It may be older than the place: that proves none."""
+        return any(
+            self._moved.get(queue, (None, 0))[0] != offset
+            and self._is_odd_queue(queue, offset, start.births.get(queue), news)
+            for queue, offset in start.offsets.items()
+        )
+
+    def _is_odd_queue(self, queue: QueueId, offset: int, birth: int | None, news: Survey) -> bool:
+        held = news.bounds.get(queue)
+        if held is None:
+            return False  # Missing, which is judged apart.
+        is_reborn = birth is not None and news.births.get(queue, birth) != birth
+        return is_reborn or held.start > offset or held.start < self._starts_seen.get(queue, 0)
+
+    def _has_passed(self, start: SourceOffset, ends: Mapping[QueueId, int]) -> bool:
+        """True when a queue seems to end before the place in it."""
+        return any(
+            ends.get(queue, offset) < offset
+            and queue not in self._removed
+            and self._moved.get(queue, (None, 0))[0] != offset
+            for queue, offset in start.offsets.items()
+        )
+
+    def _look_again(self, cluster: Cluster, start: SourceOffset) -> None:
+        now_ms = self._now_ms()
+        if now_ms - self._looked_ms < _DOUBT_MS:
+            return
+        self._looked_ms = now_ms
+        try:
+            fresh = take_survey(cluster, self._options, self._topics)
+        except RocketMQError as error:
+            _log.warning("cannot tell yet whether messages are lost: %s", error)
+            return
+        self._is_in_doubt = False
+        self._judge_all(cluster, start, fresh)
+        self._note(start, fresh)
+
+    def _note(self, start: SourceOffset, survey: Survey) -> None:
         known = set(start.offsets) | set(survey.queues)
         self._queues = tuple(sorted(known))
         self._topics = tuple(sorted({queue.topic for queue in known}))
@@ -115,60 +162,22 @@ class StreamPositions:
                 _log.info("found %s, reading it from %d", queue, held.start)
         self.births.update(survey.births)
 
-    def _judge_news(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+    def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: Survey) -> None:
         for queue, offset in start.offsets.items():
-            held = survey.bounds.get(queue)
-            if held is None:
+            held = fresh.bounds.get(queue)
+            if held is None or self._moved.get(queue, (None, 0))[0] == offset:
                 continue
-            # The survey may be older than the place: its end proves nothing.
-            held = Bounds(held.start, max(held.end, offset))
-            self._judge(
+            loss = judge(
                 queue,
                 offset,
                 held,
                 start_seen=self._starts_seen.get(queue),
                 birth=start.births.get(queue),
-                birth_now=survey.births.get(queue),
+                birth_now=fresh.births.get(queue),
             )
-        self._judge_missing(cluster, start, survey)
-        self._note(survey, start)
-
-    def _judge(
-        self,
-        queue: QueueId,
-        offset: int,
-        held: Bounds,
-        *,
-        start_seen: int | None = None,
-        birth: int | None = None,
-        birth_now: int | None = None,
-    ) -> None:
-        if self._moved.get(queue, (None, 0))[0] == offset:
-            return
-        loss = judge(queue, offset, held, start_seen=start_seen, birth=birth, birth_now=birth_now)
-        if loss is not None:
-            self._moved[queue] = (offset, go_on(self._options, loss))
-
-    def _judge_ends(
-        self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
-    ) -> None:
-        doubtful = [
-            queue
-            for queue, offset in start.offsets.items()
-            if ends.get(queue, offset) < offset
-            and queue not in self._removed
-            and self._moved.get(queue, (None, 0))[0] != offset
-        ]
-        now_ms = self._now_ms()
-        if not doubtful or now_ms - self._doubted_ms < _DOUBT_MS:
-            return
-        self._doubted_ms = now_ms
-        for queue, answer in cluster.bounds(tuple(doubtful)).items():
-            if isinstance(answer, Bounds):
-                self.ends[queue] = answer.end
-                seen = self._starts_seen.get(queue)
-                self._judge(queue, start.offsets[queue], answer, start_seen=seen)
-                self._starts_seen[queue] = answer.start
+            if loss is not None:
+                self._moved[queue] = (offset, go_on(self._options, loss))
+        self._judge_missing(cluster, start, fresh)
 
     def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
         listed = set(survey.queues)

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,7 +27,9 @@ from pyspark_rocketmq.spark_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark_rocketmq.stream_driver import StreamDriver
+
+if TYPE_CHECKING:
+    from pyspark_rocketmq.stream_driver import StreamDriver
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -103,6 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begun(self) -> StreamDriver:
         if self._driver is None:
+            from pyspark_rocketmq.stream_driver import StreamDriver  # No worker needs it.
+
             _let_sigterm_unwind()
             self._driver = StreamDriver(self._options)
         return self._driver

@@ -99,9 +99,14 @@ def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[Queu
     if not young:
         return {}
     times = cluster.earliest_store_times(young)
-    return {
-        queue: answer for queue, answer in times.items() if isinstance(answer, int) and answer > 0
-    }
+    # Retention between the two answers would make a later message's time look like a birth.
+    after = cluster.bounds(young)
+    births: dict[QueueId, int] = {}
+    for queue, answer in times.items():
+        held = after[queue]
+        if isinstance(answer, int) and isinstance(held, Bounds) and held.start == 0 < held.end:
+            births[queue] = answer
+    return births
 
 
 def first_survey(
