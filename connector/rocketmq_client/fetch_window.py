@@ -27,6 +27,7 @@ from rocketmq_client.loss import (
     Standing,
     judge,
 )
+from rocketmq_client.patience import Patience
 from rocketmq_client.retry import Backoff
 from rocketmq_client.stride import Stride
 from rocketmq_client.transport import RangeChunk, ReadLimits
@@ -86,7 +87,8 @@ class FetchWindow:
         self._limits = limits
         self._is_filtered = is_filtered
         self._loss_policy = loss_policy
-        self._backoff = backoff or Backoff(random=random.Random(wanted.start))
+        backoff = backoff or Backoff(random=random.Random(wanted.start))
+        self._patience = Patience(limits.outage_ms, backoff)
         # Two pulls must fit below the message limit, or there is never one under way.
         room = min(limits.messages_max, limits.span_max or limits.messages_max)
         self._count_max = max(1, min(limits.count_per_pull, (room + 1) // 2))
@@ -104,15 +106,10 @@ class FetchWindow:
         self._narrow_end = wanted.start
         """Below it, pulls ask for `narrow_count` at most: to find exactly which messages lack."""
         self._flights: dict[int, _Flight] = {}
+        self._flight_bytes = 0
+        self._flight_width = 0
         self._coverage = Coverage(wanted.start, wanted.end)
         self._tickets = 0
-        self._not_before_ms = 0
-        self._progress_ms: int | None = None
-        self._answer_ms: int | None = None
-        self._stuck_since_ms: int | None = None
-        """No progress since then."""
-        self._silent_since_ms: int | None = None
-        """No answer since then, or only pleas to slow down."""
         self._last_error: RocketMQError | None = None
         self._last_remark = ""
         self._doubt: Doubt | None = None
@@ -139,7 +136,7 @@ class FetchWindow:
     @property
     def outstanding_bytes(self) -> int:
         """Bytes received and not taken, or asked for."""
-        return self._coverage.held_bytes + sum(f.bytes_expected for f in self._flights.values())
+        return self._coverage.held_bytes + self._flight_bytes
 
     @property
     def in_flight(self) -> int:
@@ -150,7 +147,7 @@ class FetchWindow:
         """When a back-off ends that keeps the window from asking; None: it waits for none."""
         if self.is_covered:
             return None
-        return self._not_before_ms
+        return self._patience.not_before_ms
 
     def next_pull(
         self, now_ms: int, *, bytes_free: int | None = None, is_urgent: bool = True
@@ -160,7 +157,7 @@ class FetchWindow:
         `bytes_free` is what a budget shared with other windows leaves; the pull that everything
         waits for is sent in spite of it, unless this window is not the urgent one.
         """
-        if self._doubt is not None or now_ms < self._not_before_ms:
+        if self._doubt is not None or now_ms < self._patience.not_before_ms:
             return None
         if len(self._flights) >= self._limits.pulls_in_flight:
             return None
@@ -184,7 +181,7 @@ class FetchWindow:
 
     def wants_bounds(self, now_ms: int) -> bool:
         """True once for every doubt: the shell then fetches fresh bounds and a fresh route."""
-        if self._doubt is None or self._doubt_is_asked or now_ms < self._not_before_ms:
+        if self._doubt is None or self._doubt_is_asked or now_ms < self._patience.not_before_ms:
             return False
         self._doubt_is_asked = True
         return True
@@ -212,11 +209,11 @@ class FetchWindow:
 
         Raises RemoteProtocolError when it breaks the protocol.
         """
-        flight = self._flights.pop(ticket, None)
+        flight = self._land(ticket)
         if flight is None:
             return
         asked = flight.pull.start
-        self._answered(now_ms)
+        self._patience.answered(now_ms)
         self._queue_end, self._last_remark = reply.end, reply.remark
         if reply.status is PullStatus.OFFSET_ILLEGAL:
             self._open_doubt(DoubtKind.ILLEGAL, asked, self.wanted.end, flight, now_ms)
@@ -235,7 +232,7 @@ class FetchWindow:
 
     def on_failure(self, ticket: int, error: RocketMQError, now_ms: int) -> None:
         """A pull failed. Raises the error when asking again cannot help or has lasted too long."""
-        flight = self._flights.pop(ticket, None)
+        flight = self._land(ticket)
         if flight is None:
             return
         is_doubtful = isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
@@ -243,14 +240,14 @@ class FetchWindow:
             raise error
         self._last_error = error
         if is_doubtful:
-            self._answered(now_ms)
+            self._patience.answered(now_ms)
             self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, flight, now_ms)
             return
-        self._trouble(flight.sent_ms, now_ms)
+        self._patience.trouble(flight.sent_ms, now_ms)
         if isinstance(error, BrokerError) and error.code == _FLOW_CONTROL:
-            self._not_before_ms = max(self._not_before_ms, now_ms + _BUSY_DELAY_MS)
+            self._patience.pause(now_ms + _BUSY_DELAY_MS)
         else:
-            self._back_off(now_ms)
+            self._patience.back_off(now_ms)
         self._raise_if_silent(flight.sent_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> None:
@@ -264,7 +261,7 @@ class FetchWindow:
             bounds,
             standing,
             missing=(self._coverage.edge, self.wanted.end),
-            is_overdue=self._is_stuck(now_ms),
+            is_overdue=self._patience.is_stuck(now_ms),
         )
         if loss is not None:
             self._lose(loss)
@@ -272,8 +269,8 @@ class FetchWindow:
             return
         if doubt.kind is DoubtKind.ILLEGAL:
             self.reset_count += 1
-        self._answered(now_ms)
-        self._back_off(now_ms)
+        self._patience.answered(now_ms)
+        self._patience.back_off(now_ms)
         self._raise_if_stuck(now_ms)
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
@@ -282,7 +279,7 @@ class FetchWindow:
             return
         self._doubt_is_asked = False
         self._last_error = error
-        self._back_off(now_ms)
+        self._patience.back_off(now_ms)
         self._raise_if_silent(now_ms, error, now_ms)
 
     # --- asking ---------------------------------------------------------------------------------
@@ -306,8 +303,7 @@ class FetchWindow:
         limits, coverage = self._limits, self._coverage
         if limits.span_max is not None and start + planned > coverage.taken + limits.span_max:
             return False
-        requested = sum(f.planned_end - f.pull.start for f in self._flights.values())
-        messages = coverage.held_messages + (requested + planned) * self._density
+        messages = coverage.held_messages + (self._flight_width + planned) * self._density
         if messages > limits.messages_max:
             return False
         free = limits.bytes_max - self.outstanding_bytes
@@ -336,7 +332,17 @@ class FetchWindow:
         is_open = is_first or is_probe or self._is_filtered
         expected = self._bytes_expected(planned)
         self._flights[pull.ticket] = _Flight(pull, start + planned, is_open, now_ms, expected)
+        self._flight_bytes += expected
+        self._flight_width += planned
         return pull
+
+    def _land(self, ticket: int) -> _Flight | None:
+        """The pull is no longer under way; None if it was given up before."""
+        flight = self._flights.pop(ticket, None)
+        if flight is not None:
+            self._flight_bytes -= flight.bytes_expected
+            self._flight_width -= flight.planned_end - flight.pull.start
+        return flight
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -393,11 +399,11 @@ class FetchWindow:
 
     def _on_nothing(self, flight: _Flight, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
-        self._trouble(flight.sent_ms, now_ms)
-        if self._is_stuck(now_ms):
+        self._patience.trouble(flight.sent_ms, now_ms)
+        if self._patience.is_stuck(now_ms):
             self._open_doubt(DoubtKind.SHORT, flight.pull.start, self.wanted.end, flight, now_ms)
         else:
-            self._back_off(now_ms)
+            self._patience.back_off(now_ms)
 
     def _learn(self, flight: _Flight, width: int) -> None:
         stride = self._stride.value
@@ -440,7 +446,7 @@ class FetchWindow:
     ) -> None:
         if not self._coverage.is_missing(start, end):
             return  # An earlier answer settled these offsets.
-        self._trouble(flight.sent_ms, now_ms)
+        self._patience.trouble(flight.sent_ms, now_ms)
         if self._doubt is None:
             self._doubt = Doubt(kind, start, end)
             self._doubt_is_asked = False
@@ -450,33 +456,12 @@ class FetchWindow:
         if start is not None and self._loss_policy is LossPolicy.RAISE:
             self._goal = min(self._goal, start)
 
-    def _trouble(self, sent_ms: int, now_ms: int) -> None:
-        if self._stuck_since_ms is None:
-            self._stuck_since_ms = _latest(sent_ms, self._progress_ms, now_ms)
-
-    def _answered(self, now_ms: int) -> None:
-        self._answer_ms = now_ms
-        self._silent_since_ms = None
-
     def _progressed(self, now_ms: int) -> None:
-        self._progress_ms = now_ms
-        self._stuck_since_ms = None
+        self._patience.progressed(now_ms)
         self._last_error = None
-        self._not_before_ms = 0
-        self._backoff.reset()
-
-    def _back_off(self, now_ms: int) -> None:
-        # All pulls of a broken connection fail at once: they count as one failure.
-        if now_ms < self._not_before_ms:
-            return
-        self._not_before_ms = now_ms + self._backoff.next_delay_ms()
-
-    def _is_stuck(self, now_ms: int) -> bool:
-        since = self._stuck_since_ms
-        return since is not None and now_ms - since >= self._limits.outage_ms
 
     def _raise_if_stuck(self, now_ms: int) -> None:
-        if not self._is_stuck(now_ms):
+        if not self._patience.is_stuck(now_ms):
             return
         if self._last_error is not None:
             raise self._last_error
@@ -487,12 +472,6 @@ class FetchWindow:
         )
 
     def _raise_if_silent(self, sent_ms: int, error: RocketMQError, now_ms: int) -> None:
-        if self._silent_since_ms is None:
-            self._silent_since_ms = _latest(sent_ms, self._answer_ms, now_ms)
-        if now_ms - self._silent_since_ms >= self._limits.outage_ms:
+        self._patience.silence(sent_ms, now_ms)
+        if self._patience.is_silent(now_ms):
             raise error
-
-
-def _latest(sent_ms: int, seen_ms: int | None, now_ms: int) -> int:
-    """When a trouble began: the failed request may be older than the last good answer."""
-    return min(now_ms, sent_ms if seen_ms is None else max(sent_ms, seen_ms))

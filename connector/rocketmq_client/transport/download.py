@@ -9,22 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client.fetch_window import FetchWindow, Pull
-from rocketmq_client.loss import Standing
+from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.retry import Backoff
-from rocketmq_client.routes import standing_of
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
-from rocketmq_wire.model import Bounds, OffsetRange
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests import (
     GetMaxOffset,
     GetMinOffset,
     GetRoute,
-    OffsetReply,
     PullMessages,
     PullReply,
     Reply,
     Request,
-    RouteReply,
 )
 
 if TYPE_CHECKING:
@@ -221,25 +218,12 @@ class _BoundsQuestion:
 
     def _decide(self, now_ms: int) -> None:
         window, queue = self._window, self._window.wanted.queue
-        start = self._answers[GetMinOffset]
-        end = self._answers[GetMaxOffset]
-        route = self._answers[GetRoute]
-        for answer in (start, end, route):
-            if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
-                window.on_bounds_failure(answer, now_ms)
-                return
-        if isinstance(route, RouteReply):
-            standing = standing_of(queue, route.route)
-        elif isinstance(route, TopicNotFoundError):
-            standing = Standing.TOPIC_GONE
-        else:
-            assert isinstance(route, RocketMQError)
-            window.on_bounds_failure(route, now_ms)
+        answers = (self._answers[kind] for kind in (GetMinOffset, GetMaxOffset, GetRoute))
+        found = read_answers(queue, *answers)
+        if isinstance(found, RocketMQError):
+            window.on_bounds_failure(found, now_ms)
             return
-        # Real brokers answer zeros for a queue that they do not have, others refuse.
-        bounds = Bounds(0, 0)
-        if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
-            bounds = Bounds(max(0, start.value), max(0, end.value))
+        bounds, standing = found
         _logger.info(
             "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
         )
