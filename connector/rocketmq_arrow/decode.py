@@ -6,8 +6,8 @@ A record that fails one of these is damaged, and `CorruptPolicy` says what becom
 outside the wanted range or tags are dropped and not judged.
 
 Nanoseconds of one core a record (280 bytes, default columns, chunks of 10,000, sizes given): 258 in
-all without checksums, beside other work; its parts measured alone: headers and places 50, bodies 11,
-tags and keys 120, the rest 20; checksums 85 more, the map of properties 110 more.
+all without checksums, beside other work; its parts alone: headers and places 50, bodies 11, tags
+and keys 120, the rest 20; checksums 85 more, the map of properties 110 more.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def record_lists(draw: st.DrawFn) -> list[bytes]:
 
 def decoded(body: bytes, options: DecodeOptions = EVERYTHING) -> list[dict[str, Any]]:
     rows = []
-    for batch in Decoder(options).decode(QUEUE, 0, 2**62, body):
+    for batch in Decoder(options).decode(QUEUE, 0, 2**63 - 1, body):
         batch.validate(full=True)
         for row in batch.to_pylist():
             row["properties"] = dict(row["properties"])
@@ -134,7 +134,7 @@ def test_skipping_keeps_exactly_the_records_that_the_scalar_codec_accepts(
             return
     decoder = Decoder(replace(EVERYTHING, corrupt=CorruptPolicy.SKIP))
     body, _ = join_records(records)
-    kept = [row for batch in decoder.decode(QUEUE, 0, 2**62, body) for row in batch.to_pylist()]
+    kept = [row for batch in decoder.decode(QUEUE, 0, 2**63 - 1, body) for row in batch.to_pylist()]
     accepted = []
     for record in records:
         try:
