@@ -36,7 +36,11 @@ class Output:
         views = [memoryview(part).cast("B") for part in parts if len(part)]
         total = sum(map(len, views))
         if total <= _JOIN_SIZE_MAX:
-            views = [memoryview(b"".join(views))]
+            joined = b"".join(views)
+            if not self._waiting and not self._is_paused:
+                self._transport.write(joined)
+                return
+            views = [memoryview(joined)]
         self._waiting.extend(views)
         self.size += total
         self._send()
