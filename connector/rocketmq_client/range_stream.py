@@ -27,6 +27,7 @@ from rocketmq_client.loss import (
     Standing,
     judge,
 )
+from rocketmq_client.patience import Patience
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import (
@@ -61,15 +62,16 @@ class RangeStream:
         self._ranges = [wanted for wanted in ranges if len(wanted)]
         self._spec = spec
         self._is_filtered = not spec.subscription.selects_all
-        self._backoff = backoff or Backoff(random=random.Random(len(self._ranges)))
+        self._patience = Patience(
+            spec.limits.outage_ms, backoff or Backoff(random=random.Random(len(self._ranges)))
+        )
         self._current = 0
         self._position = self._ranges[0].start if self._ranges else 0
         self._asked = 0
         """The first of the ranges that the open stream was asked for."""
         self._doubt: Doubt | None = None
-        self._trouble_since_ms: int | None = None
-        self._progress_ms: int | None = None
-        self._not_before_ms = 0
+        self._opened_ms = 0
+        """When the stream was opened."""
         self._last_error: RocketMQError | None = None
         self._last_remark = ""
         self.window_size, self.chunk_size = _sizes(spec)
@@ -88,13 +90,11 @@ class RangeStream:
 
     def delay_ms(self, now_ms: int) -> int:
         """How long to wait before the next stream is opened or bounds are asked for."""
-        return max(0, self._not_before_ms - now_ms)
+        return max(0, self._patience.not_before_ms - now_ms)
 
     def next_stream(self, now_ms: int) -> PullRecords:
         """The stream to open now: everything that is still wanted."""
-        self._asked = self._current
-        if self._progress_ms is None:
-            self._progress_ms = now_ms
+        self._asked, self._opened_ms = self._current, now_ms
         limits = self._spec.limits
         rest = [
             PullRange(wanted.queue, wanted.start, wanted.end)
@@ -130,6 +130,7 @@ class RangeStream:
         if chunk.error is not None:
             self._on_refusal(chunk.error, now_ms)
             return None
+        self._patience.answered(now_ms)
         if chunk.status is PullStatus.OFFSET_ILLEGAL:
             self._open_doubt(DoubtKind.ILLEGAL, wanted.end, now_ms)
             return None
@@ -153,9 +154,9 @@ class RangeStream:
         if not error.retryable:
             raise error
         self._last_error = error
-        self._trouble(now_ms)
-        self._back_off(now_ms)
-        self._raise_if_overdue(now_ms)
+        self._patience.trouble(self._opened_ms, now_ms)
+        self._patience.back_off(now_ms)
+        self._raise_if_silent(error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> RangeChunk | None:
         """Fresh bounds and a fresh route came: decide the doubt.
@@ -172,12 +173,13 @@ class RangeStream:
             bounds,
             standing,
             missing=(self._position, wanted.end),
-            is_overdue=self._is_overdue(now_ms),
+            is_overdue=self._patience.is_stuck(now_ms),
         )
         if loss is None or loss.start > self._position:
-            self._back_off(now_ms)
+            self._patience.answered(now_ms)
+            self._patience.back_off(now_ms)
             if loss is None:
-                self._raise_if_overdue(now_ms)
+                self._raise_if_stuck(now_ms)
             return None  # What is there in front of a loss is read first.
         if self._spec.loss_policy is LossPolicy.RAISE:
             raise RangeLostError(wanted.queue, loss.start, loss.end, loss.bounds, loss.reason)
@@ -186,8 +188,8 @@ class RangeStream:
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
         """Bounds or route could not be had: ask for them again later."""
         self._last_error = error
-        self._back_off(now_ms)
-        self._raise_if_overdue(now_ms)
+        self._patience.back_off(now_ms)
+        self._raise_if_silent(error, now_ms)
 
     # --- chunks ---------------------------------------------------------------------------------
 
@@ -231,11 +233,8 @@ class RangeStream:
 
     def _advance(self, end: int, now_ms: int) -> None:
         self._position = end
-        self._progress_ms = now_ms
-        self._trouble_since_ms = None
         self._last_error = None
-        self._not_before_ms = 0
-        self._backoff.reset()
+        self._patience.progressed(now_ms)
         if end == self._ranges[self._current].end:
             self._current += 1
             self._position = 0 if self.is_finished else self._ranges[self._current].start
@@ -245,37 +244,32 @@ class RangeStream:
     def _on_refusal(self, error: BrokerError, now_ms: int) -> None:
         if not (error.retryable or error.code in _DOUBTFUL_CODES):
             raise error
-        self._last_error = error
         if error.retryable:
             self.on_failure(error, now_ms)
         else:
+            self._last_error = error
+            self._patience.answered(now_ms)
             self._open_doubt(DoubtKind.REFUSED, self._ranges[self._current].end, now_ms)
 
     def _on_nothing(self, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
-        self._trouble(now_ms)
-        if self._is_overdue(now_ms):
+        self._patience.trouble(self._opened_ms, now_ms)
+        if self._patience.is_stuck(now_ms):
             self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
         else:
-            self._back_off(now_ms)
+            self._patience.back_off(now_ms)
 
     def _open_doubt(self, kind: DoubtKind, end: int, now_ms: int) -> None:
-        self._trouble(now_ms)
+        self._patience.trouble(self._opened_ms, now_ms)
         self._doubt = Doubt(kind, self._position, end)
 
-    def _trouble(self, now_ms: int) -> None:
-        if self._trouble_since_ms is None:
-            self._trouble_since_ms = now_ms if self._progress_ms is None else self._progress_ms
+    def _raise_if_silent(self, error: RocketMQError, now_ms: int) -> None:
+        self._patience.silence(self._opened_ms, now_ms)
+        if self._patience.is_silent(now_ms):
+            raise error
 
-    def _back_off(self, now_ms: int) -> None:
-        self._not_before_ms = now_ms + self._backoff.next_delay_ms()
-
-    def _is_overdue(self, now_ms: int) -> bool:
-        since = self._trouble_since_ms
-        return since is not None and now_ms - since >= self._spec.limits.outage_ms
-
-    def _raise_if_overdue(self, now_ms: int) -> None:
-        if not self._is_overdue(now_ms):
+    def _raise_if_stuck(self, now_ms: int) -> None:
+        if not self._patience.is_stuck(now_ms):
             return
         if self._last_error is not None:
             raise self._last_error

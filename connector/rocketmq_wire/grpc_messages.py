@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from rocketmq_wire.errors import FrameTooLargeError, RemoteProtocolError
+from rocketmq_wire.errors import RemoteProtocolError
 
 PREFIX: Final = struct.Struct(">BI")
 
@@ -58,7 +58,9 @@ class MessageAssembler:
         if compressed:
             raise RemoteProtocolError("a message is compressed, which we did not offer to take")
         if size > self._size_max:
-            raise FrameTooLargeError(size, self._size_max)
+            raise RemoteProtocolError(
+                f"a message of {size} bytes is over the limit of {self._size_max}"
+            )
         self._prefix.clear()
         self._message = self.rest = self._allocate(size)
         return None if size else self._finish()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -23,6 +25,7 @@ from rocketmq_client.transport.grpc_connection import (
     SILENCE_MS_MAX,
     GrpcConnection,
 )
+from rocketmq_wire import http2
 from rocketmq_wire import requests as r
 from rocketmq_wire.errors import (
     BrokerBusyError,
@@ -36,9 +39,11 @@ from rocketmq_wire.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
+from rocketmq_wire.http2 import Kind
 from rocketmq_wire.model import OffsetRange
 from support.fake_shell import FakeQueue, FakeShell, offsets_of, queue, record
 from support.grpc_serving import Serving, serving
+from support.http2_peer import HEAD, OK_TRAILERS, headers
 
 TIMEOUT_MS = 20_000
 LIMITS = ReadLimits(outage_ms=20_000)
@@ -450,3 +455,37 @@ def test_closing_forgets_what_is_under_way_and_a_later_call_connects_again(
     transport.close()
     assert transport.completed(timeout_ms=0) == []
     transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+
+
+def test_a_download_that_outlives_its_transports_closing_leaves_no_connection_behind(
+    transport: GrpcTransport,
+) -> None:
+    chunks = transport.read_ranges([OffsetRange(queue(0), 0, 50_000)], SPEC)
+    found = [next(chunks)]
+    transport.close()
+    found += chunks
+    assert offsets_in(found) == list(range(50_000))
+    # An unclosed socket would fail the test: warnings are errors.
+    gc.collect()
+
+
+def test_a_peer_that_is_closing_gets_no_new_calls_and_finishes_old_ones() -> None:
+    clock = ActiveClock()
+    with socket.create_server(("127.0.0.1", 0)) as listener, clock.inside():
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connection = GrpcConnection(address, clock, connect_timeout_ms=3_000)
+        peer, _ = listener.accept()
+        call = connection.start("/x.Y/Z", [b"?"])
+        goaway = http2.encode_frame(Kind.GOAWAY, 0, 0, struct.pack(">II", 1, 0))
+        peer.sendall(http2.encode_settings({}) + goaway)
+        until(lambda: connection.turn(1_000))
+        with pytest.raises(ConnectError, match="closing"):
+            connection.start("/x.Y/Z", [b"?"])
+        peer.sendall(headers(1, HEAD) + headers(1, OK_TRAILERS, is_last=True))
+        ended = None
+        while ended is None:
+            connection.turn(1_000)
+            ended = connection.next_event()
+        assert (ended.call, connection.is_stale) == (call, True)
+        connection.close()
+        peer.close()

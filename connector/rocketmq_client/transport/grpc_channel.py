@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.grpc_connection import GrpcConnection
 from rocketmq_client.transport.grpc_errors import error_of
 from rocketmq_client.transport.grpc_reading import Reading
+from rocketmq_client.transport.waiting import wait_for
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -79,6 +79,7 @@ class GrpcTransport:
         self._ticket = 0
         self._wakers: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
+        self._closings = 0
 
     # --- the contract -------------------------------------------------------------------------
 
@@ -153,6 +154,7 @@ class GrpcTransport:
             if connection is not None:
                 connection.close()
         self._connection = self._idle_reader = None
+        self._closings += 1
         self._pending.clear()
         self._done.clear()
         wakers, self._wakers = self._wakers, None
@@ -175,9 +177,15 @@ class GrpcTransport:
             reader.close()
         return self._connect()
 
-    def give_back(self, reader: GrpcConnection) -> None:
+    @property
+    def closings(self) -> int:
+        """How often the transport was closed: what was taken before is not given back after."""
+        return self._closings
+
+    def give_back(self, reader: GrpcConnection, closings: int) -> None:
         """A stream ended and left its connection as it was; the next one may use it."""
-        if self._idle_reader is None and self._process_id == os.getpid():
+        is_same = closings == self._closings and self._process_id == os.getpid()
+        if is_same and self._idle_reader is None:
             self._idle_reader = reader
         else:
             reader.close()
@@ -256,7 +264,8 @@ class GrpcTransport:
         if next_ms is not None:
             timeout_ms = min(timeout_ms, max(0, next_ms - now_ms))
         if connection is None or not self._pending:
-            _idle(timeout_ms, also)
+            # Nothing is under way: only a wake can happen.
+            wait_for(None, is_writing=False, also=also, timeout_ms=timeout_ms)
             return
         try:
             connection.turn(timeout_ms, also=also)
@@ -324,11 +333,3 @@ class GrpcTransport:
             # Forked: the sockets belong to the parent. Closing our copies does not disturb them.
             self._process_id = os.getpid()
             self.close()
-
-
-def _idle(timeout_ms: int, also: int | None) -> None:
-    """Nothing is under way: only a wake can happen."""
-    if also is not None:
-        poll = select.poll()
-        poll.register(also, select.POLLIN)
-        poll.poll(timeout_ms)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from rocketmq_client.settings import split_address
 from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_client.transport.waiting import wait_for
 from rocketmq_wire.buffers import keep_freed_buffers
 from rocketmq_wire.errors import ConnectError, ConnectionLostError, RemoteProtocolError
 from rocketmq_wire.grpc_session import RECEIVE_WINDOW, Event, GrpcSession, MessageReceived
@@ -42,7 +42,6 @@ class GrpcConnection:
         self._session = GrpcSession(address, allocate=_allocate)
         self._out: deque[memoryview] = deque()
         self._socket = _connect(address, connect_timeout_ms)
-        self._poll = select.poll()
         self._heard_ms = clock.now_ms()
         self._pinged_ms: int | None = None
 
@@ -62,7 +61,12 @@ class GrpcConnection:
         timeout_ms: int | None = None,
         receive_window: int = RECEIVE_WINDOW,
     ) -> int:
-        """Begin a call and send what can be sent at once; see `GrpcSession.start`."""
+        """Begin a call and send what can be sent at once; see `GrpcSession.start`.
+
+        Raises ConnectError when the peer takes no new calls, and ConnectionLostError.
+        """
+        if self._session.is_closing:
+            raise ConnectError(self.address, "the peer is closing the connection")
         number = self._session.start(
             path, message, timeout_ms=timeout_ms, receive_window=receive_window
         )
@@ -96,7 +100,10 @@ class GrpcConnection:
         now_ms = self._clock.now_ms()
         wait_ms = max(0, min(timeout_ms, self._check_silence(now_ms)))
         self._flush()
-        if not self._wait(wait_ms, also):
+        is_ready = wait_for(
+            self._socket.fileno(), is_writing=bool(self._out), also=also, timeout_ms=wait_ms
+        )
+        if not is_ready:
             return False
         self._flush()
         self._receive()
@@ -124,17 +131,6 @@ class GrpcConnection:
             self._pinged_ms = now_ms
             self._session.ping()
         return SILENCE_MS_MAX - silent_ms
-
-    def _wait(self, timeout_ms: int, also: int | None) -> bool:
-        events = select.POLLIN | (select.POLLOUT if self._out else 0)
-        self._poll.register(self._socket, events)
-        if also is None:
-            return bool(self._poll.poll(timeout_ms))
-        self._poll.register(also, select.POLLIN)
-        try:
-            return bool(self._poll.poll(timeout_ms))
-        finally:
-            self._poll.unregister(also)
 
     def _flush(self) -> None:
         self._out.extend(memoryview(part).cast("B") for part in self._session.data_to_send())

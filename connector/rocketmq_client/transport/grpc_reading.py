@@ -45,6 +45,7 @@ class Reading:
         self._stream = RangeStream(ranges, spec)
         self._reader: GrpcConnection | None = None
         self._call = 0
+        self._closings = transport.closings
         self._heard_ms = 0
         """When the stream was opened, or its last chunk came."""
 
@@ -121,7 +122,7 @@ class Reading:
     def _on_end(self, reader: GrpcConnection, event: CallEnded, now_ms: int) -> None:
         self._reader = None
         if event.status == OK:
-            self._transport.give_back(reader)
+            self._transport.give_back(reader, self._closings)
             self._stream.on_end(now_ms)
             return
         reader.close()
@@ -151,7 +152,7 @@ class Reading:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel(self._call)
-            self._transport.give_back(reader)
+            self._transport.give_back(reader, self._closings)
 
     def _drop(self) -> None:
         reader, self._reader = self._reader, None
