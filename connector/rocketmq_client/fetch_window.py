@@ -42,6 +42,9 @@ from rocketmq_wire.requests import PullReply, PullStatus
 
 # What one pull may bring: enough to make its own cost vanish, far below a frame's 16 MiB.
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024
+# Requested or received ahead of the consumer, whatever larger limit the user sets: four such pulls
+# keep a connection busy, and more would only cost memory and leave the processor's cache.
+AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 _RECORD_BYTES_GUESS: Final = 1024
 _SCAN_WIDTH_MAX: Final = 1 << 40
 _RECORD_BYTES_MIN: Final = 91
@@ -306,7 +309,7 @@ class FetchWindow:
         messages = coverage.held_messages + (self._flight_width + planned) * self._density
         if messages > limits.messages_max:
             return False
-        free = limits.bytes_max - self.outstanding_bytes
+        free = min(limits.bytes_max, AHEAD_BYTES_MAX) - self.outstanding_bytes
         if bytes_free is not None:
             free = min(free, bytes_free)
         return self._bytes_expected(planned) <= free

@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 # Bodies are a few MiB at most, and a reader has few of them in its hands at a time.
-POOL_BYTES_MAX: Final = 48 * 1024 * 1024
+POOL_BYTES_MAX: Final = 32 * 1024 * 1024
 # Small bodies come from the allocator's own free lists, which need no help.
 _POOLED_SIZE_MIN: Final = 128 * 1024
 _GRAIN: Final = 256 * 1024

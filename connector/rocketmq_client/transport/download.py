@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_client.fetch_window import FetchWindow, Pull
+from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
 from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
@@ -114,7 +114,7 @@ class Download:
 
     def _pump(self) -> None:
         """Send what the windows want to send, the foremost one first."""
-        free = self._spec.limits.bytes_max
+        free = min(self._spec.limits.bytes_max, 2 * AHEAD_BYTES_MAX)
         free -= sum(window.outstanding_bytes for window in self._windows)
         is_urgent = True
         for window in self._windows:
