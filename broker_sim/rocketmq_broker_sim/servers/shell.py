@@ -100,9 +100,11 @@ class EngineShell:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._flush()
-        self._housekeeping.shutdown()
-        self.store.close()
+        try:
+            await self._flush()
+        finally:
+            self._housekeeping.shutdown()
+            self.store.close()
 
     def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | None:
         """Have a request done; `done` is called with its reply or error, at once or later.

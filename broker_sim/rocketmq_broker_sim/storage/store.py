@@ -267,20 +267,29 @@ class Store:
         return self._maintenance.clean(now_ms, self._store_ms)
 
     def close(self) -> None:
-        """Make everything durable and close; the next opening finds nothing to do."""
+        """Make everything durable and close; the next opening finds nothing to do.
+
+        Raises StorageError if the disk refuses: then the store is closed as a crash would leave it.
+        """
         with self._lock:
-            if not self._is_memory:
-                self.sync()
-                self.publish()
-                self._index.flush()
-                self._maintenance.checkpoint(self._store_ms)
-                self._durability.repeat_mark()
-                self._files.unlink(ABORT_NAME)
-                self._files.sync_directory("")
-            self._queues.close()
-            self._log.close()
-            self._durability.close()
-            self._lock_file.close()
+            try:
+                if not self._is_memory:
+                    self._settle()
+            finally:
+                self._queues.close()
+                self._log.close()
+                self._durability.close()
+                self._lock_file.close()
+
+    def _settle(self) -> None:
+        """Bring all to the disk, and last of all say that nothing is left to recover."""
+        self.sync()
+        self.publish()
+        self._index.flush()
+        self._maintenance.checkpoint(self._store_ms)
+        self._durability.repeat_mark()
+        self._files.unlink(ABORT_NAME)
+        self._files.sync_directory("")
 
     @property
     def _is_memory(self) -> bool:
