@@ -7,6 +7,11 @@ between Spark's processes. The text is one line: a stable class in brackets, the
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_HELP_LINK: Final = re.compile(r"See https?://\S+ for further details\.?")
+
 
 class RocketMQError(Exception):
     """Everything this project raises on purpose."""
@@ -61,9 +66,14 @@ class BrokerError(RocketMQError):
         super().__init__(code, remark)
         self.code, self.remark = code, remark
 
+    @property
+    def told(self) -> str:
+        """The remark as a part of our sentence: brokers add line breaks, full stops and links."""
+        words = _HELP_LINK.sub("", " ".join(self.remark.split()))
+        return words.rstrip(" .!") or "no remark"
+
     def __str__(self) -> str:
-        remark = self.remark or "no remark"
-        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {remark}"
+        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {self.told}"
 
 
 class TopicNotFoundError(BrokerError):
@@ -71,7 +81,7 @@ class TopicNotFoundError(BrokerError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.remark}. "
+            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.told}. "
             "Create the topic first, or check its spelling and the name server's address."
         )
 
@@ -81,7 +91,7 @@ class GroupNotFoundError(BrokerError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_GROUP.NOT_FOUND] {self.remark}. "
+            f"[ROCKETMQ_GROUP.NOT_FOUND] {self.told}. "
             "Create the group at the broker, or let it create groups by itself."
         )
 
@@ -90,7 +100,7 @@ class NotAuthorizedError(BrokerError):
     """The broker refused for lack of permission: credentials, or a topic or group closed to us."""
 
     def __str__(self) -> str:
-        return f"[ROCKETMQ_AUTH] {self.remark}. Check the credentials and the topic's permission."
+        return f"[ROCKETMQ_AUTH] {self.told}. Check the credentials and the topic's permission."
 
 
 class BrokerBusyError(BrokerError):
@@ -103,7 +113,7 @@ class UnsupportedRequestError(BrokerError):
     """The peer does not know this request code."""
 
     def __str__(self) -> str:
-        return f"[ROCKETMQ_UNSUPPORTED] {self.remark}"
+        return f"[ROCKETMQ_UNSUPPORTED] {self.told}"
 
 
 class ProgressNotFoundError(BrokerError):
