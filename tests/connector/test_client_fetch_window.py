@@ -403,7 +403,7 @@ def run_scene(scene, policy, changes=()):
     return driver.run()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(scenes())
 def test_every_offset_arrives_once_and_in_order_over_any_way(scene):
     driver = run_scene(scene, LossPolicy.RAISE)
@@ -415,7 +415,7 @@ def test_every_offset_arrives_once_and_in_order_over_any_way(scene):
     assert driver.in_flight_max <= limits.pulls_in_flight
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     scenes(),
     st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 6_500)), max_size=4),

@@ -137,6 +137,49 @@ def test_a_request_without_an_answer_ends_at_its_deadline(broker, transport):
     assert time.monotonic() - started < 2
 
 
+@pytest.fixture
+def deaf_address():
+    """A place where connection attempts are neither accepted nor refused."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        fillers = []
+        for _ in range(4):  # With its queue of connections full, Linux ignores new ones.
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+            fillers.append(filler)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        for filler in fillers:
+            filler.close()
+
+
+def test_a_connection_attempt_that_nobody_answers_ends_at_its_own_time_out(deaf_address):
+    transport = TcpTransport(ConnectionSettings((deaf_address,), connect_timeout_ms=200))
+    started = time.monotonic()
+    with pytest.raises(ConnectError, match="timed out"):
+        transport.call(GetRoute("orders"), timeout_ms=10_000)
+    assert time.monotonic() - started < 3
+    transport.close()
+
+
+def test_a_request_that_never_left_is_told_apart_from_one_without_an_answer(deaf_address):
+    transport = TcpTransport(ConnectionSettings((deaf_address,), connect_timeout_ms=10_000))
+    with pytest.raises(ConnectError, match="no connection after"):
+        transport.call(GetRoute("orders"), timeout_ms=200)
+    transport.close()
+
+
+def test_the_next_name_server_is_asked_when_one_does_not_answer(broker, deaf_address):
+    settings = ConnectionSettings((deaf_address, broker.address), connect_timeout_ms=1_500)
+    transport = TcpTransport(settings)
+    assert transport.call(GetRoute("orders"), timeout_ms=5_000)
+    started = time.monotonic()
+    assert transport.call(GetRoute("orders"), timeout_ms=5_000)
+    assert time.monotonic() - started < 1.4, "the one that answered is asked first from then on"
+    transport.close()
+
+
 def test_one_unreachable_broker_does_not_stop_the_calls_to_others(broker, transport):
     far = QueueId("orders", "broker-b", 0)
     address = f"127.0.0.1:{unused_port()}"

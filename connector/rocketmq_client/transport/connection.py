@@ -157,9 +157,14 @@ class Connection:
             callback = self._callbacks.pop(opaque, None)
             if callback is not None:
                 expired.append((callback, now_ms - sent_at_ms))
+        was_open = self.is_open
         for callback, waited_ms in expired:
-            callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
-        if is_silent and not self.is_dead:
+            if was_open:
+                callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
+            else:
+                # It never left, which a sender must know.
+                callback(ConnectError(self.address, f"no connection after {waited_ms} ms"))
+        if was_open and is_silent and not self.is_dead:
             self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
 
     def fail(self, error: TransportError | RemoteProtocolError) -> None:
