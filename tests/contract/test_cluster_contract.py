@@ -37,7 +37,7 @@ _names = (f"topic-{number}" for number in itertools.count())
 
 @pytest.fixture(scope="module")
 def broker():
-    with Broker(config_from({"flush": "memory", "commit_needs_group": False})) as broker:
+    with Broker(config_from({"flush": "memory"})) as broker:
         yield broker
 
 
@@ -328,6 +328,13 @@ def test_progress_is_none_until_it_is_committed_and_may_go_back(cluster, topic):
     stats = cluster.group_stats(group, topic)[queue]
     assert (stats.broker_offset, stats.consumer_offset) == (9, 3)
     assert group in cluster.groups()
+
+
+def test_a_commit_by_a_group_that_the_broker_never_saw_makes_the_group(cluster, topic):
+    queue, group = queue_of(topic), f"fresh-{topic}"
+    fill(cluster, queue, 9)
+    assert cluster.commit(group, {queue: 4}) == {queue: None}
+    assert cluster.progress(group, [queue]) == {queue: 4}
 
 
 def test_a_group_with_nobody_online_has_no_members(cluster, topic):

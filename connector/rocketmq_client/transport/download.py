@@ -227,4 +227,13 @@ class _BoundsQuestion:
         _logger.info(
             "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
         )
+        resets = window.reset_count
         window.on_bounds(bounds, standing, now_ms)
+        if window.reset_count > resets:
+            # The broker has a reset of the group in mind. What is to be read was planned before.
+            _logger.warning(
+                "%s: an offset within [%d,%d) was called illegal; asking again",
+                queue,
+                bounds.start,
+                bounds.end,
+            )
