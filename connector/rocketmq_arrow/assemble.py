@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_arrow.gather import GATHER_SIZE_MAX, Bytes, Mask, Positions
+from rocketmq_arrow.numpy_arrays import array_of
 from rocketmq_wire.errors import LocalProtocolError
 
 
@@ -73,7 +74,7 @@ def assemble(pieces: Sequence[Piece], count: int) -> tuple[Bytes, Positions, Pos
     entries = pa.Array.from_buffers(
         pa.binary(), entry, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-    joined = pc.take(entries, pa.array(indices.ravel()), boundscheck=False)
+    joined = pc.take(entries, array_of(indices.ravel()), boundscheck=False)
     ends = np.cumsum(sizes)
     size = int(ends[-1]) if count else 0
     rows = np.frombuffer(joined.buffers()[2] if size else b"", np.uint8, size)

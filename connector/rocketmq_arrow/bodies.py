@@ -23,6 +23,7 @@ from rocketmq_arrow.layout import (
     SYS_COMPRESSION_MASK,
     SYS_COMPRESSION_SHIFT,
 )
+from rocketmq_arrow.numpy_arrays import byte_strings
 
 try:
     from isal.isal_zlib import crc32
@@ -55,7 +56,7 @@ def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
     crcs = array("I")
     for first in range(0, len(bodies), _OBJECTS_AT_ONCE):
         piece = bodies[first : first + _OBJECTS_AT_ONCE]
-        crcs.extend(map(crc32, piece.to_numpy(zero_copy_only=False).tolist()))
+        crcs.extend(map(crc32, byte_strings(piece)))
     return np.frombuffer(crcs, np.uint32).astype(np.int64) & CRC_MASK
 
 

@@ -30,6 +30,7 @@ from rocketmq_arrow.layout import (
     SYS_STORE_HOST_V6,
     Layout,
 )
+from rocketmq_arrow.numpy_arrays import array_of, text_array
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_wire.model import QueueId
 
@@ -86,14 +87,19 @@ _CONSTANT_ROWS: Final = 16_384
 
 
 @lru_cache(maxsize=16)
-def _constant_rows(value: str | int | None, arrow_type: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, arrow_type), _CONSTANT_ROWS)
+def _constant_rows(value: str | int | None) -> pa.Array:
+    return _repeated(value, _CONSTANT_ROWS)
 
 
-def _constant(value: str | int | None, arrow_type: pa.DataType, count: int) -> pa.Array:
-    if count > _CONSTANT_ROWS:
-        return pa.repeat(pa.scalar(value, arrow_type), count)
-    return _constant_rows(value, arrow_type)[:count]
+def _constant(value: str | int | None, count: int) -> pa.Array:
+    """A column of one text or int32."""
+    return _repeated(value, count) if count > _CONSTANT_ROWS else _constant_rows(value)[:count]
+
+
+def _repeated(value: str | int | None, count: int) -> pa.Array:
+    if isinstance(value, int):
+        return array_of(np.full(count, value, np.int32))
+    return pa.repeat(text_array([value])[0], count)
 
 
 def _time(layout: Layout, at: int) -> pa.Array:
@@ -101,13 +107,13 @@ def _time(layout: Layout, at: int) -> pa.Array:
     if len(times_ms) and (times_ms.min() < _TIME_MS_MIN or times_ms.max() > _TIME_MS_MAX):
         np.clip(times_ms, _TIME_MS_MIN, _TIME_MS_MAX, out=times_ms)
     times_ms *= 1000
-    return pa.array(times_ms).view(pa.timestamp("us", tz="UTC"))
+    return array_of(times_ms).view(pa.timestamp("us", tz="UTC"))
 
 
 def _delivery_attempt(values: ColumnValues) -> pa.Array:
     # Computed in 64 bits: a hostile 2^31 - 1 must not turn negative.
     attempts = values.layout.int32(RECONSUME_TIMES_AT).astype(np.int64) + 1
-    return pa.array(np.minimum(attempts, 2**31 - 1).astype(np.int32))
+    return array_of(np.minimum(attempts, 2**31 - 1).astype(np.int32))
 
 
 def _hex_text(data: NDArray[np.uint8]) -> pa.StringArray:
@@ -154,8 +160,8 @@ def _hosts(values: ColumnValues, at: int, flag_v6: int) -> pa.Array:
     """`ip:port`, `[ip]:port` for IPv6. A chunk has few hosts: each text is made once."""
     packed = values.layout.field("V8", at).copy().view(np.uint64)
     known, codes = np.unique(packed, return_inverse=True)
-    texts = pa.array([_host_text(host.tobytes()) for host in known], pa.string())
-    hosts = texts.take(pa.array(codes.astype(np.int32)))
+    texts = text_array([_host_text(host.tobytes()) for host in known])
+    hosts = texts.take(array_of(codes.astype(np.int32)))
     rows = np.flatnonzero(values.sys_flags & flag_v6)
     if not len(rows):
         return hosts
@@ -169,10 +175,10 @@ def _host_text(host: bytes) -> str:
 
 
 _BUILDERS: Final[dict[str, Callable[[ColumnValues], pa.Array]]] = {
-    "topic": lambda v: _constant(v.queue.topic, pa.string(), len(v.layout)),
-    "brokerName": lambda v: _constant(v.queue.broker, pa.string(), len(v.layout)),
-    "queueId": lambda v: _constant(v.queue.index, pa.int32(), len(v.layout)),
-    "queueOffset": lambda v: pa.array(v.layout.int64(QUEUE_OFFSET_AT)),
+    "topic": lambda v: _constant(v.queue.topic, len(v.layout)),
+    "brokerName": lambda v: _constant(v.queue.broker, len(v.layout)),
+    "queueId": lambda v: _constant(v.queue.index, len(v.layout)),
+    "queueOffset": lambda v: array_of(v.layout.int64(QUEUE_OFFSET_AT)),
     "body": _body,
     "tags": lambda v: v.scan.find("TAGS"),
     "keys": lambda v: v.scan.find("KEYS"),
@@ -180,16 +186,16 @@ _BUILDERS: Final[dict[str, Callable[[ColumnValues], pa.Array]]] = {
     "storeTimestamp": lambda v: _time(v.layout, STORE_MS_AT),
     "msgId": _message_id,
     "offsetMsgId": _offset_message_id,
-    "flag": lambda v: pa.array(v.layout.int32(FLAG_AT)),
-    "sysFlag": lambda v: pa.array(v.sys_flags),
-    "reconsumeTimes": lambda v: pa.array(v.layout.int32(RECONSUME_TIMES_AT)),
+    "flag": lambda v: array_of(v.layout.int32(FLAG_AT)),
+    "sysFlag": lambda v: array_of(v.sys_flags),
+    "reconsumeTimes": lambda v: array_of(v.layout.int32(RECONSUME_TIMES_AT)),
     "bornHost": lambda v: _hosts(v, BORN_HOST_AT, SYS_BORN_HOST_V6),
     "storeHost": lambda v: _hosts(v, STORE_HOST_AT, SYS_STORE_HOST_V6),
-    "physicalOffset": lambda v: pa.array(v.layout.int64(PHYSICAL_OFFSET_AT)),
-    "bodyCrc": lambda v: pa.array(v.layout.int32(CRC_AT)),
-    "storeSize": lambda v: pa.array(v.layout.sizes.astype(np.int32)),
-    "preparedTransactionOffset": lambda v: pa.array(v.layout.int64(PREPARED_OFFSET_AT)),
+    "physicalOffset": lambda v: array_of(v.layout.int64(PHYSICAL_OFFSET_AT)),
+    "bodyCrc": lambda v: array_of(v.layout.int32(CRC_AT)),
+    "storeSize": lambda v: array_of(v.layout.sizes.astype(np.int32)),
+    "preparedTransactionOffset": lambda v: array_of(v.layout.int64(PREPARED_OFFSET_AT)),
     "deliveryAttempt": _delivery_attempt,
-    "receiptHandle": lambda v: _constant(None, pa.string(), len(v.layout)),
+    "receiptHandle": lambda v: _constant(None, len(v.layout)),
     "corruptReason": _reason,
 }

@@ -38,6 +38,7 @@ from rocketmq_arrow.layout import (
     read_layout,
     unread_layout,
 )
+from rocketmq_arrow.numpy_arrays import array_of, mask_of, text_array
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, QueueId
 
@@ -109,7 +110,7 @@ class Decoder:
         self._options = options
         self._needs_body = options.check_crc or "body" in options.schema.names
         self._wants_body = "body" in options.schema.names
-        self._tags = None if options.tags is None else pa.array(sorted(options.tags), pa.string())
+        self._tags = None if options.tags is None else text_array(sorted(options.tags))
         self.skipped = 0
         """Damaged records left out under CorruptPolicy.SKIP."""
 
@@ -206,7 +207,7 @@ class Decoder:
         is_kept = pc.is_in(values.scan.find("TAGS"), value_set=self._tags)
         if pc.all(is_kept).as_py():
             return
-        kept = np.flatnonzero(is_kept.to_numpy(zero_copy_only=False))
+        kept = np.flatnonzero(mask_of(is_kept))
         new_rows = {int(row): new for new, row in enumerate(kept)} if chunk.reasons else {}
         chunk.reasons = {
             new_rows[row]: reason for row, reason in chunk.reasons.items() if row in new_rows
@@ -282,7 +283,7 @@ class Decoder:
             is_kept: Mask = np.ones(len(layout), np.bool_)
             is_kept[places] = False
             layout = layout.rows(is_kept)
-            bodies = None if bodies is None else bodies.filter(pa.array(is_kept))
+            bodies = None if bodies is None else bodies.filter(array_of(is_kept))
         elif reasons:
             none = pa.nulls(len(layout), pa.string())
             emitted = replace_rows(none, places, list(reasons.values()))
@@ -302,7 +303,7 @@ class Decoder:
             f"{chunk.describe_lost(int(index))}; body holds the whole record"
             for index in chunk.lost
         ]
-        yield self._batch(ColumnValues(chunk.queue, layout, bodies, pa.array(reasons)))
+        yield self._batch(ColumnValues(chunk.queue, layout, bodies, text_array(reasons)))
 
     def _batch(self, values: ColumnValues) -> pa.RecordBatch:
         schema = self._options.schema

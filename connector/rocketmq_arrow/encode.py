@@ -22,6 +22,7 @@ from rocketmq_arrow.blocks import fixed_fields, put_column, topic_field
 from rocketmq_arrow.bodies import body_crcs
 from rocketmq_arrow.gather import Bytes, Mask, Positions, take_binary, values_of
 from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT
+from rocketmq_arrow.numpy_arrays import int32_values
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host
@@ -218,7 +219,7 @@ def _map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     item_counts = pc.fill_null(pc.list_value_length(_as_list(column)), 0)
-    counts = np.asarray(item_counts.to_numpy(zero_copy_only=False), np.int64)
+    counts = int32_values(item_counts).astype(np.int64)
     # Flattening leaves out what lies behind null maps and outside a slice.
     items = _as_list(column).flatten()
     names, name_starts, name_ends = _texts(items.field(0))

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rocketmq_arrow.numpy_arrays import array_of, text_array
+
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -29,15 +31,7 @@ np.empty(_LARGER_BLOCK_SIZE, np.uint8)
 GATHER_SIZE_MAX: Final = 2**31 - 1
 _INDICES_CACHED: Final = 32_768
 
-
-def _odd_indices(count: int) -> pa.Int32Array:
-    # Not `pa.array`: handed a numpy array it imports pandas, seconds that a broker's start and a
-    # worker's first batch would pay.
-    odd = np.arange(1, 2 * count, 2, dtype=np.int32)
-    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(odd)])
-
-
-_ODD: Final = _odd_indices(_INDICES_CACHED)
+_ODD: Final = array_of(np.arange(1, 2 * _INDICES_CACHED, 2, dtype=np.int32))
 
 
 def overlapping(data: Bytes, dtype: str) -> NDArray[Any]:
@@ -83,11 +77,11 @@ def take_binary(
         pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
     if missing is not None:
-        indices = pa.array(np.arange(1, 2 * count, 2, dtype=np.int32), mask=missing)
+        indices = array_of(np.arange(1, 2 * count, 2, dtype=np.int32), missing)
     elif count <= _INDICES_CACHED:
         indices = _ODD[:count]
     else:
-        indices = _odd_indices(count)
+        indices = array_of(np.arange(1, 2 * count, 2, dtype=np.int32))
     return pc.take(gaps_and_values, indices, boundscheck=False)
 
 
@@ -98,12 +92,11 @@ def as_text(values: pa.BinaryArray, *, is_ascii: bool = False) -> pa.StringArray
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array(
+        return text_array(
             [
                 None if value is None else value.decode("utf-8", "replace")
                 for value in values.to_pylist()
-            ],
-            pa.string(),
+            ]
         )
 
 
@@ -125,4 +118,4 @@ def replace_rows(
     indices = np.arange(len(array), dtype=np.int64)
     indices[rows] = len(array) + np.arange(len(replacements))
     joined = pa.concat_arrays([array, pa.array(replacements, array.type)])
-    return joined.take(pa.array(indices))
+    return joined.take(array_of(indices))
