@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -41,12 +42,18 @@ class Reader:
             *self._arguments,
             *("--trigger", trigger, "--max-offsets-per-trigger", str(limit)),
         ]
+        environment = {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
 
-    def wait_for_batches(self, count: int, *, timeout_s: float = 120.0) -> None:
+    def wait_for_batches(self, count: int, *, timeout_s: float = 300.0) -> None:
         """Wait until this many more batches are finished than when it was called."""
         wanted = len(self.finished_batches()) + count
         give_up_at = time.monotonic() + timeout_s
