@@ -41,9 +41,10 @@ from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
 from rocketmq_wire.requests import PullStatus
 
 CHUNK_SIZE_MAX: Final = 1024 * 1024
-# What waits in the sockets and windows beside the chunk being decoded: enough to keep a broker on
-# the same machine busy. More only leaves the processor's cache.
-WINDOW_SIZE_MAX: Final = 4 * 1024 * 1024
+# Two chunks with their sizes: one is on its way while the other is decoded. More only leaves the
+# processor's cache: for 264-byte records the broker and the client took 131 + 69 ns a record with
+# 2 MiB, 150 + 74 with 4 MiB (best of six on a busy machine of two cores).
+WINDOW_SIZE_MAX: Final = 2 * 1024 * 1024 + 256 * 1024
 WINDOW_SIZE_MIN: Final = 65_535
 # A record without topic, body and properties: turns a limit of messages into one of bytes.
 _RECORD_SIZE_MIN: Final = 91
@@ -304,5 +305,4 @@ def _sizes(spec: ReadSpec) -> tuple[int, int]:
     limits = spec.limits
     messages_max = min(limits.messages_max, limits.span_max or limits.messages_max)
     window = min(WINDOW_SIZE_MAX, limits.bytes_max, messages_max * _RECORD_SIZE_MIN)
-    # Two chunks fit, so that one is on its way while the other is decoded.
     return max(WINDOW_SIZE_MIN, window), max(1, min(CHUNK_SIZE_MAX, window // 2))

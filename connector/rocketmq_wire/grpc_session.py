@@ -1,7 +1,8 @@
 """A gRPC client's side of one HTTP/2 connection: calls in, bytes out; bytes in, events out.
 
 No I/O: the shell sends what `data_to_send` gives, receives into `next_buffer`, reports it by
-`received`, and drains `next_event`. Every call sends one message and gets one or many.
+`received`, and drains `next_event`. A call sends one message, or many when it is kept open, and
+gets one or many.
 
 - A large message is received straight into its own buffer; only what arrived together with a
   frame's head is copied there, at most a few KiB.
@@ -73,7 +74,7 @@ class _Call:
     held: int = 0
     """Bytes of messages that came, or were announced, and are not taken yet."""
     http_status: int | None = None
-    is_sent: bool = False
+    is_kept_open: bool = False
     fields: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
@@ -145,25 +146,39 @@ class GrpcSession:
         *,
         timeout_ms: int | None = None,
         receive_window: int = RECEIVE_WINDOW,
+        is_kept_open: bool = False,
     ) -> int:
-        """Begin a call whose request is `message`, in parts; they must not change until sent."""
+        """Begin a call whose request is `message`, in parts; they must not change until sent.
+
+        One that is kept open takes more messages by `send`, until it is cancelled or the peer ends
+        it.
+        """
         if self.is_closing:
             raise LocalProtocolError("the connection takes no new calls")
-        parts = [memoryview(part).cast("B") for part in message if len(part)]
-        size = sum(len(part) for part in parts)
-        parts.insert(0, memoryview(PREFIX.pack(0, size)))
         call = _Call(
             self._next_call,
             grpc_headers.encode_request(self._scheme, self._authority, path, timeout_ms=timeout_ms),
-            deque(parts),
+            deque(_prefixed(message)),
             receive_window,
             MessageAssembler(self._message_size_max, self._allocate),
+            is_kept_open=is_kept_open,
         )
         self._next_call += 1
         self._calls[call.number] = call
         self._waiting.append(call)
         self._pump()
         return call.number
+
+    def send(self, call_number: int, message: Sequence[Buffer]) -> None:
+        """Send one more message of a call that is kept open."""
+        call = self._calls.get(call_number)
+        if call is None or not call.is_kept_open:
+            raise LocalProtocolError(f"call {call_number} takes no more messages")
+        was_idle = call.stream and not call.unsent
+        call.unsent.extend(_prefixed(message))
+        if was_idle:
+            self._sending.append(call)
+        self._pump()
 
     def taken(self, event: MessageReceived) -> None:
         """The caller has taken a message: the peer may send as much again."""
@@ -240,10 +255,9 @@ class GrpcSession:
                 filled += len(part)
             call.send_window -= filled
             self._send_window -= filled
-            flags = 0 if call.unsent else http2.END_STREAM
+            flags = 0 if call.unsent or call.is_kept_open else http2.END_STREAM
             self._out.append(http2.encode_head(Kind.DATA, flags, call.stream, filled))
             self._out.extend(parts)
-        call.is_sent = True
 
     def _grant(self, call: _Call, frame_left: int = 0) -> None:
         """Keep the peer's permission to send at what may still be held."""
@@ -430,3 +444,10 @@ class GrpcSession:
             self._waiting.remove(call)
         if call in self._sending:
             self._sending.remove(call)
+
+
+def _prefixed(message: Sequence[Buffer]) -> list[memoryview]:
+    """A message's parts behind gRPC's own prefix."""
+    parts = [memoryview(part).cast("B") for part in message if len(part)]
+    size = sum(len(part) for part in parts)
+    return [memoryview(PREFIX.pack(0, size)), *parts]

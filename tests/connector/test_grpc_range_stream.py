@@ -375,7 +375,8 @@ def test_the_first_hole_is_found_with_and_without_sizes(gone: set[int], has_size
     ("limits", "window", "chunk"),
     [
         (ReadLimits(messages_max=1_000_000), WINDOW_SIZE_MAX, CHUNK_SIZE_MAX),
-        (ReadLimits(), 32_768 * 91, CHUNK_SIZE_MAX),
+        (ReadLimits(), WINDOW_SIZE_MAX, CHUNK_SIZE_MAX),
+        (ReadLimits(messages_max=20_000), 20_000 * 91, 10_000 * 91),
         (ReadLimits(bytes_max=1_000_000), 1_000_000, 500_000),
         (ReadLimits(messages_max=1_000), 91_000, 45_500),
         (ReadLimits(messages_max=1), WINDOW_SIZE_MIN, 45),

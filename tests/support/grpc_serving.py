@@ -18,7 +18,7 @@ class Serving:
 
     def __init__(self, shell: FakeShell, loop: asyncio.AbstractEventLoop) -> None:
         self.shell = shell
-        self._loop = loop
+        self.loop = loop
         self.port = 0
 
     @property
@@ -28,12 +28,12 @@ class Serving:
     def start(self) -> None:
         limits = GrpcLimits(stop_grace_seconds=0.05)
         starting = start_grpc_server(self.shell, port=self.port, limits=limits)
-        future = asyncio.run_coroutine_threadsafe(starting, self._loop)
+        future = asyncio.run_coroutine_threadsafe(starting, self.loop)
         self._server = future.result(_WAIT_SECONDS)
         self.port = self._server.port
 
     def stop(self) -> None:
-        stopping = asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop)
+        stopping = asyncio.run_coroutine_threadsafe(self._server.stop(), self.loop)
         stopping.result(_WAIT_SECONDS)
 
 

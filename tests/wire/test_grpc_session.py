@@ -339,6 +339,39 @@ def test_calls_over_the_peers_limit_wait_for_others_to_end() -> None:
     assert server.session.open_calls == (calls[1], calls[2])
 
 
+def test_a_call_that_is_kept_open_takes_more_messages() -> None:
+    server = peer()
+    call = server.session.start("/x.Y/Z", [b"one"], is_kept_open=True)
+    server.session.send(call, [b"t", b"wo"])
+    frames = server.taken(Kind.DATA)
+    assert b"".join(payload for _, payload in frames) == prefixed(b"one") + prefixed(b"two")
+    assert all(not head.flags for head, _ in frames)
+    server.give(headers(1, HEAD) + data(1, prefixed(b"1")))
+    assert server.messages() == [b"1"]
+    server.session.send(call, [])
+    assert sent(server) == prefixed(b"")
+    server.give(headers(1, ((b"grpc-status", b"0"),), is_last=True))
+    assert server.ended().call == call
+    with pytest.raises(LocalProtocolError, match="no more messages"):
+        server.session.send(call, [b"late"])
+
+
+def test_only_calls_that_are_kept_open_take_more_messages() -> None:
+    server = peer()
+    call = server.session.start("/x.Y/Z", [b"one"])
+    with pytest.raises(LocalProtocolError, match="no more messages"):
+        server.session.send(call, [b"two"])
+
+
+def test_messages_of_a_call_that_waits_for_its_stream_wait_with_it() -> None:
+    server = peer({Setting.MAX_CONCURRENT_STREAMS: 0})
+    call = server.session.start("/x.Y/Z", [b"one"], is_kept_open=True)
+    server.session.send(call, [b"two"])
+    assert server.taken(Kind.DATA) == []
+    server.give(http2.encode_settings({Setting.MAX_CONCURRENT_STREAMS: 1}))
+    assert sent(server) == prefixed(b"one") + prefixed(b"two")
+
+
 # --- ends and signs of life -----------------------------------------------------------------
 
 

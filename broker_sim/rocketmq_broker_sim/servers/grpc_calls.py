@@ -38,8 +38,9 @@ from rocketmq_wire.requests import PullMessages, PullReply, PullStatus, Reply, R
 R = TypeVar("R", bound=Reply)
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
-# A chunk costs gRPC and both event loops the same whatever its size; far larger ones no longer stay
-# in the processor's cache on their way.
+# A chunk costs both sides some 0.2 ms whatever its size; far larger ones no longer stay in the
+# processor's cache on their way. Broker + client for 264-byte records, best of six on a busy
+# machine of two cores: 512 KiB 187 + 95 ns a record, 1 MiB 150 + 74, 2 MiB 137 + 98.
 CHUNK_SIZE: Final = 1024 * 1024
 CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
 CHUNK_COUNT_MAX: Final = 10_000
@@ -105,6 +106,14 @@ class BulkCalls:
         self._shell = shell
         self._local_host = local_host
         self._suspend_ms_max = suspend_ms_max
+        # Open streams of sends, and how many of their batches wait for an answer.
+        self._send_streams: dict[asyncio.Task[Any], int] = {}
+
+    def end_idle_streams(self) -> None:
+        """End the streams of sends that wait for nothing: producers keep theirs open for ever."""
+        for stream, unanswered in list(self._send_streams.items()):
+            if not unanswered:
+                stream.cancel()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """One handler a call. They take and give bytes: no serialisers."""
@@ -202,10 +211,14 @@ class BulkCalls:
     async def send_records(self, batches: AsyncIterator[bytes], context: Context) -> None:
         """Store every batch of a stream; answers keep the order of the batches."""
         peer = self._peer(context)
+        stream = asyncio.current_task()
+        assert stream is not None
+        self._send_streams[stream] = 0
         waiting: asyncio.Queue[asyncio.Task[Outcome] | None] = asyncio.Queue(SENDS_IN_FLIGHT_MAX)
-        answering = asyncio.create_task(self._answer_sends(waiting, context))
+        answering = asyncio.create_task(self._answer_sends(waiting, stream, context))
         try:
             async for content in batches:
+                self._send_streams[stream] += 1
                 # The task starts before the next one is made: batches are appended in order.
                 await waiting.put(asyncio.create_task(self._send(content, peer)))
                 if answering.done():
@@ -214,6 +227,7 @@ class BulkCalls:
                 await waiting.put(None)
             await answering
         finally:
+            del self._send_streams[stream]
             answering.cancel()
             while not waiting.empty():
                 task = waiting.get_nowait()
@@ -227,7 +241,10 @@ class BulkCalls:
             return error
 
     async def _answer_sends(
-        self, waiting: asyncio.Queue[asyncio.Task[Outcome] | None], context: Context
+        self,
+        waiting: asyncio.Queue[asyncio.Task[Outcome] | None],
+        stream: asyncio.Task[Any],
+        context: Context,
     ) -> None:
         while (task := await waiting.get()) is not None:
             try:
@@ -236,6 +253,8 @@ class BulkCalls:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             assert isinstance(outcome, (SendReply, BrokerError))
             await context.write(encode_send_outcome(outcome))
+            if stream in self._send_streams:
+                self._send_streams[stream] -= 1
 
 
 def _chunk(

@@ -76,17 +76,20 @@ class GrpcServer:
         self,
         server: grpc.aio.Server,
         servicer: Any,
+        calls: BulkCalls,
         *,
         host: str,
         port: int,
         limits: GrpcLimits,
     ) -> None:
         self._server, self._health, self._limits = server, servicer, limits
+        self._calls = calls
         self.host, self.port = host, port
 
     async def stop(self) -> None:
         """Take no more calls, let those under way finish for a moment, close."""
         await self._health.enter_graceful_shutdown()
+        self._calls.end_idle_streams()
         await self._server.stop(self._limits.stop_grace_seconds)
 
 
@@ -109,7 +112,7 @@ async def start_grpc_server(
     reflection.enable_server_reflection(names, server, pool=reflection_pool())
     bound = _bind(server, host, port)
     await server.start()
-    return GrpcServer(server, servicer, host=host, port=bound, limits=limits)
+    return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits)
 
 
 def _add_handlers(

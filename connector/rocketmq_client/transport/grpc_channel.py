@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from rocketmq_client.settings import ConnectionSettings, split_addresses
@@ -21,6 +22,7 @@ from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.grpc_connection import GrpcConnection
 from rocketmq_client.transport.grpc_errors import error_of
 from rocketmq_client.transport.grpc_reading import Reading
+from rocketmq_client.transport.grpc_sending import STREAMED_SIZE_MAX, SendStream
 from rocketmq_client.transport.waiting import wait_for
 from rocketmq_wire.errors import (
     ConnectError,
@@ -34,7 +36,7 @@ from rocketmq_wire.grpc_mapping import calls_of
 from rocketmq_wire.grpc_methods import Method
 from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests import Reply, Request, SendRecords
 
 R = TypeVar("R", bound=Reply)
 
@@ -75,6 +77,7 @@ class GrpcTransport:
         self._connection: GrpcConnection | None = None
         self._idle_reader: GrpcConnection | None = None
         self._pending: dict[int, _Pending] = {}
+        self._sends = SendStream()
         self._done: list[tuple[int, Result]] = []
         self._ticket = 0
         self._wakers: tuple[socket.socket, socket.socket] | None = None
@@ -156,6 +159,7 @@ class GrpcTransport:
         self._connection = self._idle_reader = None
         self._closings += 1
         self._pending.clear()
+        self._sends.forget()
         self._done.clear()
         wakers, self._wakers = self._wakers, None
         for waker in wakers or ():
@@ -219,6 +223,12 @@ class GrpcTransport:
         connection = self._connected()
         now_ms = self._clock.now_ms()
         try:
+            if _is_streamed(requests[0]):
+                on_answer = partial(on_done, places[0])
+                self._sends.send(
+                    connection, message, on_answer, now_ms=now_ms, timeout_ms=timeout_ms
+                )
+                return
             number = connection.start(method.path, message, timeout_ms=timeout_ms)
         except ConnectionLostError as error:
             self._lose(error)
@@ -230,12 +240,27 @@ class GrpcTransport:
     def _connected(self) -> GrpcConnection:
         connection = self._connection
         # What was closed while it was idle would lose the call; what is busy will be noticed.
-        if connection is not None and not self._pending and connection.is_stale:
+        if connection is not None and not self._is_busy and not self._is_usable(connection):
             connection.close()
+            self._sends.forget()
             connection = None
         if connection is None:
             connection = self._connection = self._connect()
         return connection
+
+    def _is_usable(self, connection: GrpcConnection) -> bool:
+        if connection.is_stale:
+            return False
+        try:
+            # The broker may have ended the stream of sends, or answered one that was given up.
+            self._take_events(connection)
+        except RemoteProtocolError:
+            return False
+        return True
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._pending) or not self._sends.is_idle
 
     def _connect(self) -> GrpcConnection:
         """Connect to the first endpoint that can be reached; it is the first to try next time."""
@@ -260,28 +285,40 @@ class GrpcTransport:
         """Let something happen: bytes, an answer, an expiry, or `timeout_ms` passing by."""
         connection = self._connection
         now_ms = self._clock.now_ms()
-        next_ms = min((call.deadline_ms for call in self._pending.values()), default=None)
-        if next_ms is not None:
-            timeout_ms = min(timeout_ms, max(0, next_ms - now_ms))
-        if connection is None or not self._pending:
+        deadlines = [call.deadline_ms for call in self._pending.values()]
+        if self._sends.deadline_ms is not None:
+            deadlines.append(self._sends.deadline_ms)
+        if deadlines:
+            timeout_ms = min(timeout_ms, max(0, min(deadlines) - now_ms))
+        if connection is None or not deadlines:
             # Nothing is under way: only a wake can happen.
             wait_for(None, is_writing=False, also=also, timeout_ms=timeout_ms)
             return
         try:
             connection.turn(timeout_ms, also=also)
-            while (event := connection.next_event()) is not None:
-                self._on_event(connection, event)
+            self._take_events(connection)
         except (ConnectionLostError, RemoteProtocolError) as error:
             self._lose(error)
             return
         self._expire(connection)
 
+    def _take_events(self, connection: GrpcConnection) -> None:
+        while (event := connection.next_event()) is not None:
+            self._on_event(connection, event)
+
     def _on_event(self, connection: GrpcConnection, event: MessageReceived | CallEnded) -> None:
+        is_of_sends = event.call == self._sends.call
         if isinstance(event, MessageReceived):
             connection.taken(event)
+            if is_of_sends:
+                self._sends.on_message(event.message)
+                return
             call = self._pending.get(event.call)
             if call is not None:
                 call.message = event.message
+            return
+        if is_of_sends:
+            self._sends.on_end(connection, event)
             return
         call = self._pending.pop(event.call, None)
         if call is None:
@@ -299,7 +336,7 @@ class GrpcTransport:
 
     def _expire(self, connection: GrpcConnection) -> None:
         now_ms = self._clock.now_ms()
-        is_silent = False
+        is_silent = self._sends.expire(connection, now_ms)
         for number, call in list(self._pending.items()):
             if now_ms < call.deadline_ms:
                 continue
@@ -320,6 +357,7 @@ class GrpcTransport:
         pending, self._pending = self._pending, {}
         for call in pending.values():
             call.settle(error)
+        self._sends.fail(error)
 
     def _listen_for_wakes(self) -> socket.socket:
         if self._wakers is None:
@@ -333,3 +371,8 @@ class GrpcTransport:
             # Forked: the sockets belong to the parent. Closing our copies does not disturb them.
             self._process_id = os.getpid()
             self.close()
+
+
+def _is_streamed(request: AnyRequest) -> bool:
+    """True for batches that share the stream of sends."""
+    return isinstance(request, SendRecords) and len(request.records) <= STREAMED_SIZE_MAX

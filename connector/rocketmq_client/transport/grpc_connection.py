@@ -60,6 +60,7 @@ class GrpcConnection:
         *,
         timeout_ms: int | None = None,
         receive_window: int = RECEIVE_WINDOW,
+        is_kept_open: bool = False,
     ) -> int:
         """Begin a call and send what can be sent at once; see `GrpcSession.start`.
 
@@ -68,12 +69,19 @@ class GrpcConnection:
         if self._session.is_closing:
             raise ConnectError(self.address, "the peer is closing the connection")
         number = self._session.start(
-            path, message, timeout_ms=timeout_ms, receive_window=receive_window
+            path,
+            message,
+            timeout_ms=timeout_ms,
+            receive_window=receive_window,
+            is_kept_open=is_kept_open,
         )
-        # What was silent until now was not asked anything.
-        self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
-        self._flush()
+        self._begin_waiting()
         return number
+
+    def send(self, number: int, message: Sequence[Buffer]) -> None:
+        """Send one more message of a call that is kept open. Raises ConnectionLostError."""
+        self._session.send(number, message)
+        self._begin_waiting()
 
     def cancel(self, number: int) -> None:
         """Give a call up."""
@@ -119,6 +127,11 @@ class GrpcConnection:
         self._socket.close()
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _begin_waiting(self) -> None:
+        # What was silent until now was not asked anything.
+        self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
+        self._flush()
 
     def _check_silence(self, now_ms: int) -> int:
         """Ping a silent peer, give up a dead one; how long to wait until the next look."""
