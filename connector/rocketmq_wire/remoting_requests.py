@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.requests import Done, Request
+from rocketmq_wire.requests import Done, Request, TopicConfigsReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +23,13 @@ class CheckSubscription(Request[Done]):
     group: str
     topic: str
     subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopicConfig(Request[TopicConfigsReply]):
+    """351: one topic as the broker keeps it; tools of 5.x ask this before anything about a topic.
+
+    Raises TopicNotFoundError (17). Brokers of 4.9 do not know it.
+    """
+
+    topic: str

@@ -41,6 +41,7 @@ from rocketmq_wire.remoting_codec import (
     success,
 )
 from rocketmq_wire.remoting_groups import queue_key, queue_of_key
+from rocketmq_wire.remoting_requests import GetTopicConfig
 from rocketmq_wire.requests import (
     ClusterReply,
     CreateTopic,
@@ -220,44 +221,58 @@ def _added_attributes(text: str) -> dict[str, str]:
     return added
 
 
+def _config_json(config: TopicConfig) -> Json:
+    return {
+        "attributes": dict(config.attributes),
+        "order": config.is_ordered,
+        "perm": config.permission,
+        "readQueueNums": config.read_queue_count,
+        "topicFilterType": config.filter_kind,
+        "topicName": config.name,
+        "topicSysFlag": config.sys_flag,
+        "writeQueueNums": config.write_queue_count,
+    }
+
+
+def _config_of(config: Mapping[str, Json], name: str) -> TopicConfig:
+    attributes = member_object(config, "attributes")
+    return TopicConfig(
+        name=member_text(config, "topicName", name),
+        read_queue_count=member_int(config, "readQueueNums"),
+        write_queue_count=member_int(config, "writeQueueNums"),
+        permission=member_int(config, "perm"),
+        filter_kind=member_text(config, "topicFilterType", "SINGLE_TAG"),
+        sys_flag=member_int(config, "topicSysFlag", 0),
+        is_ordered=member_bool(config, "order", False),
+        attributes={key: member_text(attributes, key) for key in attributes},
+    )
+
+
 def _encode_configs(request: ListTopicConfigs, reply: TopicConfigsReply) -> EncodedReply:
     del request
-    table: dict[str, Json] = {
-        config.name: {
-            "attributes": dict(config.attributes),
-            "order": config.is_ordered,
-            "perm": config.permission,
-            "readQueueNums": config.read_queue_count,
-            "topicFilterType": config.filter_kind,
-            "topicName": config.name,
-            "topicSysFlag": config.sys_flag,
-            "writeQueueNums": config.write_queue_count,
-        }
-        for config in reply.configs
-    }
+    table: dict[str, Json] = {config.name: _config_json(config) for config in reply.configs}
     version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
     return success(body={"dataVersion": version, "topicConfigTable": table})
 
 
 def _decode_configs(request: ListTopicConfigs, reply: EncodedReply) -> TopicConfigsReply:
     del request
-    configs = []
-    for name, value in sorted(member_object(json_body(reply), "topicConfigTable").items()):
-        config = as_object(value, "topicConfigTable")
-        attributes = member_object(config, "attributes")
-        configs.append(
-            TopicConfig(
-                name=member_text(config, "topicName", name),
-                read_queue_count=member_int(config, "readQueueNums"),
-                write_queue_count=member_int(config, "writeQueueNums"),
-                permission=member_int(config, "perm"),
-                filter_kind=member_text(config, "topicFilterType", "SINGLE_TAG"),
-                sys_flag=member_int(config, "topicSysFlag", 0),
-                is_ordered=member_bool(config, "order", False),
-                attributes={key: member_text(attributes, key) for key in attributes},
-            )
-        )
+    table = member_object(json_body(reply), "topicConfigTable")
+    configs = (
+        _config_of(as_object(value, "topicConfigTable"), name)
+        for name, value in sorted(table.items())
+    )
     return TopicConfigsReply(tuple(configs))
+
+
+def _encode_config(request: GetTopicConfig, reply: TopicConfigsReply) -> EncodedReply:
+    del request
+    (config,) = reply.configs
+    return success(body=_config_json(config))
+
+
+def _decode_config(request: GetTopicConfig, reply: EncodedReply) -> TopicConfigsReply:
+    return TopicConfigsReply((_config_of(json_body(reply), request.topic),))
 
 
 def _encode_topic_stats(request: GetTopicStats, reply: TopicStatsReply) -> EncodedReply:
@@ -344,6 +359,14 @@ TOPIC_CODECS: Final = (
         lambda _, __: ListTopicConfigs(),
         _encode_configs,
         _decode_configs,
+    ),
+    Codec(
+        RequestCode.GET_TOPIC_CONFIG,
+        GetTopicConfig,
+        lambda request: ({"topic": request.topic}, ()),
+        lambda fields, _: GetTopicConfig(fields.text("topic")),
+        _encode_config,
+        _decode_config,
     ),
     Codec(
         RequestCode.GET_TOPIC_STATS_INFO,

@@ -15,7 +15,7 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.remoting_requests import CheckSubscription
+from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
 from rocketmq_wire.requests import (
     Boundary,
     CommitProgress,
@@ -180,6 +180,12 @@ class TestTopicsAndRoutes:
             "TBW102",
             "orders",
         ]
+
+    def test_one_topic_is_told_to_tools_that_ask_for_it(self, broker):
+        broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))
+        (config,) = broker.ask(GetTopicConfig("orders")).configs
+        assert config == TopicConfig("orders", 5, 3, permission=4)
+        assert code_of(broker, GetTopicConfig("absent")) == 17
 
     def test_route_follows_changes_of_the_topic(self, broker):
         broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))

@@ -20,7 +20,11 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.remoting import decode_reply, encode_reply
-from rocketmq_wire.remoting_requests import CheckSubscription, NotifyMembersChanged
+from rocketmq_wire.remoting_requests import (
+    CheckSubscription,
+    GetTopicConfig,
+    NotifyMembersChanged,
+)
 from rocketmq_wire.requests import (
     Boundary,
     ClientsReply,
@@ -174,6 +178,7 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     (CreateTopic(TopicConfig("plain"), "other"), 17, Done()),
     (DeleteTopic("orders"), 215, Done()),
     (ListTopicConfigs(), 21, TopicConfigsReply((CONFIG, TopicConfig("plain")))),
+    (GetTopicConfig("orders"), 351, TopicConfigsReply((CONFIG,))),
     (
         GetTopicStats("orders"),
         202,

@@ -12,8 +12,10 @@ from rocketmq_wire.model import (
     QueueSet,
     QueueStats,
     Route,
+    TopicConfig,
 )
 from rocketmq_wire.record import decode_record, decompress_body
+from rocketmq_wire.remoting_requests import GetTopicConfig
 from rocketmq_wire.requests import (
     GetCluster,
     GetConsumeStats,
@@ -59,6 +61,12 @@ def test_routes_are_read_with_strict_and_with_raw_keys(version, name):
 def test_a_cluster_is_read(version):
     cluster = golden_answer(version, "cluster", GetCluster()).cluster
     assert cluster == ClusterInfo((BROKER,), {"TestCluster": ("broker-a",)})
+
+
+def test_a_topic_is_read(version):
+    if version != "4.9.7":  # Which does not know the request.
+        reply = golden_answer(version, "topic-config", GetTopicConfig("Golden"))
+        assert reply.configs == (TopicConfig("Golden", 1, 1),)
 
 
 def test_statistics_with_objects_as_keys_are_read(version):

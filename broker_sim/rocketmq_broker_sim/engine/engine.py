@@ -19,7 +19,7 @@ from rocketmq_broker_sim.engine.sending import Sending, SendLimits
 from rocketmq_broker_sim.engine.statistics import Statistics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
-from rocketmq_wire.remoting_requests import CheckSubscription
+from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
 from rocketmq_wire.requests import Reply, Request
 
 DONE = Answer(ask.Done())
@@ -133,6 +133,9 @@ class Engine:
             ask.CreateTopic: self._create_topic,
             ask.DeleteTopic: self._delete_topic,
             ask.ListTopicConfigs: lambda *_: Answer(ask.TopicConfigsReply(self.topics.all())),
+            GetTopicConfig: lambda request, *_: Answer(
+                ask.TopicConfigsReply((self.topics.require(request.topic),))
+            ),
             ask.GetTopicStats: lambda request, *_: Answer(
                 ask.TopicStatsReply(statistics.topic_stats(request.topic))
             ),
