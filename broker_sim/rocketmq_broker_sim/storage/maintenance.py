@@ -11,7 +11,7 @@ import threading
 from typing import Final
 
 from rocketmq_arrow.boundaries import record_bounds
-from rocketmq_arrow.gather import Bytes, Positions, numbers_at
+from rocketmq_arrow.gather import Bytes, Positions
 from rocketmq_arrow.layout import STORE_MS_AT, SYS_BORN_HOST_V6, SYS_FLAG_AT
 from rocketmq_broker_sim.storage.checkpoint_file import save_checkpoint
 from rocketmq_broker_sim.storage.derived import Derived, save_derived
@@ -77,11 +77,9 @@ class Maintenance:
         data, starts, sizes = _whole_records(data)
         if end < segment.end:
             end = position + len(data)
-        hashes, starts = key_entries(data, starts, sizes)
-        is_v6 = data[starts + SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 != 0
-        store_ms = numbers_at(data, starts + STORE_MS_AT + _V6_EXTRA * is_v6, ">i8")
+        hashes, found, store_ms = key_entries(data, starts, sizes)
         with self._lock:
-            self._index.add(hashes, starts + position, store_ms)
+            self._index.add(hashes, found + position, store_ms)
             self._index_position = end
         return end < published_end
 

@@ -165,21 +165,25 @@ class QueueRecovery:
                 continue
             for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
                 directory = join(QUEUE_DIRECTORY, topic, name)
-                files = self._files.names(directory)
-                if name.isdecimal() and files:
-                    ends[topic, int(name)] = self._end_in_file(directory, files[-1])
+                end = self._expired_end(directory) if name.isdecimal() else 0
+                if end:
+                    ends[topic, int(name)] = end
         return ends
 
-    def _end_in_file(self, directory: str, name: str) -> int:
-        file = self._files.open(join(directory, name))
-        try:
-            data = file.pread(file.size(), 0)
-        finally:
-            file.close()
-        entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
-        used = np.flatnonzero(entries["size"] > 0)
-        count = int(used[-1]) + 1 if len(used) else 0
-        return int(name) // ENTRY.itemsize + count
+    def _expired_end(self, directory: str) -> int:
+        """Behind the last entry whose record has expired: the living ones are in the log."""
+        for name in reversed(self._files.names(directory)):
+            file = self._files.open(join(directory, name))
+            try:
+                data = file.pread(file.size(), 0)
+            finally:
+                file.close()
+            entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
+            is_expired = (entries["size"] > 0) & (entries["position"] < self._log.start)
+            used = np.flatnonzero(is_expired)
+            if len(used):
+                return int(name) // ENTRY.itemsize + int(used[-1]) + 1
+        return 0
 
     def _remove(self, topic: str, name: str) -> None:
         directory = join(QUEUE_DIRECTORY, topic, name)

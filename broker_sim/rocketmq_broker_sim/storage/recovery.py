@@ -18,7 +18,7 @@ import numpy as np
 
 from rocketmq_arrow.layout import read_layout
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, Configs
-from rocketmq_broker_sim.storage.derived import Derived, load_derived
+from rocketmq_broker_sim.storage.derived import Derived, load_derived, save_derived
 from rocketmq_broker_sim.storage.durability import Durability
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files
@@ -123,6 +123,9 @@ class _Recovery:
         self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
         self._closers.append(self._log.close)
         derived = load_derived(files)
+        if derived is None and not self._log.segment_starts:
+            derived = Derived()
+            save_derived(files, derived)
         if derived is not None and derived.position > mark.end:
             derived = None
         scan_start = mark.log_start if derived is None else derived.position

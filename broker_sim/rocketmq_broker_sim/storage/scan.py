@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, record_bounds
 from rocketmq_arrow.gather import as_text, numbers_at, take_binary
+from rocketmq_arrow.java_hashes import java_hashes
 from rocketmq_arrow.layout import (
     CRC_AT,
     CRC_MASK,
@@ -26,7 +27,7 @@ from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.tags import java_hash
+from rocketmq_wire.properties import TAGS
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -172,7 +173,7 @@ def _chain(data: Bytes) -> tuple[Positions, int, bool]:
 def _by_queue(
     layout: Layout, positions: Positions, dead_before: Mapping[str, int]
 ) -> Iterator[QueueRows]:
-    topics, codes = _topics(layout)
+    topics, codes = topics_of(layout)
     queue_indexes = layout.int32(QUEUE_AT).astype(np.int64)
     offsets = layout.int64(QUEUE_OFFSET_AT)
     keys = (codes << 32) | queue_indexes
@@ -190,7 +191,7 @@ def _by_queue(
         yield QueueRows(topic, int(queue_indexes[rows[0]]), rows, offsets[rows])
 
 
-def _topics(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
+def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The topics' names, and the index of each record's."""
     names = take_binary(layout.data, layout.topic_start + 1 + _is_v2(layout), layout.text_start - 2)
     encoded = as_text(names).dictionary_encode()
@@ -205,11 +206,9 @@ def _is_v2(layout: Layout) -> npt.NDArray[np.bool_]:
 
 
 def _tag_hashes(layout: Layout) -> npt.NDArray[np.int64]:
-    """The Java hash of each record's tag; topics have few tags, so each is hashed once."""
-    found = PropertyScan(layout.data, layout.text_start, layout.text_end).find("TAGS")
-    encoded = found.dictionary_encode()
-    hashes = [java_hash(tag) for tag in encoded.dictionary.to_pylist()]
-    codes = encoded.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)
-    by_code: npt.NDArray[np.int64] = np.array([*hashes, 0], np.int64)
-    chosen: npt.NDArray[np.int64] = by_code[codes]
-    return chosen
+    """The Java hash of each record's tag, 0 without one."""
+    scan_of = PropertyScan(layout.data, layout.text_start, layout.text_end)
+    text, starts, ends, missing = scan_of.find_bounds(TAGS)
+    hashes = java_hashes(text, starts, ends).astype(np.int64)
+    hashes[missing] = 0
+    return hashes
