@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from rocketmq_cli.local_spark import QUICK_START
+
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.05
 # Spark gives a stream's Python process ten seconds to start, and fails the query else.
@@ -38,7 +40,7 @@ class Reader:
             str(Path(sys.executable).with_name("spark-submit")),
             *("--master", "local[2]"),
             *("--properties-file", str(_ROOT / "conf" / "spark-defaults.conf")),
-            *("--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.ui.enabled=false", "--driver-java-options", QUICK_START),
             *("--conf", f"spark.local.dir={self._directory / 'spark'}"),
             str(_ROOT / "spark_jobs" / "stream_to_parquet.py"),
             *self._arguments,

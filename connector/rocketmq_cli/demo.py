@@ -30,8 +30,6 @@ QUEUES = 4
 _TIMEOUT_S = 120
 _POLL_S = 0.2
 _LAG_TIMEOUT_S = 10
-# Compiling hot code well takes longer than a demo runs, and two cores have better things to do.
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -95,10 +93,10 @@ def _run(args: argparse.Namespace, directory: Path) -> None:
 def _aggregate(
     args: argparse.Namespace, directory: Path, broker: BrokerProcess, orders: OrderStream
 ) -> None:
-    from rocketmq_cli.local_spark import ClassArchive, end_jvm, local_session
+    from rocketmq_cli.local_spark import QUICK_START, ClassArchive, end_jvm, local_session
 
     archive = ClassArchive(args.class_archive) if args.class_archive else None
-    options = f"{_QUICK_START} {archive.java_option if archive else ''}"
+    options = f"{QUICK_START} {archive.java_option if archive else ''}"
     spark = local_session("rmq demo", directory, java_options=options)
     try:
         connect = (

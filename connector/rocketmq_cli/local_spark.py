@@ -13,6 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 LOG_NAME = "spark.log"
+# For runs of a minute: compiling hot code well takes longer than it saves them.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JVM_END_TIMEOUT_S = 60
 # What conf/spark-defaults.conf sets for jobs, and says why.
 PYTHON_SOURCE_SETTINGS = {

@@ -15,6 +15,7 @@ import pytest
 from bench.accounting.sink_files import read_rows
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_cli.local_spark import QUICK_START
 from rocketmq_cli.main import main as rmq
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
@@ -24,8 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "spark_jobs"
 QUEUES = 2
-# Compiled code pays only in jobs that run longer than these.
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="module")
