@@ -88,8 +88,9 @@ def _loaded_first(
         for step in size.steps:
             if reader.has_ended:
                 limit = chance.randint(size.messages // 100, size.messages // 25)
-                say(f"reader starts, {limit:,} messages a batch")
-                reader.start(limit=limit)
+                tasks = chance.choice((1, 2, 8))
+                say(f"reader starts, {limit:,} messages a batch, {tasks} tasks")
+                reader.start(limit=limit, tasks=tasks)
             reader.wait_for_batches(chance.randint(1, 2))
             if reader.has_ended:
                 say("Spark was too slow to start its Python process; the run is over")
@@ -114,7 +115,7 @@ def _while_sending(
     sender = Sender(ConnectionSettings(name_servers=(broker.name_server,)), topic)
     try:
         sender.start()
-        reader.start(limit=chance.randint(5_000, 50_000))
+        reader.start(limit=chance.randint(5_000, 50_000), tasks=2)
         say("reading while a producer sends")
         reader.wait_for_batches(2)
         time.sleep(size.sending_s / 2 + chance.random())
@@ -147,7 +148,7 @@ def _drain(reader: Reader, *, limit: int) -> None:
         reader.stop()
     say("reading the rest")
     for _ in range(_DRAINS_MAX):
-        reader.start(limit=limit, available_now=True)
+        reader.start(limit=limit, tasks=2, available_now=True)
         if reader.wait(timeout_s=_DRAIN_TIMEOUT_S):
             return
     raise RuntimeError("Spark could not start its Python process")

@@ -33,8 +33,8 @@ class Reader:
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, limit: int, available_now: bool = False) -> None:
-        """Start a run that takes at most `limit` messages a batch."""
+    def start(self, *, limit: int, tasks: int, available_now: bool = False) -> None:
+        """Start a run that takes at most `limit` messages a batch, in at most `tasks` tasks."""
         trigger = "available-now" if available_now else "0 seconds"
         command = [
             str(Path(sys.executable).with_name("spark-submit")),
@@ -45,9 +45,11 @@ class Reader:
             str(_ROOT / "spark_jobs" / "stream_to_parquet.py"),
             *self._arguments,
             *("--trigger", trigger, "--max-offsets-per-trigger", str(limit)),
+            *("--max-partitions", str(tasks)),
         ]
         environment = {
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_CONF_DIR": str(_ROOT / "conf"),
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
