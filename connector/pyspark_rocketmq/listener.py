@@ -62,9 +62,9 @@ class GroupProgressListener(StreamingQueryListener):
             return
         ends: dict[QueueId, int] = {}
         for source in source_progress(progress):
-            ends.update(self._selected(source.end))
-        if progress.numInputRows or progress.batchId > 0:
-            self._commit(str(progress.id), ends)
+            if not source.is_initial:
+                ends.update(self._selected(source.end))
+        self._commit(str(progress.id), ends)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing changed."""

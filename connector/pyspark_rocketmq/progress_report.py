@@ -23,15 +23,20 @@ class SourceProgress:
     """Where its last batch ended."""
     latest: Mapping[QueueId, int]
     """How far its queues reached then; empty before Spark 4.2."""
+    is_initial: bool = False
+    """True while nothing was read: such a place is never committed."""
 
 
 def source_progress(progress: object) -> list[SourceProgress]:
     """The sources of this connector in one query's progress (`query.lastProgress`)."""
     found = []
     for source in _get(progress, "sources") or []:
-        end = _offsets(_get(source, "endOffset"))
+        value = _parsed(_get(source, "endOffset"))
+        end = _numbers(value, "offsets")
         if end is not None:
-            found.append(SourceProgress(end, _offsets(_get(source, "latestOffset")) or {}))
+            latest = _numbers(_parsed(_get(source, "latestOffset")), "offsets")
+            is_initial = end == _numbers(value, "starts")
+            found.append(SourceProgress(end, latest or {}, is_initial))
     return found
 
 
@@ -41,16 +46,20 @@ def _get(value: object, name: str) -> Any:
     return getattr(value, name, None)
 
 
-def _offsets(value: object) -> dict[QueueId, int] | None:
-    """The offsets in one JSON; None when another source wrote it."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            return None
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return None
+
+
+def _numbers(value: object, name: str) -> dict[QueueId, int] | None:
+    """One of the maps in an offset; None when another source wrote it."""
     if not isinstance(value, Mapping) or value.get("version") != 1:
         return None
     try:
-        return flat(value["offsets"])
+        return flat(value[name])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -16,6 +16,7 @@ from pyspark_rocketmq.options import parse_options
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from rocketmq_arrow.columns import arrow_schema
+from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId
 from support.fake_cluster import FakeCluster, FakeWorld
 
@@ -155,6 +156,27 @@ def test_an_offset_that_does_not_come_is_a_loss(
     survivors = [row for row in offsets(a, 0, 10) if row != (0, 4)]
     assert rows(read_ranges(plan(failOnDataLoss="false"), ranges)) == survivors
     assert "1 message is gone" in caplog.text
+
+
+def test_a_damaged_message_fails_or_is_left_out_or_shown(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 10)
+    world.damaged.add((a, 4))
+    ranges = (OffsetRange(a, 0, 10),)
+    with pytest.raises(CorruptRecordError, match=r"ROCKETMQ_CORRUPT_MESSAGE\].*orders"):
+        rows(read_ranges(plan(), ranges))
+    survivors = [row for row in offsets(a, 0, 10) if row != (0, 4)]
+    assert rows(read_ranges(plan(corruptMessages="skip"), ranges)) == survivors
+    assert "1 corrupt messages were left out" in caplog.text
+    assert rows(read_ranges(plan(checkCrc="false"), ranges)) == offsets(a, 0, 10)
+    emitting = replace(
+        plan(corruptMessages="emit"), schema=arrow_schema(["queueOffset", "corruptReason"])
+    )
+    shown = [row for batch in read_ranges(emitting, ranges) for row in batch.to_pylist()]
+    assert [row["queueOffset"] for row in shown if row["corruptReason"]] == [4]
+    assert len(shown) == 10
 
 
 def test_tags_are_checked_exactly_here(world: FakeWorld) -> None:

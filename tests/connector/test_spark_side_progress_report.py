@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyspark_rocketmq import lag, pinning
+from pyspark_rocketmq import lag, listener, pinning
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.lag import QueueLag, measure_lag
 from pyspark_rocketmq.listener import GroupProgressListener
@@ -47,6 +47,14 @@ def test_other_sources_are_passed_over(end: object) -> None:
     assert measure_lag(None).seconds == 0.0
 
 
+def test_an_initial_place_is_told_from_one_that_was_read_to() -> None:
+    initial = {**END, "starts": END["offsets"]}
+    (source,) = source_progress({"sources": [{"endOffset": initial}]})
+    assert source.is_initial
+    (source,) = source_progress({"sources": [{"endOffset": END}]})
+    assert not source.is_initial
+
+
 def test_with_a_connection_lag_is_fresh_and_has_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     world = FakeWorld()
     world.create("orders", 2)
@@ -59,6 +67,31 @@ def test_with_a_connection_lag_is_fresh_and_has_seconds(monkeypatch: pytest.Monk
     found = measure_lag({"sources": [{"endOffset": END}]}, OPTIONS)
     assert found.queues == {A: QueueLag(7, 2.5), B: QueueLag(0, 0.0)}
     assert (found.messages, found.seconds) == (7, 2.5)
+
+
+def test_the_progress_listener_commits_what_was_read_of_its_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 2)
+    world.create("bills", 1)
+    monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
+    options = {**OPTIONS, "group": "g", "subscribe": "orders"}
+    bills = {"version": 1, "offsets": {"bills": {"broker-a": {"0": 3}}}, "starts": {}}
+
+    def report(name: str, *ends: object) -> SimpleNamespace:
+        sources = [SimpleNamespace(endOffset=json.dumps(end)) for end in ends]
+        return SimpleNamespace(progress=SimpleNamespace(name=name, id="1", sources=sources))
+
+    listening = GroupProgressListener(options, query="mine")
+    listening.onQueryProgress(report("other", END))  # type: ignore[arg-type]
+    listening.onQueryProgress(report("mine", {**END, "starts": END["offsets"]}))  # type: ignore[arg-type]
+    assert world.committed == {}
+    listening.onQueryProgress(report("mine", END, bills))  # type: ignore[arg-type]
+    assert world.committed == {("g", A): 5, ("g", B): 7}
+    listening.onQueryProgress(report("mine", END, bills))  # type: ignore[arg-type]
+    assert len(world.commit_log) == 1
+    listening.close()
 
 
 def test_the_progress_listener_wants_a_group() -> None:

@@ -49,6 +49,7 @@ class FakeWorld:
         self.live_members: dict[str, tuple[str, ...]] = {}
         self.clock_ms = STORE_MS
         self.holes: set[tuple[QueueId, int]] = set()
+        self.damaged: set[tuple[QueueId, int]] = set()
         self.opened = 0
         self.calls: list[str] = []
 
@@ -185,11 +186,15 @@ class FakeCluster:
 
     def _records(self, queue: QueueId, start: int, end: int) -> bytes:
         held = self.world.queues[queue]
-        return b"".join(
-            lay_out(_message(queue, offset, *held.stored[offset - held.start]))
-            for offset in range(start, end)
-            if (queue, offset) not in self.world.holes
-        )
+        records = []
+        for offset in range(start, end):
+            store_ms, tag, body = held.stored[offset - held.start]
+            record = lay_out(_message(queue, offset, store_ms, tag, body))
+            if (queue, offset) in self.world.damaged:
+                record = record.replace(body, bytes(byte ^ 1 for byte in body), 1)
+            if (queue, offset) not in self.world.holes:
+                records.append(record)
+        return b"".join(records)
 
     def close(self) -> None:
         self.is_closed = True
