@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
@@ -103,3 +109,27 @@ def test_the_command_is_installed_and_starts_without_heavy_imports(tmp_path: Pat
     helped = _python("-I", "-c", code, cwd=tmp_path)
     assert "usage: rmq" in helped.stdout
     assert helped.stdout.splitlines()[-1] == "heavy: []", helped.stderr
+
+
+def _names(requirements: list[str]) -> set[str]:
+    found = (re.match(r"[A-Za-z0-9._-]+", text) for text in requirements)
+    return {name.group().lower().replace("_", "-") for name in found if name}
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [
+        ("requirements-dev.lock", ("spark", "broker", "test", "dev")),
+        ("requirements-spark-4.0.lock", ("spark", "broker", "test")),
+    ],
+)
+def test_the_locks_pin_every_requirement_with_hashes(lock: str, extras: tuple[str, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = _names(project["dependencies"])
+    for extra in extras:
+        wanted |= _names(project["optional-dependencies"][extra])
+    text = (ROOT / lock).read_text()
+    pinned = [line for line in text.splitlines() if "==" in line]
+    assert wanted - {"pyspark-rocketmq"} - _names(pinned) == set()
+    assert all(line.endswith("\\") for line in pinned), "a pin without hashes"
+    assert "://" not in text, "a lock names no registry"
