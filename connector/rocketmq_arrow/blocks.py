@@ -39,6 +39,7 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
+from rocketmq_arrow.small_batches import FewRecords, lay_out_few
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.properties import TAGS, decode_properties
@@ -176,6 +177,18 @@ def block_from_batch(
         CorruptRecordError: the body is torn, hostile or empty.
         LocalProtocolError: topic, properties or the whole do not fit into records.
     """
+    template = fixed_fields(
+        topic,
+        queue_index=queue_index,
+        sys_flag=sys_flag,
+        born_ms=born_ms,
+        born_host=born_host,
+        store_host=store_host,
+    )
+    topic_bytes = topic_field(topic)
+    few = None if batch_properties else lay_out_few(body, template, topic_bytes)
+    if few is not None:
+        return _block_of_few(few, topic)
     starts, entry_sizes = entry_bounds(body, where=where)
     if not len(starts):
         raise CorruptRecordError(where, 0, "the batch is empty")
@@ -188,20 +201,11 @@ def block_from_batch(
     text_sizes = numbers_at(data, body_ends, ">i2").astype(np.int64)
     is_wrong = body_ends + 2 + text_sizes != ends
     _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
-    template = fixed_fields(
-        topic,
-        queue_index=queue_index,
-        sys_flag=sys_flag,
-        born_ms=born_ms,
-        born_host=born_host,
-        store_host=store_host,
-    )
     tail: list[Piece] = [Ranges(data, body_ends, ends)]
     if batch_properties:
         tail = _extended_properties(data, body_ends + 2, ends, batch_properties)
         text_sizes = _sizes_after(tail)
     header = np.tile(np.frombuffer(template, np.uint8), (len(starts), 1))
-    topic_bytes = topic_field(topic)
     sizes = len(template) + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
     crcs = body_crcs(take_binary(data, body_starts, body_ends))
     put_column(header, 0, ">i4", sizes)
@@ -279,6 +283,19 @@ def _block(
     tag_hashes = java_hashes(text, tag_starts, tag_ends).astype(np.int64)
     tag_hashes[missing] = 0
     return RecordBlock(data, starts, sizes.astype(np.int32), tag_hashes, topic, text_starts)
+
+
+def _block_of_few(few: FewRecords, topic: str) -> RecordBlock:
+    sizes = np.array(few.sizes, np.int32)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return RecordBlock(
+        np.frombuffer(few.data, np.uint8),
+        ends - sizes,
+        sizes,
+        np.array(few.tag_hashes, np.int64),
+        topic,
+        ends - np.array(few.text_sizes, np.int64),
+    )
 
 
 def _put(buffer: Bytes, places: Positions, values: NDArray[np.generic]) -> None:
