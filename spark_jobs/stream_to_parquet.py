@@ -21,6 +21,8 @@ from types import FrameType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from pyspark_rocketmq import GroupProgressListener
+
 _POLL_S = 1
 
 
@@ -113,7 +115,11 @@ def say(text: str) -> None:
 def main() -> None:
     args = parse_arguments()
     spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
-    messages = spark.readStream.format("rocketmq").options(**source_options(args)).load()
+    options = source_options(args)
+    messages = spark.readStream.format("rocketmq").options(**options).load()
+    if "group" in options:
+        # The source commits when it is asked for the next batch; this also after the last one.
+        spark.streams.addListener(GroupProgressListener(options))
     asked_to_end = threading.Event()
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
