@@ -328,7 +328,7 @@ class Checker:
 
     def __init__(self, history: History, restarts: Restarts | None = None) -> None:
         self._promises = history.promises
-        self.restarts = restarts or Restarts(history.config)
+        self.restarts = Restarts(history.config) if restarts is None else restarts
 
     def check(self, crash: Crash) -> None:
         """Raises Violation if a promise is broken in this state."""

@@ -195,7 +195,9 @@ def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The topics' names, and the index of each record's."""
     names = take_binary(layout.data, layout.topic_start + 1 + _is_v2(layout), layout.text_start - 2)
     encoded = as_text(names).dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    # Not `to_numpy`: that imports pandas wherever it is installed, seconds and 50 MB for nothing.
+    _, indices = encoded.indices.buffers()
+    codes = np.frombuffer(indices, np.int32, len(encoded)).astype(np.int64)
     return encoded.dictionary.to_pylist(), codes
 
 

@@ -26,6 +26,7 @@ from rocketmq_broker_sim.storage.progress_recovery import drop_progress
 from rocketmq_broker_sim.storage.queue_table import make_entries
 from rocketmq_broker_sim.storage.reading import ReadResult, gather, select
 from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, Recovered, recover
+from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY
 from rocketmq_broker_sim.storage.settings import (
     Appended,
     Arrival,
@@ -106,7 +107,8 @@ class Store:
                 if taken == 0:
                     self._log.roll()
                     continue
-                piece = block.piece(offset - start, offset - start + taken)
+                is_whole = taken == count
+                piece = block if is_whole else block.piece(offset - start, offset - start + taken)
                 position = self._log.end
                 piece.patch(queue_index, offset, position, self._store_ms, self._config.store_host)
                 self._log.append(piece.buffer.data)
@@ -296,11 +298,10 @@ class Store:
         return self._config.is_memory
 
     def _check_room(self, block: Block) -> None:
-        largest = int(block.sizes.max(initial=0))
-        if largest > self._log.segment_size - FILLER.size:
-            raise StorageError(
-                "commitlog", self._log.end, f"a record of {largest} bytes does not fit in a file"
-            )
+        record_size_max = self._log.segment_size - FILLER.size
+        if len(block.buffer) > record_size_max and int(block.sizes.max()) > record_size_max:
+            reason = f"a record of {block.sizes.max()} bytes does not fit in a file"
+            raise StorageError(LOG_DIRECTORY, self._log.end, reason)
         waiting = self._log.end - self._queues.published_end
         if waiting and waiting + len(block.buffer) > self._config.unpublished_size_max:
             raise BrokerBusyError(
@@ -310,6 +311,8 @@ class Store:
     def _fitting(self, block: Block, first: int) -> int:
         """How many records from `first` on fit in the current file of the log."""
         room = self._log.room()
+        if first == 0 and len(block.buffer) <= room:
+            return len(block.sizes)
         ends = block.starts[first:] + block.sizes[first:] - block.starts[first]
         if ends[-1] <= room:
             return len(ends)
