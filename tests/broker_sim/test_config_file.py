@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
 from rocketmq_broker_sim.config import (
     BrokerConfig,
     ConfigError,
