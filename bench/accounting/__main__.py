@@ -27,7 +27,7 @@ from rocketmq_client.settings import ConnectionSettings
 _BODY_SIZE = 100
 _DRAIN_TIMEOUT_S = 600.0
 _DOWN_S = 2.0
-_DRAINS_MAX = 5
+_STARTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,7 @@ def _loaded_first(
     reader = Reader(directory, broker.name_server, topic)
     try:
         for step in size.steps:
-            if reader.has_ended:
-                limit = chance.randint(size.messages // 100, size.messages // 25)
-                tasks = chance.choice((1, 2, 8))
-                say(f"reader starts, {limit:,} messages a batch, {tasks} tasks")
-                reader.start(limit=limit, tasks=tasks)
-            reader.wait_for_batches(chance.randint(1, 2))
-            if reader.has_ended:
-                say("Spark was too slow to start its Python process; the run is over")
+            _read_some(reader, size, chance)
             time.sleep(chance.uniform(0, 0.5))
             say(f"{step} after {len(reader.finished_batches())} batches")
             _take(step, broker, reader, down_s=chance.uniform(0, _DOWN_S))
@@ -103,6 +96,21 @@ def _loaded_first(
     each, rest = divmod(size.messages, QUEUES)
     sent = {queue: np.arange(each + (queue < rest)) for queue in range(QUEUES)}
     return account(sent, {}, _numbers_read(reader))
+
+
+def _read_some(reader: Reader, size: Size, chance: random.Random) -> None:
+    """Finish a batch or two, in a run that goes on."""
+    for _ in range(_STARTS_MAX):
+        if reader.has_ended:
+            limit = chance.randint(size.messages // 100, size.messages // 25)
+            tasks = chance.choice((1, 2, 8))
+            say(f"reader starts, {limit:,} messages a batch, {tasks} tasks")
+            reader.start(limit=limit, tasks=tasks)
+        reader.wait_for_batches(chance.randint(1, 2))
+        if not reader.has_ended:
+            return
+        say("Spark was too slow to start its Python process: once more")
+    raise RuntimeError("Spark could not start its Python process")
 
 
 def _while_sending(
@@ -115,9 +123,8 @@ def _while_sending(
     sender = Sender(ConnectionSettings(name_servers=(broker.name_server,)), topic)
     try:
         sender.start()
-        reader.start(limit=chance.randint(5_000, 50_000), tasks=2)
         say("reading while a producer sends")
-        reader.wait_for_batches(2)
+        _read_some(reader, size, chance)
         time.sleep(size.sending_s / 2 + chance.random())
         say(f"kill broker after {sender.sent:,} messages")
         _take("kill broker", broker, reader, down_s=_DOWN_S)
@@ -147,7 +154,7 @@ def _drain(reader: Reader, *, limit: int) -> None:
     if not reader.has_ended:
         reader.stop()
     say("reading the rest")
-    for _ in range(_DRAINS_MAX):
+    for _ in range(_STARTS_MAX):
         reader.start(limit=limit, tasks=2, available_now=True)
         if reader.wait(timeout_s=_DRAIN_TIMEOUT_S):
             return
