@@ -70,9 +70,9 @@ class Maintenance:
             position = max(self._index_position, self._log.start)
             published_end = self._queues.published_end
             segment = self._log.segment_at(position)
-        if position >= published_end or segment is None:
-            return False
-        end = min(segment.end, published_end, position + _INDEX_STEP_SIZE)
+            if position >= published_end or segment is None:
+                return False
+            end = min(segment.end, self._index_step_end(position))
         data = segment.bytes[position - segment.start : end - segment.start]
         data, starts, sizes = _whole_records(data)
         if end < segment.end:
@@ -82,6 +82,16 @@ class Maintenance:
             self._index.add(hashes, found + position, store_ms)
             self._index_position = end
         return end < published_end
+
+    def _index_step_end(self, position: int) -> int:
+        """Where a step ends: best at a record's end, else it has to look for one."""
+        ends, limit = self._queues.record_ends, position + _INDEX_STEP_SIZE
+        end = limit
+        while ends and ends[0] <= limit:
+            end = max(position, ends.popleft())
+        if self._queues.published_end <= limit:
+            return self._queues.published_end
+        return end if end > position else limit
 
     def checkpoint(self, store_ms: int) -> bool:
         """Bring the derived files to the disk; the next start reads the log from here on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from rocketmq_broker_sim.storage.queue_index import (
     join_entries,
 )
 from rocketmq_broker_sim.storage.settings import Arrival
+
+_RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class QueueTable:
         self.open_files = OpenFiles(files)
         self.published_end = 0
         """Records before this log position are in their queues."""
+        self.record_ends: deque[int] = deque()
+        """Ends of records, some distance apart: where a reader of the log may stop."""
         self._files = files
         self._queues: dict[tuple[str, int], QueueIndex] = {}
         self._directories = set[str]()
@@ -93,6 +98,11 @@ class QueueTable:
             arrivals.append(Arrival(queue.topic, queue.index, queue.end))
         for _ in range(count):
             self.published_end = self._pending.popleft().end_position
+        if count and (
+            not self.record_ends
+            or self.published_end - self.record_ends[-1] >= _RECORD_ENDS_DISTANCE
+        ):
+            self.record_ends.append(self.published_end)
         return arrivals
 
     def write(self, queue: QueueIndex, offset: int, parts: list[Entries]) -> None:
