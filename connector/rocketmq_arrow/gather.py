@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rocketmq_arrow.numpy_arrays import array_of, text_array
+from rocketmq_arrow.numpy_arrays import array_of, string_array, text_array
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -114,8 +114,8 @@ def values_of(array: pa.BinaryArray) -> tuple[Bytes, Positions]:
 def replace_rows(
     array: pa.Array, rows: Sequence[int] | Positions, replacements: Sequence[bytes | str | None]
 ) -> pa.Array:
-    """The array with other values in a few rows."""
+    """The array of texts or byte strings with other values in a few rows."""
     indices = np.arange(len(array), dtype=np.int64)
     indices[rows] = len(array) + np.arange(len(replacements))
-    joined = pa.concat_arrays([array, pa.array(replacements, array.type)])
+    joined = pa.concat_arrays([array, string_array(replacements, array.type)])
     return joined.take(array_of(indices))

@@ -32,13 +32,21 @@ def array_of(values: NDArray[Any], missing: NDArray[np.bool_] | None = None) -> 
 
 def text_array(texts: Sequence[str | None]) -> pa.StringArray:
     """An Arrow array of a few texts."""
-    encoded = [(text or "").encode("utf-8", "replace") for text in texts]
-    offsets = np.zeros(len(texts) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    missing = np.array([text is None for text in texts], np.bool_)
+    return string_array(texts, pa.string())
+
+
+def string_array(values: Sequence[bytes | str | None], kind: pa.DataType) -> pa.Array:
+    """A text or binary array of a few values."""
+    encoded = [
+        value if isinstance(value, bytes) else (value or "").encode("utf-8", "replace")
+        for value in values
+    ]
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in encoded], out=offsets[1:])
+    missing = np.array([value is None for value in values], np.bool_)
     validity = _bits(~missing) if missing.any() else None
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def mask_of(array: pa.BooleanArray) -> NDArray[np.bool_]:

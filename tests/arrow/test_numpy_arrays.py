@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.numpy_arrays import array_of, byte_strings, int32_values, mask_of, text_array
+from rocketmq_arrow.numpy_arrays import (
+    array_of,
+    byte_strings,
+    int32_values,
+    mask_of,
+    string_array,
+    text_array,
+)
 
 FIRST_BATCH = """
 import sys
@@ -25,6 +32,11 @@ for options in (DecodeOptions(arrow_schema(DEFAULT_COLUMNS)),
                 DecodeOptions(arrow_schema(DEFAULT_COLUMNS), tags=tags)):
     rows = Decoder(options).decode(QueueId("orders", "broker-a", 0), 0, 100, data)
     assert sum(batch.num_rows for batch in rows)
+from rocketmq_arrow.columns import COLUMNS
+from support.golden_frames import QUEUE, golden_records
+records = golden_records("5.3.3", "pull-found", QUEUE)  # Compressed bodies and an IPv6 host.
+rows = Decoder(DecodeOptions(arrow_schema(COLUMNS))).decode(QUEUE, 0, 100, records)
+assert sum(batch.num_rows for batch in rows) == 13
 assert "pandas" not in sys.modules
 """
 
@@ -46,6 +58,12 @@ def test_numbers_and_masks(dtype, values, seed):
 def test_texts(texts):
     expected = [text and text.encode("utf-8", "replace").decode() for text in texts]
     assert text_array(texts).equals(pa.array(expected, pa.string()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.binary(max_size=5), max_size=40))
+def test_bodies(values):
+    assert string_array(values, pa.binary()).equals(pa.array(values, pa.binary()))
 
 
 @settings(deadline=None)
