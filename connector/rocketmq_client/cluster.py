@@ -224,7 +224,11 @@ class Cluster:
     def progress(
         self, group: str, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
-        """What a group has committed; None where it has committed nothing."""
+        """What a group has committed; None where it has committed nothing.
+
+        Brokers of 4.9 answer 0 for a queue whose first message is still there, as if the group
+        had committed that.
+        """
         wanted = tuple(dict.fromkeys(queues))
         replies = self._ask([(queue.broker, GetProgress(group, queue)) for queue in wanted])
         progress: dict[QueueId, int | RocketMQError | None] = {}
