@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
+from pyspark_rocketmq.option_reference import reference_markdown
 from pyspark_rocketmq.option_table import DEFINITIONS, Use
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
 
@@ -258,3 +260,12 @@ def test_options_and_errors_survive_pickling() -> None:
     error = OptionError("group", "is odd")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert isinstance(error, ValueError)
+
+
+def test_the_reference_names_every_option_with_its_default() -> None:
+    page = reference_markdown()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(DEFINITIONS)
+    assert any("`failOnDataLoss`" in row and "`true`" in row for row in rows)
+    assert any("`sql`" in row and "Not supported yet." in row for row in rows)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)

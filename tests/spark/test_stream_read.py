@@ -52,9 +52,14 @@ def test_grpc_streams_the_same(
     for queue in queues:
         loader.put(queue, 200)
     batches = queries.available(
-        endpoints=broker.endpoints, startingOffsets="earliest", maxOffsetsPerTrigger="150"
+        endpoints=broker.endpoints,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="150",
+        group=f"group-{topic}",
     )
     assert batches.rows == loader.rows(*queues)
+    progress = loader.cluster.progress(f"group-{topic}", queues)
+    assert progress == dict.fromkeys(queues, 200)
 
 
 def test_trigger_once_ignores_the_limits(loader: Loader, topic: str, queries: Queries) -> None:
