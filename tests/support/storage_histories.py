@@ -87,6 +87,7 @@ class History:
         self.config = config
         self.promises = Promises()
         self.now_ms = NOW
+        self.tags = "red"
         self._lives: dict[str, int] = {}
         self._topics: frozenset[str] = frozenset()
         self.store = Store.open(self.files, config, NOW)
@@ -144,7 +145,7 @@ class History:
     def send(self, topic: str, queue: int, *bodies: bytes) -> None:
         """Append without syncing."""
         started_at = self.point
-        block = block_of(topic, *bodies, tags="red", keys=f"k{len(self.promises.sent)}")
+        block = block_of(topic, *bodies, tags=self.tags, keys=f"k{len(self.promises.sent)}")
         appended = self.store.append(topic, queue, block, self.now_ms)
         for count, (start, size) in enumerate(
             zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
