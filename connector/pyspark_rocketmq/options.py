@@ -25,8 +25,8 @@ _BY_KEY: Final[dict[str, OptionDefinition]] = {
 _SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
 # Spark repeats the options of a stored table under this prefix.
 _STORED_PREFIX: Final = "option."
-# The group named in pulls of a query without a group: it never commits anything.
-NO_GROUP: Final = "pyspark_rocketmq_no_group"
+# The group named in pulls of a query without a group, the client's own: it commits nothing.
+NO_GROUP: Final = "pyspark-rocketmq-reader"
 
 
 @dataclass(frozen=True, slots=True)

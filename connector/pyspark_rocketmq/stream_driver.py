@@ -44,7 +44,7 @@ class Ports:
     """What the driver reaches the outside world through; tests give their own."""
 
     open_cluster: Callable[[ConnectionSettings], Cluster] = open_cluster
-    open_watch: Callable[[ConnectionSettings, tuple[QueueId, ...]], ArrivalWatch] = ArrivalWatch
+    open_watch: Callable[..., ArrivalWatch] = ArrivalWatch
     now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
 
 
@@ -186,7 +186,11 @@ class StreamDriver:
             committer.claim(self._cluster)
             self._committer = committer
         if self._target is None:
-            self._watch = self._ports.open_watch(self._settings, self._positions.live_queues())
+            self._watch = self._ports.open_watch(
+                self._settings,
+                self._positions.live_queues(),
+                hold_ms=self._options.suspend_timeout_ms,
+            )
             self._lookout = Lookout(
                 self._open,
                 self._options,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, QueueWatch
+from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport import Transport
 from rocketmq_client.transport_choice import open_transport
@@ -39,11 +39,12 @@ class ArrivalWatch:
         queues: Iterable[QueueId] = (),
         *,
         group: str = READER_GROUP,
+        hold_ms: int = HOLD_MS,
     ) -> None:
-        self._group = group
+        self._group, self._hold_ms = group, hold_ms
         self._transport: Transport = open_transport(settings)
         self._changed = threading.Condition()
-        self._watches = {queue: QueueWatch(queue, group) for queue in queues}
+        self._watches = {queue: self._watch_of(queue) for queue in queues}
         self._places = _places_of(self._watches)
         self._stats_at_ms = 0
         self._stats_demand = 0
@@ -58,8 +59,7 @@ class ArrivalWatch:
         with self._changed:
             wanted = tuple(dict.fromkeys(queues))
             self._watches = {
-                queue: self._watches.get(queue) or QueueWatch(queue, self._group)
-                for queue in wanted
+                queue: self._watches.get(queue) or self._watch_of(queue) for queue in wanted
             }
             self._places = _places_of(self._watches)
 
@@ -108,6 +108,9 @@ class ArrivalWatch:
             return
         self._transport.wake()
         thread.join(_JOIN_SECONDS)
+
+    def _watch_of(self, queue: QueueId) -> QueueWatch:
+        return QueueWatch(queue, self._group, hold_ms=self._hold_ms)
 
     # --- with the lock held -------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from rocketmq_wire.requests import (
 
 HOLD_MS: Final = 15_000
 # A real broker looks for expired holds every five seconds only.
-HOLD_TIMEOUT_MS: Final = HOLD_MS + 10_000
+_HOLD_GRACE_MS: Final = 10_000
 ASK_TIMEOUT_MS: Final = 5_000
 # A broker that does not hold pulls, or keeps calling the end illegal, is not asked without end.
 _PAUSE_MS: Final = 200
@@ -47,6 +47,8 @@ class QueueWatch:
     end: int | None = None
     state: WatchState = WatchState.STALE
     error: RocketMQError | None = None
+    hold_ms: int = HOLD_MS
+    """How long the broker may hold the pull."""
     _seen_demand: int = 0
     """The demand that the last answer, or the one under way, speaks for."""
     _is_under_way: bool = False
@@ -66,9 +68,9 @@ class QueueWatch:
                 queue=self.queue,
                 start=self.end,
                 count_max=1,
-                suspend_ms=HOLD_MS,
+                suspend_ms=self.hold_ms,
             )
-            return pull, HOLD_TIMEOUT_MS
+            return pull, self.hold_ms + _HOLD_GRACE_MS
         if demand <= self._seen_demand and self.error is None:
             return None
         self._is_under_way = True

@@ -29,8 +29,10 @@ class Query:
         if "subscribePattern" in options or "assign" in options:
             del raw["subscribe"]
 
-        def watch(settings: ConnectionSettings, queues: tuple[QueueId, ...]) -> FakeWatch:
-            self.watches.append(world.open_watch(settings, queues))
+        def watch(
+            settings: ConnectionSettings, queues: tuple[QueueId, ...], *, hold_ms: int
+        ) -> FakeWatch:
+            self.watches.append(world.open_watch(settings, queues, hold_ms=hold_ms))
             return self.watches[-1]
 
         ports = Ports(world.open_cluster, watch, lambda: self.now_ms)  # type: ignore[arg-type]
@@ -120,8 +122,9 @@ def test_the_planning_path_asks_nothing_of_the_network_once_it_runs(
 ) -> None:
     (queue,) = world.create("orders", 1)
     world.put(queue, 5)
-    query = run(startingOffsets="earliest", discoveryIntervalMs="1h")
+    query = run(startingOffsets="earliest", discoveryIntervalMs="1h", suspendTimeoutMs="7s")
     end = query.latest(query.driver.initial_offset())
+    assert world.hold_ms == 7_000
     calls = len(world.calls)
     for _ in range(3):
         world.put(queue, 5)

@@ -12,6 +12,7 @@ from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.option_reference import reference_markdown
 from pyspark_rocketmq.option_table import DEFINITIONS, Use
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
+from rocketmq_client.settings import READER_GROUP
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}
 
@@ -252,6 +253,11 @@ def test_what_spark_adds_by_itself_is_passed_over() -> None:
     assert require(parse_options(raw), raw, Use.STREAM).subscribe == ("orders",)
     with pytest.raises(OptionError, match=r"option\.x"):
         parse_options({**BASE, "option.x": "1"})
+
+
+def test_pulls_without_a_group_name_the_clients_own() -> None:
+    assert parsed().pull_group == READER_GROUP
+    assert parsed(group="g").pull_group == "g"
 
 
 def test_options_and_errors_survive_pickling() -> None:

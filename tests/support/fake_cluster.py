@@ -51,6 +51,7 @@ class FakeWorld:
         self.holes: set[tuple[QueueId, int]] = set()
         self.damaged: set[tuple[QueueId, int]] = set()
         self.opened = 0
+        self.hold_ms = 0
         self.calls: list[str] = []
 
     def create(self, topic: str, count: int, broker: str = "broker-a") -> list[QueueId]:
@@ -84,7 +85,10 @@ class FakeWorld:
         self.opened += 1
         return FakeCluster(self)
 
-    def open_watch(self, _settings: ConnectionSettings, queues: tuple[QueueId, ...]) -> FakeWatch:
+    def open_watch(
+        self, _settings: ConnectionSettings, queues: tuple[QueueId, ...], *, hold_ms: int
+    ) -> FakeWatch:
+        self.hold_ms = hold_ms
         return FakeWatch(self, queues)
 
 
