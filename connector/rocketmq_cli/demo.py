@@ -45,7 +45,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--class-archive",
         type=Path,
-        metavar="FILE",
+        metavar="FOLDER",
         help="keep Spark's loaded classes here, for a quicker start the next time",
     )
     parser.set_defaults(run=_demo)
@@ -95,7 +95,7 @@ def _aggregate(
 ) -> None:
     from rocketmq_cli.local_spark import QUICK_START, ClassArchive, end_jvm, local_session
 
-    archive = ClassArchive(args.class_archive) if args.class_archive else None
+    archive = ClassArchive.within(args.class_archive) if args.class_archive else None
     options = f"{QUICK_START} {archive.java_option if archive else ''}"
     spark = local_session("rmq demo", directory, java_options=options)
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 LOG_NAME = "spark.log"
@@ -39,6 +42,13 @@ class ClassArchive:
 
     path: Path
 
+    @classmethod
+    def within(cls, directory: Path) -> ClassArchive:
+        """The archive for this Spark and this Java among those in a directory."""
+        java = Path(os.environ.get("JAVA_HOME") or shutil.which("java") or "").resolve()
+        versions = f"{pyspark.__version__} {pyspark.__file__} {java}"
+        return cls(directory / f"spark-classes-{zlib.crc32(versions.encode()):08x}.jsa")
+
     @property
     def exists(self) -> bool:
         return self.path.exists()
@@ -51,8 +61,8 @@ class ClassArchive:
     @property
     def java_option(self) -> str:
         if self.exists:
-            return f"-XX:SharedArchiveFile={self.path} -Xshare:auto -Xlog:cds=off"
-        return f"-XX:ArchiveClassesAtExit={self.new_path} -Xlog:cds=off"
+            return f"-XX:SharedArchiveFile={self.path} -Xshare:auto -Xlog:disable"
+        return f"-XX:ArchiveClassesAtExit={self.new_path} -Xlog:disable"
 
 
 def local_session(
