@@ -194,7 +194,8 @@ _START_END: Final = (
         READ,
         "start and end",
         "Where a new query starts (default: latest; batch: earliest). 'group' is the group's "
-        "progress, and for queues without one the word after the colon (default earliest).",
+        "progress, and for queues without one the word after the colon (default earliest). "
+        "Brokers before 5.1 answer 0 for a group that they do not know: reading starts there then.",
         ("consumer.offset.reset.to",),
     ),
     _O(
