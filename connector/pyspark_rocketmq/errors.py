@@ -69,7 +69,6 @@ class Loss(enum.Enum):
     TOPIC_RECREATED = "TOPIC_RECREATED"
     QUEUE_REMOVED = "QUEUE_REMOVED"
     HOLE = "HOLE"
-    RESET = "SERVER_RESET"
 
 
 _LOSS_TEXT = {
@@ -82,8 +81,6 @@ _LOSS_TEXT = {
     Loss.QUEUE_REMOVED: "the topic has fewer queues than before and this one is no longer "
     "readable, {gone} are gone",
     Loss.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
-    Loss.RESET: "the broker moves this group's readers away from the wanted offset (its offset "
-    "was reset at the broker), {gone} are not delivered",
 }
 
 _LOSS_GOES_ON = {
@@ -93,7 +90,6 @@ _LOSS_GOES_ON = {
     Loss.TOPIC_RECREATED: "from {next}",
     Loss.QUEUE_REMOVED: "without it",
     Loss.HOLE: "from {next}",
-    Loss.RESET: "from {next}",
 }
 
 
