@@ -188,14 +188,14 @@ class GrpcSession:
             self._grant(call)
 
     def cancel(self, call_number: int) -> None:
-        """End a call; it gives no more events."""
+        """End a call; it gives no more events, also when its end is among those that wait."""
+        self._events = deque(event for event in self._events if event.call != call_number)
         call = self._calls.get(call_number)
         if call is None:
             return
         if call.stream:
             self._out.append(http2.encode_reset(call.stream, http2.ErrorCode.CANCEL))
         self._forget(call)
-        self._events = deque(event for event in self._events if event.call != call_number)
         self._pump()
 
     def ping(self) -> None:

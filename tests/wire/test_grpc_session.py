@@ -389,6 +389,17 @@ def test_a_cancelled_call_is_reset_and_gives_no_more_events() -> None:
     assert [event.call for event in server.events()] == [other, other]
 
 
+def test_a_call_that_is_cancelled_after_its_end_came_leaves_no_event_for_the_next_one() -> None:
+    server = peer()
+    call = server.session.start("/x.Y/Z", [])
+    server.answer(1, b"all of it")
+    taken = server.session.next_event()
+    assert isinstance(taken, MessageReceived)
+    server.session.cancel(call)
+    assert server.events() == []
+    assert server.taken(Kind.RST_STREAM) == []
+
+
 def test_a_cancelled_call_that_never_got_a_stream_leaves_nothing() -> None:
     server = peer({Setting.MAX_CONCURRENT_STREAMS: 0})
     server.session.cancel(server.session.start("/x.Y/Z", []))
