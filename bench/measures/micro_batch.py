@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from bench.bed import TRANSPORTS, Bed
 from bench.load import QUEUES, create_topic
@@ -17,7 +18,9 @@ from bench.streaming import Batch, batches_of, typical
 
 _TOPIC = "trickle"
 _TICK_MS = 10
-_WARM_UP_S = 3.0
+_WARM_UP_BATCHES = 5
+_BATCHES_MIN = 5
+_TIMEOUT_S = 120.0
 _BATCHES_KEPT = 2_000
 
 
@@ -55,23 +58,29 @@ def micro_batch(bed: Bed) -> Iterator[Figures]:
 
 
 def _measure(bed: Bed, frame: DataFrame) -> Run:
+    """Batches of a running query, from when it is warm: for a time, and at least a few."""
     query = frame.writeStream.format("noop").option("checkpointLocation", bed.checkpoint()).start()
     try:
-        time.sleep(_WARM_UP_S)
-        before = query.lastProgress
-        first = before.batchId + 1 if before else 0
-        run = run_once(lambda: time.sleep(bed.scale.seconds / 2))
-        batches = [
-            batch
-            for batch, report in zip(
-                batches_of(query.recentProgress), query.recentProgress, strict=False
-            )
-            if report.batchId >= first and "addBatch" in batch.steps
-        ]
+        _wait_for_batches(query, _WARM_UP_BATCHES, bed.scale.seconds / 4)
+        warm = max(report.batchId for report in query.recentProgress)
+        run = run_once(lambda: _wait_for_batches(query, warm + _BATCHES_MIN, bed.scale.seconds / 2))
+        reports = [r for r in query.recentProgress if r.batchId > warm]
     finally:
         query.stop()
-    assert batches, "no batch ended in time"
+    batches = [batch for batch in batches_of(reports) if "addBatch" in batch.steps]
     return Run(run.seconds, run.cores_ours, run.cores_others, batches)
+
+
+def _wait_for_batches(query: StreamingQuery, batch_id: int, seconds: float) -> None:
+    """Wait for so long, and until the query has got to this batch."""
+    time.sleep(seconds)
+    give_up_at = time.monotonic() + _TIMEOUT_S
+    while query.lastProgress is None or query.lastProgress.batchId < batch_id:
+        if (error := query.exception()) is not None:
+            raise error
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(f"the query did not get to batch {batch_id} in {_TIMEOUT_S} s")
+        time.sleep(0.1)
 
 
 def _median_ms(batches: list[Batch]) -> float:
