@@ -33,6 +33,7 @@ def memory(bed: Bed) -> Iterator[Figures]:
         with _Peaks(bed.broker.pid) as peaks:
             for _ in range(2):
                 _drain(frame)
+        assert peaks.worker, "no worker was seen"
         if not floor:
             floor = peaks.worker
         yield {
@@ -72,7 +73,7 @@ class _Peaks:
 
     def _watch(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
-            self.worker = max([self.worker, *(held_bytes(pid) for pid in _worker_pids())])
+            self.worker = max([self.worker, *(held_bytes(worker.pid) for worker in _workers())])
             self.broker = max(self.broker, held_bytes(self._broker_pid))
 
 
@@ -91,31 +92,22 @@ def held_bytes(pid: int) -> int:
     return 0
 
 
-def _daemon() -> psutil.Process | None:
-    """The process that Spark forks its Python workers from."""
-    candidates = (p for p in psutil.Process().children(recursive=True) if _is_daemon(p))
-    return next(candidates, None)
+def _workers() -> list[psutil.Process]:
+    """The processes in which Spark's tasks run their Python: forks of one daemon."""
+    return [p for p in psutil.Process().children(recursive=True) if _is_worker(p)]
 
 
-def _is_daemon(process: psutil.Process) -> bool:
+def _is_worker(process: psutil.Process) -> bool:
     try:
         parent = process.parent()
-        is_first = parent is not None and parent.name() == "java"
-        return is_first and "pyspark.daemon" in process.cmdline()
+        # Other daemons plan reads and look formats up; this one's own parent is the JVM.
+        is_task_side = process.cmdline()[-2:] == ["pyspark.daemon", "pyspark.worker"]
+        return is_task_side and parent is not None and parent.name() != "java"
     except psutil.NoSuchProcess:
         return False
 
 
-def _worker_pids() -> list[int]:
-    daemon = _daemon()
-    try:
-        return [process.pid for process in daemon.children()] if daemon else []
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _end_workers() -> None:
-    daemon = _daemon()
-    for process in daemon.children() if daemon else []:
+    for process in _workers():
         process.terminate()
         process.wait(10)
