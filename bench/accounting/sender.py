@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from rocketmq_arrow.encode import encode_batch_body
 
 from bench.accounting.ledger import Numbers
 from bench.load import QUEUES, numbered_bodies
+from rocketmq_arrow.encode import encode_batch_body
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, TransportError
