@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from importlib.metadata import version
@@ -77,4 +78,6 @@ def _emit(name: str, figures: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
+    # Told to end, it still stops what it started and leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

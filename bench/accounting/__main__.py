@@ -6,6 +6,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -184,4 +185,6 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    # Told to end, it still stops what it started and leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -57,6 +58,8 @@ def _demo(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError("the demo needs Spark: pip install 'pyspark-rocketmq[spark]'") from error
 
+    # Told to end, it still stops the broker and Spark and leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="rocketmq-demo-"))
     try:
