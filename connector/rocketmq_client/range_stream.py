@@ -70,6 +70,7 @@ class RangeStream:
         self._position = self._ranges[0].start if self._ranges else 0
         self._asked = 0
         """The first of the ranges that the open stream was asked for."""
+        self._is_over = True
         self._doubt: Doubt | None = None
         self._opened_ms = 0
         """When the stream was opened."""
@@ -89,6 +90,11 @@ class RangeStream:
         """The queue whose fresh bounds and route are wanted, before anything else."""
         return None if self._doubt is None else self._ranges[self._current].queue
 
+    @property
+    def is_over(self) -> bool:
+        """The stream that was opened last is to be closed: it brings nothing more to hand on."""
+        return self._is_over
+
     def delay_ms(self, now_ms: int) -> int:
         """How long to wait before the next stream is opened or bounds are asked for."""
         return max(0, self._patience.not_before_ms - now_ms)
@@ -96,6 +102,7 @@ class RangeStream:
     def next_stream(self, now_ms: int) -> PullRecords:
         """The stream to open now: everything that is still wanted."""
         self._asked, self._opened_ms = self._current, now_ms
+        self._is_over = False
         limits = self._spec.limits
         rest = [
             PullRange(wanted.queue, wanted.start, wanted.end)
@@ -117,7 +124,7 @@ class RangeStream:
     def on_chunk(self, chunk: RecordChunk, now_ms: int) -> RangeChunk | None:
         """A chunk came: what to hand on, if anything.
 
-        The stream is to be closed when `doubted_queue` is set, or `delay_ms` is not 0, afterwards.
+        The stream is to be closed when it `is_over` afterwards.
         Raises RemoteProtocolError when the chunk breaks the protocol, and a refusal that lasts.
         """
         if self.is_finished or chunk.range_index != self._current - self._asked:
@@ -147,13 +154,14 @@ class RangeStream:
 
     def on_end(self, now_ms: int) -> None:
         """The stream ended without an error: too early, unless everything is here."""
-        if not self.is_finished and self._doubt is None and not self.delay_ms(now_ms):
+        if not self.is_finished and not self._is_over:
             self._on_nothing(now_ms)
 
     def on_failure(self, error: RocketMQError, now_ms: int) -> None:
         """The stream failed. Raises the error when trying again cannot help or lasted too long."""
         if not error.retryable:
             raise error
+        self._is_over = True
         self._last_error = error
         self._patience.trouble(self._opened_ms, now_ms)
         self._patience.back_off(now_ms)
@@ -254,6 +262,7 @@ class RangeStream:
 
     def _on_nothing(self, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
+        self._is_over = True
         self._patience.trouble(self._opened_ms, now_ms)
         if self._patience.is_stuck(now_ms):
             self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
@@ -261,6 +270,7 @@ class RangeStream:
             self._patience.back_off(now_ms)
 
     def _open_doubt(self, kind: DoubtKind, end: int, now_ms: int) -> None:
+        self._is_over = True
         self._patience.trouble(self._opened_ms, now_ms)
         self._doubt = Doubt(kind, self._position, end)
 

@@ -297,27 +297,36 @@ def test_a_filtered_stream_covers_what_did_not_match() -> None:
         (30, 40, r.PullStatus.NO_NEW_MESSAGE, 30),
     ],
 )
-def test_offsets_that_are_not_there_end_their_range_with_the_queues_bounds(
+def test_offsets_that_are_not_there_end_the_stream_with_the_queues_bounds(
     start: int, end: int, status: r.PullStatus, goes_on_at: int
 ) -> None:
     async def test(client: Client, _: GrpcServer) -> None:
-        missing, other = await client.chunks(
-            PullRange(queue(0), start, end), PullRange(queue(1), 0, 1)
+        other, missing = await client.chunks(
+            PullRange(queue(1), 0, 1),
+            PullRange(queue(0), start, end),
+            PullRange(queue(1), 0, 1),
         )
         assert (missing.status, missing.end) == (status, goes_on_at)
         assert (missing.queue_start, missing.queue_end) == (20, 30)
-        assert other.range_index == 1
+        assert (other.range_index, missing.range_index) == (0, 1)
 
     run(shell_with(FakeQueue(20, 30), FakeQueue(0, 1)), test)
 
 
-def test_a_refused_range_does_not_end_the_others() -> None:
+def test_nothing_comes_behind_a_refused_range() -> None:
     async def test(client: Client, _: GrpcServer) -> None:
-        refused, other = await client.chunks(PullRange(queue(7), 0, 5), PullRange(queue(0), 0, 1))
+        (refused,) = await client.chunks(PullRange(queue(7), 0, 5), PullRange(queue(0), 0, 1))
         assert isinstance(refused.error, TopicNotFoundError)
-        assert (other.range_index, other.error) == (1, None)
 
     run(shell_with(FakeQueue(0, 1)), test)
+
+
+def test_a_range_without_an_end_is_followed_by_the_next_one() -> None:
+    async def test(client: Client, _: GrpcServer) -> None:
+        chunks = await client.chunks(PullRange(queue(0), 0), PullRange(queue(1), 0, 1))
+        assert [chunk.range_index for chunk in chunks] == [0, 0, 1]
+
+    run(shell_with(FakeQueue(0, 1), FakeQueue(0, 1)), test)
 
 
 def test_a_client_that_stops_reading_makes_the_broker_hold_a_few_chunks() -> None:

@@ -171,6 +171,26 @@ def test_a_busy_broker_is_asked_again_and_a_refusal_is_raised() -> None:
         stream.on_chunk(refused, 0)
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        RecordChunk(100, 100, status=None, error=BrokerBusyError(2, "busy")),
+        said(PullStatus.NO_NEW_MESSAGE, 100, 100),
+        said(PullStatus.OFFSET_ILLEGAL, 100, 120),
+        found(100, 150, gone=range(120, 130)),
+    ],
+    ids=["busy", "nothing new", "illegal", "a hole"],
+)
+def test_a_stream_is_over_with_what_must_be_asked_again_however_late_it_is(bad: Any) -> None:
+    stream = stream_of()
+    assert not stream.is_over
+    stream.on_chunk(bad, 0)
+    assert stream.delay_ms(9_000) == 0
+    assert stream.is_over
+    stream.next_stream(9_000)
+    assert not stream.is_over
+
+
 # --- doubts and losses ----------------------------------------------------------------------
 
 

@@ -156,18 +156,24 @@ class BulkCalls:
     # --- streams ------------------------------------------------------------------------------
 
     async def pull_records(self, content: bytes, context: Context) -> None:
-        """Stream every range of the request, one after the other."""
+        """Stream every range of the request, one after the other, up to one that cannot be had.
+
+        Behind that one nothing is sent: the client has to ask again for it, and takes the ranges
+        in their order.
+        """
         try:
             request = decode_pull_records(content)
         except RemoteProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         peer = self._peer(context)
         for index, wanted in enumerate(request.ranges):
-            await self._stream_range(request, index, wanted, peer, context)
+            if not await self._stream_range(request, index, wanted, peer, context):
+                return
 
     async def _stream_range(
         self, request: PullRecords, index: int, wanted: PullRange, peer: Peer, context: Context
-    ) -> None:
+    ) -> bool:
+        """Stream one range; False if it was not streamed up to its end."""
         start = covered = wanted.start
         unmatched = 0
         while wanted.end is None or start < wanted.end:
@@ -177,7 +183,7 @@ class BulkCalls:
             except BrokerError as error:
                 failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
                 await context.write(encode_chunk(failed))
-                return
+                return False
             chunk = _chunk(reply, wanted, asked=start, covered=covered, index=index)
             if chunk.status is PullStatus.NO_MATCHED_MESSAGE and chunk.end != wanted.end:
                 unmatched += 1
@@ -187,9 +193,11 @@ class BulkCalls:
                     continue
             await context.write(encode_chunk(chunk))
             if chunk.ends_range:
-                return
+                # Without an end, a range goes as far as there are messages.
+                return wanted.end is None and chunk.status is PullStatus.NO_NEW_MESSAGE
             start = covered = chunk.end
             unmatched = 0
+        return True
 
     def _pull(self, request: PullRecords, wanted: PullRange, start: int) -> PullMessages:
         count_max = min(request.chunk_count_max or CHUNK_COUNT_MAX, CHUNK_COUNT_MAX)

@@ -72,14 +72,14 @@ class Reading:
 
     def _next_chunk(self) -> RangeChunk | None:
         """The next chunk, or None after one turn of waiting."""
+        if self._stream.is_over:
+            self._drop()
         delay_ms = self._stream.delay_ms(self._now_ms())
         if delay_ms:
-            self._drop()
             time.sleep(min(delay_ms, _TURN_MS_MAX) / 1_000)
             return None
         queue = self._stream.doubted_queue
         if queue is not None:
-            self._drop()
             return self._settle_doubt(queue)
         try:
             return self._turn(self._reader or self._open())
