@@ -282,12 +282,16 @@ def judge(
     start_seen: int | None = None,
     birth: int | None = None,
     birth_now: int | None = None,
+    is_overdue: bool = False,
 ) -> DataLossError | None:
     """What became of the offset that is wanted next; None: it is still there, or still to come.
 
     `start_seen` is the queue's first offset when it was last looked at: it only ever grows, unless
     the topic was created anew. `birth` and `birth_now` are when offset 0 was stored, then and now.
+    A replica's bounds prove nothing before the outage `is_overdue`: it may lag behind its master.
     """
+    if not (bounds.is_current or is_overdue):
+        return None
     is_reborn = (
         birth is not None and birth_now is not None and bounds.start == 0 and birth != birth_now
     )

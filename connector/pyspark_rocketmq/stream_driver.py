@@ -63,7 +63,7 @@ class StreamDriver:
             options.max_trigger_delay,
         )
         self._size = MessageSize(options)
-        self._positions = StreamPositions(options)
+        self._positions = StreamPositions(options, self._ports.now_ms)
         self._first: Survey | None = None
         self._initial: dict[str, Any] | None = None
         self._target: dict[QueueId, int] | None = None

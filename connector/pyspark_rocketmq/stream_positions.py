@@ -44,6 +44,8 @@ class StreamPositions:
         self._found: dict[QueueId, int] = {}
         self._moved: dict[QueueId, tuple[int, int]] = {}
         self._removed: set[QueueId] = set()
+        self._lagging_since_ms: dict[QueueId, int] = {}
+        """Since when only a replica is there that does not hold the place in a queue."""
         self._absent_since_ms: dict[str, int] = {}
         self._lost_topics: set[str] = set()
         self._is_in_doubt = False
@@ -156,7 +158,8 @@ class StreamPositions:
         self._topics = tuple(sorted({queue.topic for queue in known}))
         for queue, held in survey.bounds.items():
             self.ends[queue] = held.end
-            self._starts_seen[queue] = held.start
+            if held.is_current:
+                self._starts_seen[queue] = held.start
             if queue not in start.offsets and queue not in self._found:
                 self._found[queue] = held.start
                 _log.info("found %s, reading it from %d", queue, held.start)
@@ -174,10 +177,28 @@ class StreamPositions:
                 start_seen=self._starts_seen.get(queue),
                 birth=start.births.get(queue),
                 birth_now=fresh.births.get(queue),
+                is_overdue=self._is_overdue(queue, offset, held),
             )
             if loss is not None:
                 self._moved[queue] = (offset, go_on(self._options, loss))
         self._judge_missing(cluster, start, fresh)
+
+    def _is_overdue(self, queue: QueueId, offset: int, held: Bounds) -> bool:
+        """True when a replica has lacked the place for as long as the master may be away."""
+        if held.is_current or held.start <= offset <= held.end:
+            self._lagging_since_ms.pop(queue, None)
+            return False
+        now_ms = self._now_ms()
+        if queue not in self._lagging_since_ms:
+            _log.warning(
+                "%s: only a replica is there, and it holds [%d,%d), not %d: waiting for its master",
+                queue,
+                held.start,
+                held.end,
+                offset,
+            )
+        since_ms = self._lagging_since_ms.setdefault(queue, now_ms)
+        return now_ms - since_ms >= self._options.retry_outage_ms
 
     def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
         listed = set(survey.queues)

@@ -50,7 +50,9 @@ def ask_bounds(ask: Ask, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | Ro
             assert isinstance(end, OffsetReply)
             # -1 is a queue without any file; real brokers also let a first offset lead for a
             # moment while files are removed.
-            bounds[queue] = Bounds(max(0, min(start.value, end.value)), max(0, end.value))
+            is_current = start.is_current and end.is_current
+            first = max(0, min(start.value, end.value))
+            bounds[queue] = Bounds(first, max(0, end.value), is_current)
     return bounds
 
 

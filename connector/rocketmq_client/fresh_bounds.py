@@ -32,5 +32,6 @@ def read_answers(
     # Real brokers answer zeros for a queue that they do not have, others refuse.
     bounds = Bounds(0, 0)
     if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
-        bounds = Bounds(max(0, start.value), max(0, end.value))
+        is_current = start.is_current and end.is_current
+        bounds = Bounds(max(0, start.value), max(0, end.value), is_current)
     return bounds, standing

@@ -114,6 +114,9 @@ def judge(
         return Loss(start, end, LossReason.DELETED if is_topic else LossReason.SHRUNK, None)
     if doubt.kind is DoubtKind.REFUSED:
         return None
+    # What a replica does not have, the master may bring back.
+    if not (bounds.is_current or is_overdue):
+        return None
     if bounds.start > doubt.start:
         return Loss(start, min(bounds.start, end), LossReason.EXPIRED, bounds)
     # A queue that ends below what was already read has been cut. One that ends at or behind the

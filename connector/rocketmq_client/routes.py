@@ -17,6 +17,7 @@ class BrokerDirectory:
     def __init__(self, address_map: Mapping[str, str]) -> None:
         self._address_map = dict(address_map)
         self._addresses: dict[str, str] = {}
+        self._masterless: set[str] = set()
         self._suspects: set[str] = set()
 
     def learn(self, brokers: Iterable[BrokerAddresses]) -> None:
@@ -28,10 +29,18 @@ class BrokerDirectory:
             published = broker.addresses.get(MASTER_ID, broker.addresses[min(broker.addresses)])
             self._addresses[broker.name] = self._mapped(published)
             self._suspects.discard(broker.name)
+            if MASTER_ID in broker.addresses:
+                self._masterless.discard(broker.name)
+            else:
+                self._masterless.add(broker.name)
 
     def address(self, broker: str) -> str | None:
         """Where the broker was last, or None if no name server ever said."""
         return self._addresses.get(broker)
+
+    def is_replica(self, broker: str) -> bool:
+        """True when the address is that of a replica, since the master is away."""
+        return broker in self._masterless
 
     def is_settled(self, broker: str) -> bool:
         """True unless the broker must be looked up first."""

@@ -66,6 +66,8 @@ class Bounds:
 
     start: int
     end: int
+    is_current: bool = field(default=True, compare=False)
+    """False on a replica's word: it may lag behind its master, and keep more or less of the log."""
 
 
 @dataclass(frozen=True, slots=True)

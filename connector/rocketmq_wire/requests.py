@@ -53,6 +53,8 @@ class OffsetReply(Reply):
     """One offset or timestamp."""
 
     value: int
+    is_current: bool = field(default=True, compare=False)
+    """False when a replica answered, which the wire does not say: whoever knows sets it."""
 
 
 # --- name server ----------------------------------------------------------------------------

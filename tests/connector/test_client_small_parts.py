@@ -173,6 +173,13 @@ def test_a_queue_that_ends_below_what_was_read_is_truncated_at_once():
     assert verdict(DoubtKind.ILLEGAL, bounds) == Loss(100, 200, LossReason.TRUNCATED, bounds)
 
 
+@pytest.mark.parametrize("there", [(0, 60), (130, 500), (0, 120)])
+def test_a_replicas_bounds_prove_nothing_until_the_outage_is_over(there):
+    bounds = Bounds(*there, is_current=False)
+    assert verdict(DoubtKind.ILLEGAL, bounds) is None
+    assert verdict(DoubtKind.ILLEGAL, bounds, is_overdue=True) is not None
+
+
 def test_a_queue_that_ends_within_what_is_missing_may_lag_until_the_outage_is_over():
     bounds = Bounds(0, 120)
     assert verdict(DoubtKind.ILLEGAL, bounds, start=130, first=110) is None

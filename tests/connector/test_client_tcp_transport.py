@@ -29,6 +29,8 @@ from rocketmq_wire.model import (
     BrokerAddresses,
     OffsetRange,
     QueueId,
+    QueueSet,
+    Route,
     Subscription,
 )
 from rocketmq_wire.requests import (
@@ -36,6 +38,7 @@ from rocketmq_wire.requests import (
     GetRoute,
     OffsetReply,
     PullMessages,
+    RouteReply,
 )
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue, offsets_in
@@ -504,3 +507,42 @@ def test_progress_that_was_never_committed_is_none(broker):
     with open_cluster(settings_for(broker)) as cluster:
         assert cluster.commit("readers", {QUEUES[0]: 42}) == {QUEUES[0]: None}
         assert cluster.progress("readers", QUEUES[:2]) == {QUEUES[0]: 42, QUEUES[1]: None}
+
+
+# --- replicas -------------------------------------------------------------------------------
+
+
+def test_bounds_say_when_a_replica_gave_them(broker):
+    def route(**addresses):
+        brokers = BrokerAddresses("broker-a", "c", {int(n[1:]): a for n, a in addresses.items()})
+        return RouteReply(Route((QueueSet("broker-a", 4, 4, 6),), (brokers,)))
+
+    routes = [route(b1=broker.address), route(b0=broker.address)]
+    broker.script = lambda r: routes[0] if isinstance(r, GetRoute) else None
+    with open_cluster(settings_for(broker)) as cluster:
+        assert not cluster.bounds(QUEUES[:1])[QUEUES[0]].is_current
+        del routes[0]
+        cluster.queues("orders")
+        assert cluster.bounds(QUEUES[:1])[QUEUES[0]].is_current
+
+
+def test_a_lagging_replica_cuts_no_running_read_short(broker):
+    replica = BrokerAddresses("broker-a", "c", {1: broker.address})
+    away = RouteReply(Route((QueueSet("broker-a", 4, 4, 6),), (replica,)))
+    broker.queues[QUEUES[0]].end = 1_000
+    doubts = []
+
+    def script(request):
+        if isinstance(request, GetMaxOffset):
+            doubts.append(request)
+        if len(doubts) > 2:
+            broker.queues[QUEUES[0]].end = 5_000
+        return away if isinstance(request, GetRoute) else None
+
+    broker.script = script
+    transport = TcpTransport(settings_for(broker))
+    found, chunks = read(transport, [OffsetRange(QUEUES[0], 2_000, 3_000)])
+    transport.close()
+    assert found[QUEUES[0]] == list(range(2_000, 3_000))
+    assert len(doubts) > 2
+    assert all(chunk.loss is None for chunk in chunks)

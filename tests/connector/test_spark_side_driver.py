@@ -420,6 +420,33 @@ def test_truncation_is_found_while_running(world: FakeWorld, run: Run, fails: bo
     assert SourceOffset.from_json(end).starts == {queue: 6}
 
 
+def test_a_lagging_replica_is_no_truncation_before_the_outage_is_over(
+    world: FakeWorld, run: Run
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 10)
+    query = run(startingOffsets="earliest", failOnDataLoss="false", retry__outageMs="30s")
+    end = query.latest(query.driver.initial_offset())
+    behind = world.queues[queue].stored[6:]
+    world.truncate(queue, 6)
+    world.masters_away = True
+    for _ in range(29):
+        query.now_ms += 1_000
+        assert query.latest(end) == end
+    # The master comes back with what it had, and one more: nothing is read twice.
+    world.queues[queue].stored += behind
+    world.masters_away = False
+    world.put(queue, 1)
+    end = query.latest(end)
+    assert (offsets(end), SourceOffset.from_json(end).starts) == ({queue: 11}, {})
+    world.truncate(queue, 6)
+    world.masters_away = True
+    query.now_ms += 1_000
+    assert query.latest(end) == end
+    query.now_ms += 30_000
+    assert offsets(query.latest(end)) == {queue: 6}
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_created_anew_and_refilled_is_found_at_a_restart(
     world: FakeWorld, run: Run, fails: bool

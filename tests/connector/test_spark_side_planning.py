@@ -274,6 +274,15 @@ def test_offsets_that_are_there_or_still_to_come_are_no_loss() -> None:
     assert judge(Q[0], 9, Bounds(5, 9)) is None
 
 
+@pytest.mark.parametrize(("wanted", "there"), [(10, (0, 6)), (3, (8, 10))])
+def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
+    wanted: int, there: tuple[int, int]
+) -> None:
+    bounds = Bounds(*there, is_current=False)
+    assert judge(Q[0], wanted, bounds, start_seen=5) is None
+    assert judge(Q[0], wanted, bounds, is_overdue=True) is not None
+
+
 @pytest.mark.parametrize(
     ("wanted", "bounds", "seen", "loss", "gone", "go_on"),
     [

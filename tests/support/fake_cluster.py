@@ -42,6 +42,8 @@ class FakeWorld:
         self.queues: dict[QueueId, FakeQueue] = {}
         self.topics: set[str] = set()
         self.brokers_away: set[str] = set()
+        self.masters_away = False
+        """Only replicas answer: their bounds are not current."""
         self.name_server_away = False
         self.committed: dict[tuple[str, QueueId], int] = {}
         self.commit_log: list[dict[QueueId, int]] = []
@@ -117,10 +119,11 @@ class FakeCluster:
 
     def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
         self.world.calls.append("bounds")
-        return {
-            queue: self._away(queue) or self.world.queues.get(queue, FakeQueue()).bounds
-            for queue in queues
-        }
+        return {queue: self._away(queue) or self._held(queue) for queue in queues}
+
+    def _held(self, queue: QueueId) -> Bounds:
+        held = self.world.queues.get(queue, FakeQueue()).bounds
+        return Bounds(held.start, held.end, not self.world.masters_away)
 
     def earliest_store_times(
         self, queues: Iterable[QueueId]

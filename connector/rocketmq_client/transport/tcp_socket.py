@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar, cast
 
@@ -25,6 +26,7 @@ from rocketmq_wire.requests import (
     ClusterReply,
     GetCluster,
     GetRoute,
+    OffsetReply,
     Reply,
     Request,
     RouteReply,
@@ -171,10 +173,13 @@ class TcpTransport:
     ) -> None:
         address = self._directory.address(broker)
         assert address is not None
+        is_replica = self._directory.is_replica(broker)
 
         def finish(result: Reply | RocketMQError) -> None:
             if isinstance(result, TransportError):
                 self._directory.suspect(address)
+            elif is_replica and isinstance(result, OffsetReply):
+                result = replace(result, is_current=False)
             on_done(result)
 
         handle = self._exchange.submit(address, request, finish, timeout_ms=timeout_ms)
