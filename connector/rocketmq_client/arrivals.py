@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
@@ -18,7 +18,7 @@ from rocketmq_client.transport import Transport
 from rocketmq_client.transport_choice import open_transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests import GetTopicStats, Reply, TopicStatsReply
+from rocketmq_wire.requests import GetTopicStats, Reply, Request, TopicStatsReply
 
 _logger = logging.getLogger(__name__)
 
@@ -28,6 +28,17 @@ STATS_INTERVAL_MS: Final = 200
 _REFRESH_MS_MAX: Final = 40
 _IDLE_WAIT_MS: Final = 5_000
 _JOIN_SECONDS: Final = 5.0
+
+
+_Place = QueueId | tuple[str, str]
+"""Whom an answer is for: a queue, or a topic at a broker."""
+
+
+class _Question(NamedTuple):
+    place: _Place
+    broker: str
+    request: Request[Reply]
+    timeout_ms: int
 
 
 class ArrivalWatch:
@@ -49,7 +60,8 @@ class ArrivalWatch:
         self._stats_at_ms = 0
         self._stats_demand = 0
         self._stats_under_way: set[tuple[str, str]] = set()
-        self._tickets: dict[int, QueueId | tuple[str, str]] = {}
+        self._tickets: dict[int, _Place] = {}
+        """The thread's own."""
         self._demand = 0
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -136,30 +148,28 @@ class ArrivalWatch:
     def _known(self) -> dict[QueueId, int]:
         return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
 
-    def _send(self, now_ms: int) -> None:
+    def _questions(self, now_ms: int) -> list[_Question]:
+        """What to ask now."""
         if self._is_polling():
-            self._send_stats(now_ms)
-            return
+            return self._stats_questions(now_ms)
+        questions = []
         for queue, watch in self._watches.items():
             asked = watch.next_request(now_ms, self._demand)
             if asked is not None:
-                request, timeout_ms = asked
-                ticket = self._transport.submit(request, broker=queue.broker, timeout_ms=timeout_ms)
-                self._tickets[ticket] = queue
+                questions.append(_Question(queue, queue.broker, *asked))
+        return questions
 
-    def _send_stats(self, now_ms: int) -> None:
+    def _stats_questions(self, now_ms: int) -> list[_Question]:
         is_wanted = self._stats_demand < self._demand and now_ms >= self._stats_at_ms
         if not is_wanted or self._stats_under_way:
-            return
+            return []
         self._stats_demand = self._demand
         self._stats_at_ms = now_ms + STATS_INTERVAL_MS
-        for place in self._places:
-            topic, broker = place
-            ticket = self._transport.submit(
-                GetTopicStats(topic), broker=broker, timeout_ms=ASK_TIMEOUT_MS
-            )
-            self._tickets[ticket] = place
-            self._stats_under_way.add(place)
+        self._stats_under_way.update(self._places)
+        return [
+            _Question((topic, broker), broker, GetTopicStats(topic), ASK_TIMEOUT_MS)
+            for topic, broker in self._places
+        ]
 
     def _take(self, ticket: int, result: Reply | RocketMQError, now_ms: int) -> None:
         place = self._tickets.pop(ticket, None)
@@ -191,6 +201,15 @@ class ArrivalWatch:
 
     # --- the thread ---------------------------------------------------------------------------
 
+    def _send(self, questions: Sequence[_Question]) -> None:
+        for question in questions:
+            if self._is_closed:
+                return
+            ticket = self._transport.submit(
+                question.request, broker=question.broker, timeout_ms=question.timeout_ms
+            )
+            self._tickets[ticket] = question.place
+
     def _run(self) -> None:
         try:
             while True:
@@ -198,8 +217,10 @@ class ArrivalWatch:
                     if self._is_closed:
                         return
                     now_ms = _now_ms()
-                    self._send(now_ms)
+                    questions = self._questions(now_ms)
                     wait_ms = self._wait_ms(now_ms)
+                # Without the lock: connecting takes seconds when the broker's machine is away.
+                self._send(questions)
                 done = self._transport.completed(timeout_ms=wait_ms)
                 with self._changed:
                     now_ms = _now_ms()

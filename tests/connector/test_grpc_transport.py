@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import socket
 import struct
 import subprocess
@@ -39,13 +38,6 @@ from rocketmq_wire.errors import (
     RemoteProtocolError,
     TopicNotFoundError,
     UnsupportedRequestError,
-)
-from rocketmq_wire.grpc_mapping import PULL_RECORDS_PATH
-from rocketmq_wire.grpc_records import (
-    PullRecords,
-    RecordChunk,
-    decode_pull_records,
-    encode_chunk,
 )
 from rocketmq_wire.http2 import Kind
 from rocketmq_wire.model import OffsetRange
@@ -386,36 +378,6 @@ def test_a_broker_that_is_busy_for_a_while_is_waited_for(
     chunks = list(transport.read_ranges([OffsetRange(queue(0), 0, 10)], SPEC))
     assert offsets_in(chunks) == list(range(10))
     timer.join()
-
-
-def test_what_a_broker_sends_behind_a_refusal_is_not_read() -> None:
-    """It would come out of turn, if the process stood still for the length of the delay."""
-    streams: list[PullRecords] = []
-
-    def pull(content: bytes, _: object) -> Iterator[bytes]:
-        streams.append(decode_pull_records(content))
-        if len(streams) == 1:
-            yield encode_chunk(RecordChunk(0, 0, status=None, error=BrokerBusyError(2, "busy")))
-            yield encode_chunk(RecordChunk(0, 1, records=(record(0),), range_index=1))
-            return
-        for index in range(2):
-            yield encode_chunk(RecordChunk(0, 1, records=(record(0),), range_index=index))
-
-    other = grpc.server(futures.ThreadPoolExecutor(1))
-    service, _, name = PULL_RECORDS_PATH.strip("/").partition("/")
-    handlers = {name: grpc.unary_stream_rpc_method_handler(pull)}
-    other.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    port = other.add_insecure_port("127.0.0.1:0")
-    other.start()
-    transport = transport_to(f"127.0.0.1:{port}")
-    # Whoever looks at this clock looks after any delay.
-    transport._clock = ActiveClock(itertools.count(0, 200_000_000).__next__)
-    wanted = [OffsetRange(queue(0), 0, 1), OffsetRange(queue(1), 0, 1)]
-    spec = ReadSpec("group", limits=ReadLimits(outage_ms=10**9, pull_timeout_ms=10**9))
-    assert [chunk.queue for chunk in transport.read_ranges(wanted, spec)] == [queue(0), queue(1)]
-    assert len(streams) == 2
-    transport.close()
-    other.stop(None).wait()
 
 
 def test_expired_offsets_are_reported_or_skipped(

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _CHUNK = 64 * 1024
 
@@ -130,6 +130,21 @@ class FaultProxy:
                 if limit is not None and limit <= 0:
                     break
         self._break(pair)
+
+
+@contextlib.contextmanager
+def unreachable_address() -> Iterator[str]:
+    """Where every attempt to connect ends in a time-out, as at a machine that is away."""
+    with contextlib.ExitStack() as stack:
+        # Nobody accepts, and the queue of those who wait is full: the kernel stays silent.
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def seeded_cuts(seed: int, low: int, high: int) -> Callable[[], int]:

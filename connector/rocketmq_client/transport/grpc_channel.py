@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -75,6 +76,8 @@ class GrpcTransport:
         self._process_id = os.getpid()
         self._clock = ActiveClock()
         self._connection: GrpcConnection | None = None
+        self._unreachable: tuple[float, ConnectError] | None = None
+        """Why no connection could be made, and until when this answers what is submitted."""
         self._idle_reader: GrpcConnection | None = None
         self._pending: dict[int, _Pending] = {}
         self._sends = SendStream()
@@ -98,6 +101,7 @@ class GrpcTransport:
     ) -> list[R | RocketMQError]:
         """See `Transport.call_many`. Questions about many queues share a call."""
         self._check_process()
+        self._unreachable = None
         wanted = [request for _, request in requests]
         results: dict[int, Result] = {}
         with self._clock.inside():
@@ -245,7 +249,27 @@ class GrpcTransport:
             self._sends.forget()
             connection = None
         if connection is None:
-            connection = self._connection = self._connect()
+            connection = self._connection = self._connect_once()
+        return connection
+
+    def _connect_once(self) -> GrpcConnection:
+        """Connect; a failure serves all that is asked for as long again as it took.
+
+        A machine that is away costs a whole time-out, and may not cost it for every request.
+        """
+        # Not the transport's own clock, which stands still while nobody waits in here.
+        began = time.monotonic()
+        if self._unreachable is not None:
+            until, error = self._unreachable
+            if began < until:
+                raise ConnectError(error.address, error.reason)
+        try:
+            connection = self._connect()
+        except ConnectError as error:
+            now = time.monotonic()
+            self._unreachable = (now + (now - began), error)
+            raise
+        self._unreachable = None
         return connection
 
     def _is_usable(self, connection: GrpcConnection) -> bool:

@@ -1,0 +1,32 @@
+"""The thread that watches for arrivals, when what it asks is in trouble."""
+
+from __future__ import annotations
+
+import time
+
+from rocketmq_client.arrivals import HELD_QUEUES_MAX, ArrivalWatch
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import ConnectError
+from support.fake_shell import queue
+from support.fault_proxy import unreachable_address
+
+QUEUES = [queue(index) for index in range(HELD_QUEUES_MAX)]
+CONNECT_MS = 500
+
+
+def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
+    with unreachable_address() as address:
+        settings = ConnectionSettings(endpoints=address, connect_timeout_ms=CONNECT_MS)
+        watch = ArrivalWatch(settings, QUEUES)
+        began = time.monotonic()
+        assert watch.ends() == {}
+        assert not watch.wait({QUEUES[0]: 0}, 20)
+        watch.set_queues(QUEUES)
+        assert time.monotonic() - began < CONNECT_MS / 1_000
+        while len(errors := watch.errors()) < len(QUEUES):
+            assert time.monotonic() - began < 3 * CONNECT_MS / 1_000
+            watch.wait({}, 5)
+        assert all(isinstance(error, ConnectError) for error in errors.values())
+        began = time.monotonic()
+        watch.close()
+        assert time.monotonic() - began < 2 * CONNECT_MS / 1_000
