@@ -41,6 +41,20 @@ class _Question(NamedTuple):
     timeout_ms: int
 
 
+class WatchDiedError(RocketMQError):
+    """The thread ended by an error of its own: what it knows grows old and is not to be used."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_WATCH.DIED] the watch for new messages ended by {self.reason}. "
+            "Restart the query, which goes on where it was; the log tells where it happened."
+        )
+
+
 class ArrivalWatch:
     """Ends of queues, watched from a thread of its own that starts with the first question."""
 
@@ -65,6 +79,7 @@ class ArrivalWatch:
         self._demand = 0
         self._is_closed = False
         self._thread: threading.Thread | None = None
+        self._death: Exception | None = None
 
     def set_queues(self, queues: Iterable[QueueId]) -> None:
         """Watch these and no others; what is known of those that stay is kept."""
@@ -76,23 +91,31 @@ class ArrivalWatch:
             self._places = _places_of(self._watches)
 
     def ends(self) -> dict[QueueId, int]:
-        """The last known end of every queue that answered, as fresh as a moment's wait allows."""
+        """The last known end of every queue that answered, as fresh as a moment's wait allows.
+
+        Raises WatchDiedError.
+        """
         deadline_ms = _now_ms() + _REFRESH_MS_MAX
         with self._changed:
             demand = self._ask()
             while not self._is_settled(demand):
                 left_ms = deadline_ms - _now_ms()
-                if left_ms <= 0 or self._is_closed:
+                if left_ms <= 0 or self._is_closed or self._death is not None:
                     break
                 self._changed.wait(left_ms / 1_000)
+            self._raise_if_dead()
             return self._known()
 
     def wait(self, beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
-        """Wait until a queue ends behind the offset given for it; False when time is over."""
+        """Wait until a queue ends behind the offset given for it; False when time is over.
+
+        Raises WatchDiedError.
+        """
         deadline_ms = _now_ms() + timeout_ms
         with self._changed:
             self._ask()
             while not self._is_closed:
+                self._raise_if_dead()
                 known = self._known()
                 if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
                     return True
@@ -135,6 +158,10 @@ class ArrivalWatch:
         elif self._is_polling() or not self._is_settled(self._demand):
             self._transport.wake()
         return self._demand
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise WatchDiedError(repr(self._death)) from self._death
 
     def _is_polling(self) -> bool:
         return len(self._watches) > HELD_QUEUES_MAX
@@ -228,8 +255,11 @@ class ArrivalWatch:
                         self._take(ticket, result, now_ms)
                     if done:
                         self._changed.notify_all()
-        except Exception:
-            _logger.exception("the arrival watch has stopped; ends are no longer refreshed")
+        except Exception as error:
+            _logger.exception("the watch for new messages has died")
+            with self._changed:
+                self._death = error
+                self._changed.notify_all()
         finally:
             self._transport.close()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
-from rocketmq_client.arrivals import HELD_QUEUES_MAX, ArrivalWatch
+import pytest
+
+from rocketmq_client import arrivals
+from rocketmq_client.arrivals import HELD_QUEUES_MAX, ArrivalWatch, WatchDiedError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError
 from support.fake_shell import queue
@@ -30,3 +33,30 @@ def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
         began = time.monotonic()
         watch.close()
         assert time.monotonic() - began < 2 * CONNECT_MS / 1_000
+
+
+class DyingTransport:
+    """Fails in a way that no transport may."""
+
+    def submit(self, *_: object, **__: object) -> int:
+        return 1
+
+    def completed(self, *, timeout_ms: int) -> list[object]:
+        del timeout_ms
+        raise KeyError("a mistake")
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_watch_whose_thread_has_died_says_so_to_everybody_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "open_transport", lambda _: DyingTransport())
+    watch = ArrivalWatch(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
+    with pytest.raises(WatchDiedError, match="KeyError.*a mistake.*Restart the query"):
+        watch.wait({QUEUES[0]: 0}, 20_000)
+    with pytest.raises(WatchDiedError):
+        watch.ends()
+    watch.close()
