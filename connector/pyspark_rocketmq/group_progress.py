@@ -36,20 +36,22 @@ def to_commit(
     wanted: Mapping[QueueId, int],
     stored: Mapping[QueueId, int | None],
     planned: Mapping[QueueId, int],
+    committed: Mapping[QueueId, int],
 ) -> tuple[dict[QueueId, int], list[QueueId]]:
-    """Which of the wanted progress to send, and whose queue somebody else commits.
+    """Which of the wanted progress to send, and which queues somebody else commits.
 
-    `stored` holds the queues that were committed before. Stored progress between what is wanted
-    and what was planned is this query's own, committed from elsewhere (a listener in the driver).
+    A queue that `stored` does not hold is sent. Stored progress above everything wanted, planned
+    or `committed` by us is another's. What we committed ourselves goes back with a place that was
+    corrected; what lies between wanted and planned a listener in the driver committed for us.
     """
     due: dict[QueueId, int] = {}
     foreign: list[QueueId] = []
     for queue, offset in wanted.items():
-        known = stored.get(queue)
-        if known is not None and known > max(offset, planned.get(queue, offset)):
-            foreign.append(queue)
-        elif queue not in stored or known is None or known < offset:
+        known, own = stored.get(queue), committed.get(queue, offset)
+        if known is None or known < offset or offset < known == own:
             due[queue] = offset
+        elif known > max(offset, planned.get(queue, offset), own):
+            foreign.append(queue)
     return due, foreign
 
 
@@ -181,7 +183,7 @@ class ProgressCommitter:
                 wanted.pop(queue)
             else:
                 stored[queue] = answer
-        due, foreign = to_commit(wanted, stored, self._planned)
+        due, foreign = to_commit(wanted, stored, self._planned, self._committed)
         for queue in foreign:
             self._disowned.add(queue)
             _log.warning(

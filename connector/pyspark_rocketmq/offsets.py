@@ -3,15 +3,17 @@
     {"version": 1,
      "births":  {topic: {broker: {queue: milliseconds}}},
      "offsets": {topic: {broker: {queue: next offset}}},
-     "starts":  {topic: {broker: {queue: first offset}}}}
+     "starts":  {topic: {broker: {queue: first offset}}},
+     "initial": true}
 
 `starts` holds the queues of this batch that do not begin where the offset before ended: those it
 did not have (all of them in batch 0, whose start Spark does not log), and those whose old place is
 gone. A replayed batch so begins where it began. In the initial offset every queue starts where it
-stands. `births` is when offset 0 of a queue was stored, where it was still there: should it become
-another time, then the topic was deleted and created anew. (A time of the plan would have to be
-compared across two machines' clocks.) The dict is canonical: an unchanged position is the identical
-text, or Spark would plan empty batches for ever.
+stands; `initial` is only there, and for as long as nothing was read since. `births` is when offset
+0 of a queue was stored, where it was still there: should it become another time, then the topic was
+deleted and created anew. (A time of the plan would have to be compared across two machines'
+clocks.) The dict is canonical: an unchanged position is the identical text, or Spark would plan
+empty batches for ever.
 """
 
 from __future__ import annotations
@@ -49,25 +51,23 @@ class SourceOffset:
     offsets: Mapping[QueueId, int]
     starts: Mapping[QueueId, int] = field(default_factory=dict)
     births: Mapping[QueueId, int] = field(default_factory=dict)
+    is_initial: bool = False
+    """True when nothing was read to get here: such a place is never committed."""
 
     @classmethod
     def initial(cls, offsets: Mapping[QueueId, int], births: Mapping[QueueId, int]) -> SourceOffset:
         """Where a new query begins: every queue starts where it stands."""
-        return cls(offsets, dict(offsets), births)
-
-    @property
-    def is_initial(self) -> bool:
-        """True when nothing was read to get here: such a place is never committed."""
-        return dict(self.offsets) == dict(self.starts)
+        return cls(offsets, dict(offsets), births, is_initial=True)
 
     def to_json(self) -> dict[str, Any]:
         """The canonical dict."""
-        return {
+        value = {
             "version": VERSION,
             "births": nested(self.births),
             "offsets": nested(self.offsets),
             "starts": nested(self.starts),
         }
+        return {**value, "initial": True} if self.is_initial else value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
@@ -83,7 +83,10 @@ class SourceOffset:
             )
         try:
             return cls(
-                flat(value["offsets"]), flat(value.get("starts", {})), flat(value.get("births", {}))
+                flat(value["offsets"]),
+                flat(value.get("starts", {})),
+                flat(value.get("births", {})),
+                is_initial=value.get("initial") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError("is damaged", text) from error

@@ -95,7 +95,8 @@ def advance(
         if start.is_initial or start.offsets.get(queue) != offset
     }
     ends = {queue: offset + taken.get(queue, 0) for queue, offset in position.items()}
-    return SourceOffset(ends, starts, {queue: births[queue] for queue in ends if queue in births})
+    known = {queue: births[queue] for queue in ends if queue in births}
+    return SourceOffset(ends, starts, known, is_initial=start.is_initial and not taken)
 
 
 def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:

@@ -35,7 +35,7 @@ def source_progress(progress: object) -> list[SourceProgress]:
         end = _numbers(value, "offsets")
         if end is not None:
             latest = _numbers(_parsed(_get(source, "latestOffset")), "offsets")
-            is_initial = end == _numbers(value, "starts")
+            is_initial = isinstance(value, Mapping) and value.get("initial") is True
             found.append(SourceProgress(end, latest or {}, is_initial))
     return found
 

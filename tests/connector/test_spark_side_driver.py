@@ -303,6 +303,35 @@ def test_each_durable_end_is_committed_and_the_initial_offset_never(
     assert world.commit_log == [{queue: 5}]
 
 
+def test_progress_goes_back_with_a_place_that_was_corrected(world: FakeWorld, run: Run) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 10)
+    query = run(group="g", startingOffsets="earliest", failOnDataLoss="false")
+    end = query.latest(query.driver.initial_offset())
+    committer = query.driver._committer
+    assert committer is not None
+    world.truncate(queue, 6)
+    corrected = query.latest(end)  # Commits 10.
+    assert committer.flush(2_000)
+    assert world.committed == {("g", queue): 10}
+    assert offsets(corrected) == {queue: 6}
+    query.latest(corrected)
+    assert committer.flush(2_000)
+    assert world.committed == {("g", queue): 6}
+
+
+def test_finding_a_queue_is_not_yet_reading(world: FakeWorld, run: Run) -> None:
+    (old,) = world.create("orders", 1)
+    world.put(old, 5)
+    query = run(group="g")
+    start = query.driver.initial_offset()
+    world.create("orders", 2)
+    found = query.until(start, lambda end: len(offsets(end)) == 2)
+    assert SourceOffset.from_json(found).is_initial
+    world.put(old, 1)
+    assert not SourceOffset.from_json(query.latest(found)).is_initial
+
+
 def test_the_end_of_available_now_is_committed_when_the_run_says_it_is_over(
     world: FakeWorld, run: Run
 ) -> None:
@@ -414,10 +443,11 @@ def test_truncation_is_found_while_running(world: FakeWorld, run: Run, fails: bo
         return
     end = query.latest(end)
     assert offsets(end) == {queue: 6}
+    assert SourceOffset.from_json(end).starts == {queue: 6}
     world.put(queue, 3)
     end = query.latest(end)
     assert offsets(end) == {queue: 9}
-    assert SourceOffset.from_json(end).starts == {queue: 6}
+    assert SourceOffset.from_json(end).starts == {}
 
 
 def test_a_lagging_replica_is_no_truncation_before_the_outage_is_over(

@@ -14,26 +14,31 @@ A, B = (QueueId("orders", "broker-a", index) for index in range(2))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "stored", "planned", "due", "foreign"),
+    ("wanted", "stored", "planned", "committed", "due", "foreign"),
     [
-        ({A: 5}, {}, {A: 9}, {A: 5}, []),  # The first commit overwrites whatever is there.
-        ({A: 5}, {A: 5}, {A: 9}, {}, []),
-        ({A: 5}, {A: 3}, {A: 9}, {A: 5}, []),
-        ({A: 5}, {A: None}, {A: 9}, {A: 5}, []),  # The broker lost it.
-        ({A: 5}, {A: 9}, {A: 9}, {}, []),  # A listener of this query was first.
-        ({A: 5}, {A: 10}, {A: 9}, {}, [A]),
-        ({A: 5}, {A: 6}, {}, {}, [A]),
-        ({A: 5, B: 2}, {A: 10, B: 1}, {A: 9, B: 2}, {B: 2}, [A]),
+        ({A: 5}, {}, {A: 9}, {}, {A: 5}, []),  # The first commit overwrites whatever is there.
+        ({A: 5}, {A: 5}, {A: 9}, {A: 5}, {}, []),
+        ({A: 5}, {A: 3}, {A: 9}, {A: 3}, {A: 5}, []),
+        ({A: 5}, {A: None}, {A: 9}, {A: 5}, {A: 5}, []),  # The broker lost it.
+        ({A: 5}, {A: 9}, {A: 9}, {A: 4}, {}, []),  # A listener of this query was first.
+        ({A: 5}, {A: 10}, {A: 9}, {A: 4}, {}, [A]),
+        ({A: 5}, {A: 6}, {}, {A: 4}, {}, [A]),
+        # The place was corrected backwards: our own commit goes back with it.
+        ({A: 5}, {A: 8}, {A: 5}, {A: 8}, {A: 5}, []),
+        ({A: 5}, {A: 7}, {A: 5}, {A: 8}, {}, []),
+        ({A: 5}, {A: 9}, {A: 5}, {A: 8}, {}, [A]),
+        ({A: 5, B: 2}, {A: 10, B: 1}, {A: 9, B: 2}, {A: 4, B: 1}, {B: 2}, [A]),
     ],
 )
 def test_what_is_sent_and_who_else_commits(
     wanted: dict[QueueId, int],
     stored: dict[QueueId, int | None],
     planned: dict[QueueId, int],
+    committed: dict[QueueId, int],
     due: dict[QueueId, int],
     foreign: list[QueueId],
 ) -> None:
-    assert to_commit(wanted, stored, planned) == (due, foreign)
+    assert to_commit(wanted, stored, planned, committed) == (due, foreign)
 
 
 def committer(world: FakeWorld) -> ProgressCommitter:

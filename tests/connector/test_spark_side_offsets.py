@@ -58,6 +58,15 @@ def test_an_initial_offset_is_told_from_one_that_was_read_to() -> None:
     assert not SourceOffset({A0: 5}, {}).is_initial
     assert not SourceOffset({A0: 5}, {A0: 4}).is_initial
     assert not SourceOffset({A0: 5, A1: 3}, {A1: 3}).is_initial
+    # A place corrected after a loss starts where it stands as well, and was read to.
+    assert not SourceOffset({A0: 5}, {A0: 5}).is_initial
+
+
+def test_being_initial_survives_the_checkpoint() -> None:
+    for offset in (SourceOffset.initial({A0: 5}, {}), SourceOffset({A0: 5}, {A0: 5})):
+        text = json.dumps(offset.to_json())
+        assert SourceOffset.from_json(json.loads(text)) == offset
+        assert ('"initial": true' in text) == offset.is_initial
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])

@@ -48,7 +48,7 @@ def test_other_sources_are_passed_over(end: object) -> None:
 
 
 def test_an_initial_place_is_told_from_one_that_was_read_to() -> None:
-    initial = {**END, "starts": END["offsets"]}
+    initial = {**END, "initial": True}
     (source,) = source_progress({"sources": [{"endOffset": initial}]})
     assert source.is_initial
     (source,) = source_progress({"sources": [{"endOffset": END}]})
@@ -85,7 +85,7 @@ def test_the_progress_listener_commits_what_was_read_of_its_topics(
 
     listening = GroupProgressListener(options, query="mine")
     listening.onQueryProgress(report("other", END))  # type: ignore[arg-type]
-    listening.onQueryProgress(report("mine", {**END, "starts": END["offsets"]}))  # type: ignore[arg-type]
+    listening.onQueryProgress(report("mine", {**END, "initial": True}))  # type: ignore[arg-type]
     assert world.committed == {}
     listening.onQueryProgress(report("mine", END, bills))  # type: ignore[arg-type]
     assert world.committed == {("g", A): 5, ("g", B): 7}
