@@ -1,7 +1,8 @@
 """A thread that knows where queues end, so that asking costs the planner next to nothing.
 
 Up to 64 queues are watched by a pull each that the broker holds until something arrives; more by
-one statistics call per topic and broker, at most every 200 ms. Nothing is asked while nobody calls.
+one statistics call per topic and broker, at most every 200 ms. While nobody calls, no more is asked
+than to renew pulls that were held in vain, every `hold_ms`.
 """
 
 from __future__ import annotations

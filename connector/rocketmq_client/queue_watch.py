@@ -1,7 +1,9 @@
 """What to ask a broker to know where one queue ends: pure.
 
-While nobody wants to know, nothing is asked. When somebody does, the end is asked for once, and a
-pull is then held at the broker until something arrives: as long as it is held, the end is known.
+When somebody wants to know, the end is asked for once, and a pull is then held at the broker until
+something arrives: as long as it is held, the end is known. What was held for too long is held anew,
+whether or not somebody still wants to know: one small request in `hold_ms` for an idle queue. Once
+something has arrived, nothing is asked until somebody wants to know again.
 """
 
 from __future__ import annotations
