@@ -130,6 +130,25 @@ class TestAnswers:
         assert sorted(done.opaque for done in answered) == opaques
         assert sorted(done.result.start for done in answered) == list(range(500))
 
+    def test_small_requests_written_at_once_behind_one_that_waits_are_all_answered(self, tmp_path):
+        settings = {"flush": "sync", "data_dir": str(tmp_path), "requests_in_flight_max": 1}
+        with serve(**settings) as broker, RemotingPeer(broker.name_server) as peer:
+            peer.call(CreateTopic(TopicConfig("orders")))
+            slow = b"".join(peer.session.start(send(b"one"), now_ms=0, timeout_ms=1).parts)
+            small = [
+                encode_frame(Frame(Header(206, opaque=number), codec=HeaderCodec.BINARY))
+                for number in range(1_000_000, 1_002_000)
+            ]
+            peer.socket.sendall(slow + b"".join(small))
+            decoder, answered = FrameDecoder(), []
+            while len(answered) < 1 + len(small):
+                size = peer.socket.recv_into(decoder.next_buffer())
+                assert size, "the broker closed the connection"
+                decoder.received(size)
+                while (frame := decoder.next_frame()) is not None:
+                    answered.append(frame.header.opaque)
+            assert answered[1:] == list(range(1_000_000, 1_002_000))
+
 
 class TestLongPolling:
     def test_arrival_wakes_a_held_pull_and_other_requests_pass_it(self, peer, broker):

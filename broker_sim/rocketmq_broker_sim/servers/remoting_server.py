@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._in_flight = 0
         self._is_reading = True
+        self._is_working = False
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
@@ -182,6 +183,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _work(self) -> None:
         """Take up the frames that are there, as far as the bounds allow."""
+        if self._is_working:
+            # Called by an answer that was given at once: the loop below goes on by itself.
+            return
+        self._is_working = True
         try:
             while not self._is_closed and not self._is_at_a_bound:
                 asked = self._session.next_asked()
@@ -193,6 +198,8 @@ class Connection(asyncio.BufferedProtocol):
             self._is_closed = True
             self._transport.abort()
             return
+        finally:
+            self._is_working = False
         self._read_if(not self._is_at_a_bound)
 
     def _take_up(self, asked: Asked) -> None:
