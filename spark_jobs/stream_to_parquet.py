@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq.options import parse_options
 
 _POLL_S = 1
 
@@ -75,6 +76,11 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     return {key: str(value) for key, value in named.items() if value is not None} | others
 
 
+def follows_group(options: dict[str, str]) -> bool:
+    """True when a group's offsets are to follow, whichever of its names the option goes by."""
+    return parse_options(options).group is not None
+
+
 def start(messages: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     writer = (
         messages.writeStream.format("parquet")
@@ -117,7 +123,7 @@ def main() -> None:
     spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
     options = source_options(args)
     messages = spark.readStream.format("rocketmq").options(**options).load()
-    if "group" in options:
+    if follows_group(options):
         # The source commits when it is asked for the next batch; this also after the last one.
         spark.streams.addListener(GroupProgressListener(options))
     asked_to_end = threading.Event()

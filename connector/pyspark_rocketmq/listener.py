@@ -2,6 +2,10 @@
 
 The source commits when Spark asks it for the next batch. Between the ticks of a long trigger, after
 Trigger.Once and after `stop()` nobody asks; Spark's progress reports close that gap.
+
+It keeps the source's rules: a group with live members is left alone, and so is stored progress
+above what was reported, unless it is the listener's own. Under asynchronous progress tracking a
+report comes before its batch is in the checkpoint, which is what commitOffsets=confirmed waits for.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_rocketmq.connecting import connection_settings
-from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.group_progress import find_members, to_commit
 from pyspark_rocketmq.options import parse_options, require_connection
 from pyspark_rocketmq.progress_report import source_progress
 from pyspark_rocketmq.selection import matching_topics, named_topics
@@ -36,17 +41,27 @@ _log = logging.getLogger("pyspark_rocketmq")
 class GroupProgressListener(StreamingQueryListener):
     """`spark.streams.addListener(GroupProgressListener(options))`, with the source's own options.
 
-    Of the options the connection, `group` and the selection count: topics that are not selected are
-    left alone. `query` is a query's name or id: only its progress counts then.
+    Of the options the connection, `group`, `commitOffsets` and the selection count: topics that are
+    not selected are left alone. `query` is a query's name or id: only its progress counts then.
+    Nothing is committed under commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
     """
 
-    def __init__(self, options: Mapping[str, str], query: str | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        query: str | None = None,
+        *,
+        also_unconfirmed: bool = False,
+    ) -> None:
         super().__init__()
         self._options = parse_options(dict(options))
         require_connection(self._options)
         if self._options.group is None:
             raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
         self._group, self._query = self._options.group, query
+        mode = self._options.commit_offsets
+        self._is_active = mode == "true" or (mode == "confirmed" and also_unconfirmed)
+        self._is_alone = False
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         self._ended: dict[str, dict[QueueId, int]] = {}
@@ -56,9 +71,9 @@ class GroupProgressListener(StreamingQueryListener):
         """Nothing was read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done: its end is durable by now."""
+        """A batch is done, and in the checkpoint unless progress is tracked asynchronously."""
         progress = event.progress
-        if self._query not in (None, progress.name, str(progress.id)):
+        if not self._is_active or self._query not in (None, progress.name, str(progress.id)):
             return
         ends: dict[QueueId, int] = {}
         for source in source_progress(progress):
@@ -99,11 +114,35 @@ class GroupProgressListener(StreamingQueryListener):
             try:
                 if self._cluster is None:
                     self._cluster = open_cluster(connection_settings(self._options))
-                for queue, result in self._cluster.commit(self._group, due).items():
-                    if isinstance(result, RocketMQError):
-                        _log.warning("group %s %s: not committed: %s", self._group, queue, result)
-                    else:
-                        before[queue] = due[queue]
+                self._send(self._cluster, due, before)
             except RocketMQError as error:
                 # Progress is for people and tools: the next report tries again.
                 _log.warning("group %s: progress is not committed: %s", self._group, error)
+
+    def _send(
+        self, cluster: Cluster, wanted: Mapping[QueueId, int], before: dict[QueueId, int]
+    ) -> None:
+        if not self._is_alone:
+            members = find_members(
+                cluster, self._group, tuple(sorted({queue.topic for queue in wanted}))
+            )
+            if members:
+                raise GroupInUseError(self._group, members)
+            self._is_alone = True
+        stored: dict[QueueId, int | None] = {}
+        for queue, answer in cluster.progress(self._group, wanted).items():
+            if isinstance(answer, RocketMQError):
+                _log.warning("group %s %s: not committed: %s", self._group, queue, answer)
+            else:
+                stored[queue] = answer
+        asked = {queue: offset for queue, offset in wanted.items() if queue in stored}
+        due, others = to_commit(asked, stored, {}, before)
+        for queue in others:
+            # Another committer, or the source itself, which may be a batch ahead of this report.
+            _log.info("group %s %s: %s is left as it is", self._group, queue, stored[queue])
+        for queue, result in (cluster.commit(self._group, due) if due else {}).items():
+            if isinstance(result, RocketMQError):
+                _log.warning("group %s %s: not committed: %s", self._group, queue, result)
+            else:
+                before[queue] = due[queue]
+        before.update({q: n for q, n in asked.items() if stored[q] == n})

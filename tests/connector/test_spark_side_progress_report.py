@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from pyspark_rocketmq.listener import GroupProgressListener
 from pyspark_rocketmq.pinning import pin_offsets
 from pyspark_rocketmq.progress_report import source_progress
 from rocketmq_wire.model import QueueId
+from spark_jobs.stream_to_parquet import follows_group
 from support.fake_cluster import FakeWorld
 
 A, B = (QueueId("orders", "broker-a", index) for index in range(2))
@@ -69,6 +71,11 @@ def test_with_a_connection_lag_is_fresh_and_has_seconds(monkeypatch: pytest.Monk
     assert (found.messages, found.seconds) == (7, 2.5)
 
 
+def report(name: str, *ends: object) -> Any:
+    sources = [SimpleNamespace(endOffset=json.dumps(end)) for end in ends]
+    return SimpleNamespace(progress=SimpleNamespace(name=name, id="1", sources=sources))
+
+
 def test_the_progress_listener_commits_what_was_read_of_its_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,19 +86,59 @@ def test_the_progress_listener_commits_what_was_read_of_its_topics(
     options = {**OPTIONS, "group": "g", "subscribe": "orders"}
     bills = {"version": 1, "offsets": {"bills": {"broker-a": {"0": 3}}}, "starts": {}}
 
-    def report(name: str, *ends: object) -> SimpleNamespace:
-        sources = [SimpleNamespace(endOffset=json.dumps(end)) for end in ends]
-        return SimpleNamespace(progress=SimpleNamespace(name=name, id="1", sources=sources))
-
     listening = GroupProgressListener(options, query="mine")
-    listening.onQueryProgress(report("other", END))  # type: ignore[arg-type]
-    listening.onQueryProgress(report("mine", {**END, "initial": True}))  # type: ignore[arg-type]
+    listening.onQueryProgress(report("other", END))
+    listening.onQueryProgress(report("mine", {**END, "initial": True}))
     assert world.committed == {}
-    listening.onQueryProgress(report("mine", END, bills))  # type: ignore[arg-type]
+    listening.onQueryProgress(report("mine", END, bills))
     assert world.committed == {("g", A): 5, ("g", B): 7}
-    listening.onQueryProgress(report("mine", END, bills))  # type: ignore[arg-type]
+    listening.onQueryProgress(report("mine", END, bills))
     assert len(world.commit_log) == 1
     listening.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "also_unconfirmed", "commits"),
+    [("false", True, False), ("confirmed", False, False), ("confirmed", True, True)],
+)
+def test_the_progress_listener_heeds_commit_offsets(
+    monkeypatch: pytest.MonkeyPatch, mode: str, also_unconfirmed: bool, commits: bool
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 2)
+    monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
+    options = {**OPTIONS, "group": "g", "subscribe": "orders", "commitOffsets": mode}
+    listening = GroupProgressListener(options, also_unconfirmed=also_unconfirmed)
+    listening.onQueryProgress(report("mine", END))
+    listening.close()
+    assert world.committed == ({("g", A): 5, ("g", B): 7} if commits else {})
+
+
+def test_the_progress_listener_leaves_other_committers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 2)
+    monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
+    listening = GroupProgressListener({**OPTIONS, "group": "g", "subscribe": "orders"})
+    world.live_members["g"] = ("somebody",)
+    listening.onQueryProgress(report("mine", END))
+    assert world.committed == {}
+    world.live_members.clear()
+    world.committed["g", A] = 9
+    listening.onQueryProgress(report("mine", END))
+    assert world.committed == {("g", A): 9, ("g", B): 7}
+    # Its own commit goes back with a place that was corrected.
+    corrected = {**END, "offsets": {"orders": {"broker-a": {"0": 12, "1": 6}}}}
+    listening.onQueryProgress(report("mine", corrected))
+    assert world.committed == {("g", A): 12, ("g", B): 6}
+    listening.close()
+
+
+def test_the_job_follows_a_group_by_any_of_its_names() -> None:
+    for name in ("group", "consumerGroup", "CONSUMERGROUP", "consumer.group"):
+        assert follows_group({**OPTIONS, "subscribe": "orders", name: "g"})
+    assert not follows_group({**OPTIONS, "subscribe": "orders"})
 
 
 def test_the_progress_listener_wants_a_group() -> None:
