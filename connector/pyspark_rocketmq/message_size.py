@@ -1,7 +1,12 @@
-"""How large messages are, from a few of those that wait: what maxBytesPerTrigger counts with."""
+"""How large messages are, from a few of those that wait: what maxBytesPerTrigger counts with.
+
+The planner waits for the sample, so it is given a second at most, and whatever goes wrong with it
+is only logged: the last mean counts then, or a guess.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,16 +14,20 @@ import pyarrow.compute as pc
 
 from pyspark_rocketmq.connecting import read_spec
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.planning import GUESSED_BYTES
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.loss import RangeLostError
 from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
 
 SAMPLE_QUEUES: Final = 4
 SAMPLE_MESSAGES: Final = 16
 _AGE_MS_MAX: Final = 5_000
+_OUTAGE_MS_MAX: Final = 1_000
 
 
 class MessageSize:
@@ -32,12 +41,12 @@ class MessageSize:
                 messages_max=SAMPLE_MESSAGES * SAMPLE_QUEUES,
                 count_per_pull=SAMPLE_MESSAGES,
                 pulls_in_flight=1,
-                pull_timeout_ms=limits.pull_timeout_ms,
-                outage_ms=limits.outage_ms,
+                pull_timeout_ms=min(limits.pull_timeout_ms, _OUTAGE_MS_MAX),
+                outage_ms=min(limits.outage_ms, _OUTAGE_MS_MAX),
             ),
         )
-        self._mean: float | None = None
-        self._sampled_ms = 0
+        self._mean = GUESSED_BYTES
+        self._sampled_ms: int | None = None
 
     def estimate(
         self,
@@ -46,9 +55,9 @@ class MessageSize:
         waiting: Mapping[QueueId, int],
         *,
         now_ms: int,
-    ) -> float | None:
-        """Bytes per message; None when nothing could be sampled."""
-        if self._mean is not None and now_ms - self._sampled_ms < _AGE_MS_MAX:
+    ) -> float:
+        """Bytes per message: sampled, or the best guess. Raises nothing."""
+        if self._sampled_ms is not None and now_ms - self._sampled_ms < _AGE_MS_MAX:
             return self._mean
         fullest = sorted(waiting, key=lambda queue: (-waiting[queue], queue))[:SAMPLE_QUEUES]
         ranges = [
@@ -75,6 +84,7 @@ class MessageSize:
                 ):
                     total += pc.sum(batch.column(0)).as_py() or 0
                     count += batch.num_rows
-        except RangeLostError:
-            pass  # The read itself will say so.
+        except RocketMQError as error:
+            # The read itself will say so, should it last.
+            _log.warning("cannot sample how large messages are: %s", error)
         return total / count if count else None

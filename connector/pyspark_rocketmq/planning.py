@@ -16,6 +16,8 @@ from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 # Ends known only when the data is read (batch): the same numbers that users write in JSON.
 EARLIEST: Final = -2
 LATEST: Final = -1
+# How large a message is taken to be as long as none was seen.
+GUESSED_BYTES: Final = 1_024.0
 
 
 # --- how much a micro-batch takes -------------------------------------------------------------
@@ -62,7 +64,7 @@ def admit(
     limits: Limits,
     *,
     waited_ms: int,
-    bytes_per_message: float | None,
+    bytes_per_message: float = GUESSED_BYTES,
 ) -> dict[QueueId, int]:
     """How many messages of each queue the next micro-batch takes; empty: none yet."""
     total = sum(sizes.values())
@@ -72,8 +74,8 @@ def admit(
     if limits.messages_min is not None and total < limits.messages_min and is_early:
         return {}
     most = limits.messages_max
-    if limits.bytes_max is not None and bytes_per_message:
-        by_bytes = max(1, math.floor(limits.bytes_max / bytes_per_message))
+    if limits.bytes_max is not None:
+        by_bytes = max(1, math.floor(limits.bytes_max / max(1, bytes_per_message)))
         most = by_bytes if most is None else min(most, by_bytes)
     return dict(sizes) if most is None else share_limit(sizes, most)
 

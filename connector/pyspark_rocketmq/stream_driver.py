@@ -19,7 +19,7 @@ from pyspark_rocketmq.lookout import Lookout
 from pyspark_rocketmq.message_size import MessageSize
 from pyspark_rocketmq.offsets import SourceOffset, nested
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.planning import Limits, admit, advance, backlogs
+from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, backlogs
 from pyspark_rocketmq.positions import starting_places
 from pyspark_rocketmq.stream_positions import StreamPositions
 from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
@@ -229,7 +229,7 @@ class StreamDriver:
         elif self._target is not None:
             # What is there now is all that this run will ever see: no use in waiting for more.
             limits = Limits(limits.messages_max, None, limits.bytes_max)
-        per_message = None
+        per_message = GUESSED_BYTES
         if limits.bytes_max is not None and waiting:
             per_message = self._size.estimate(
                 self._cluster, position, waiting, now_ms=self._ports.now_ms()

@@ -13,9 +13,10 @@ from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import parse_options
 from pyspark_rocketmq.stream_driver import Ports, StreamDriver
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import TopicNotFoundError
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import QueueId
-from support.fake_cluster import FakeWatch, FakeWorld
+from support.fake_cluster import FakeCluster, FakeWatch, FakeWorld
 
 
 class Query:
@@ -169,6 +170,33 @@ def test_bytes_are_estimated_from_sampled_messages(world: FakeWorld, run: Run) -
     query = run(startingOffsets="earliest", maxBytesPerTrigger="1000")
     (end,) = offsets(query.latest(query.driver.initial_offset())).values()
     assert 5 <= end <= 10  # A record of this world has a little over 100 bytes.
+
+
+def test_a_failing_sample_neither_fails_the_query_nor_lifts_the_limit(
+    world: FakeWorld, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 50)
+    asked: list[ReadSpec] = []
+
+    def away(_self: object, _ranges: object, spec: ReadSpec) -> Iterator[RangeChunk]:
+        asked.append(spec)
+        raise ConnectError("broker-a:1", "away")
+
+    query = run(startingOffsets="earliest", maxBytesPerTrigger="10240")
+    start = query.driver.initial_offset()
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeCluster, "read_ranges", away)
+        end = query.latest(start)
+        assert offsets(end) == {queue: 10}
+        query.now_ms += 1_000
+        assert offsets(query.latest(end)) == {queue: 20}
+        assert len(asked) == 1, "not at every call"
+    assert "cannot sample" in caplog.text
+    limits = asked[0].limits
+    assert max(limits.outage_ms, limits.pull_timeout_ms) <= 1_000
+    query.now_ms += 5_000
+    assert offsets(query.latest(start))[queue] > 20
 
 
 def test_available_now_reads_what_was_there_in_several_batches(world: FakeWorld, run: Run) -> None:

@@ -66,7 +66,7 @@ def test_repeated_shares_reach_the_end(sizes: list[int], limit: int) -> None:
     position, ends = sized(*[0] * len(sizes)), sized(*sizes)
     for _ in range(sum(sizes) + 1):
         waiting = backlogs(position, ends)
-        taken = admit(waiting, Limits(limit), waited_ms=0, bytes_per_message=None)
+        taken = admit(waiting, Limits(limit), waited_ms=0)
         if not taken:
             break
         position = {q: n + taken.get(q, 0) for q, n in position.items()}
@@ -77,21 +77,23 @@ def test_repeated_shares_reach_the_end(sizes: list[int], limit: int) -> None:
 
 
 def test_nothing_waiting_takes_nothing() -> None:
-    assert admit({}, Limits(10, 5), waited_ms=10**9, bytes_per_message=None) == {}
+    assert admit({}, Limits(10, 5), waited_ms=10**9) == {}
 
 
 def test_the_minimum_waits_until_it_is_there_or_the_delay_is_over() -> None:
     limits = Limits(messages_min=10, delay_ms_max=1_000)
-    assert admit(sized(9), limits, waited_ms=999, bytes_per_message=None) == {}
-    assert admit(sized(9), limits, waited_ms=1_000, bytes_per_message=None) == sized(9)
-    assert admit(sized(9, 1), limits, waited_ms=0, bytes_per_message=None) == sized(9, 1)
+    assert admit(sized(9), limits, waited_ms=999) == {}
+    assert admit(sized(9), limits, waited_ms=1_000) == sized(9)
+    assert admit(sized(9, 1), limits, waited_ms=0) == sized(9, 1)
 
 
 def test_bytes_become_messages_by_the_sampled_size_and_the_smaller_limit_wins() -> None:
     limits = Limits(bytes_max=1_000)
     assert admit(sized(100), limits, waited_ms=0, bytes_per_message=100) == sized(10)
     assert admit(sized(100), limits, waited_ms=0, bytes_per_message=5_000) == sized(1)
-    assert admit(sized(100), limits, waited_ms=0, bytes_per_message=None) == sized(100)
+    unseen = Limits(bytes_max=4_096)
+    assert admit(sized(100), unseen, waited_ms=0) == sized(4), "no size is no reason for no limit"
+    assert admit(sized(100), limits, waited_ms=0, bytes_per_message=0) == sized(100)
     both = Limits(messages_max=4, bytes_max=1_000)
     assert admit(sized(100), both, waited_ms=0, bytes_per_message=100) == sized(4)
 
