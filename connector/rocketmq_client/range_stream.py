@@ -13,7 +13,6 @@ and opens another one when the stream broke or ended early.
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -57,15 +56,11 @@ _SIZE: Final = 4
 class RangeStream:
     """The download of several ranges. Not thread-safe; times are milliseconds of one clock."""
 
-    def __init__(
-        self, ranges: Sequence[OffsetRange], spec: ReadSpec, *, backoff: Backoff | None = None
-    ) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], spec: ReadSpec, *, backoff: Backoff) -> None:
         self._ranges = [wanted for wanted in ranges if len(wanted)]
         self._spec = spec
         self._is_filtered = not spec.subscription.selects_all
-        self._patience = Patience(
-            spec.limits.outage_ms, backoff or Backoff(random=random.Random(len(self._ranges)))
-        )
+        self._patience = Patience(spec.limits.outage_ms, backoff)
         self._current = 0
         self._position = self._ranges[0].start if self._ranges else 0
         self._asked = 0

@@ -71,7 +71,7 @@ def extent(chunk: RangeChunk | None) -> tuple[int, int]:
 
 def test_the_stream_asks_for_all_ranges_that_hold_something() -> None:
     empty = OffsetRange(queue(2), 7, 7)
-    stream = RangeStream((empty, RANGE, empty, OTHER), SPEC)
+    stream = stream_of(empty, RANGE, empty, OTHER)
     request = stream.next_stream(0)
     assert request.ranges == (PullRange(queue(0), 100, 200), PullRange(queue(1), 0, 50))
     assert request.group == "group"
@@ -79,8 +79,8 @@ def test_the_stream_asks_for_all_ranges_that_hold_something() -> None:
 
 
 def test_nothing_wanted_is_finished_at_once() -> None:
-    assert RangeStream((), SPEC).is_finished
-    assert RangeStream((OffsetRange(queue(0), 5, 5),), SPEC).is_finished
+    assert RangeStream((), SPEC, backoff=Backoff()).is_finished
+    assert RangeStream((OffsetRange(queue(0), 5, 5),), SPEC, backoff=Backoff()).is_finished
 
 
 def test_chunks_are_handed_on_until_every_range_is_covered() -> None:
@@ -406,7 +406,7 @@ def test_the_first_hole_is_found_with_and_without_sizes(gone: set[int], has_size
 def test_what_may_wait_for_the_consumer_follows_the_limits(
     limits: ReadLimits, window: int, chunk: int
 ) -> None:
-    stream = RangeStream((RANGE,), ReadSpec("g", limits=limits))
+    stream = RangeStream((RANGE,), ReadSpec("g", limits=limits), backoff=Backoff())
     assert (stream.window_size, stream.chunk_size) == (window, chunk)
     count_max = stream.next_stream(0).chunk_count_max
     assert count_max <= min(limits.messages_max, limits.span_max or limits.messages_max)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Iterator
 from concurrent import futures
 
 import grpc
+import pytest
 
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import ReadLimits, ReadSpec
@@ -28,6 +30,10 @@ from support.fault_proxy import unreachable_address
 from support.grpc_serving import serving
 
 TIMEOUT_MS = 20_000
+
+
+class Slept(Exception):
+    """Raised in place of sleeping."""
 
 
 def transport_to(endpoints: str, connect_timeout_ms: int = 3_000) -> GrpcTransport:
@@ -94,3 +100,26 @@ def test_what_a_broker_sends_behind_a_refusal_is_not_read() -> None:
     assert len(streams) == 2
     transport.close()
     other.stop(None).wait()
+
+
+def test_downloads_wait_as_the_settings_say_and_not_all_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sleep(seconds: float) -> None:
+        raise Slept(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    delays = set()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoints = f"127.0.0.1:{taken.getsockname()[1]}"
+        settings = ConnectionSettings(
+            endpoints=endpoints, retry_delay_ms=800, retry_delay_ms_max=900
+        )
+        for _ in range(8):
+            transport = GrpcTransport(settings)
+            with pytest.raises(Slept) as slept:
+                list(transport.read_ranges([OffsetRange(queue(0), 0, 1)], ReadSpec("group")))
+            delays.add(slept.value.args[0])
+    assert all(0.5 < delay <= 0.8 for delay in delays)
+    assert max(delays) - min(delays) > 0.005

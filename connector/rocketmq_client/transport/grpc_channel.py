@@ -69,7 +69,7 @@ class GrpcTransport:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         """Raises ValueError for endpoints that are no addresses."""
-        self._settings = settings
+        self.settings = settings
         self._addresses = split_addresses(settings.endpoints or "")
         if not self._addresses:
             raise ValueError(f"endpoints names no address: {settings.endpoints!r}")
@@ -294,7 +294,7 @@ class GrpcTransport:
                 connection = GrpcConnection(
                     address,
                     self._clock,
-                    connect_timeout_ms=self._settings.connect_timeout_ms,
+                    connect_timeout_ms=self.settings.connect_timeout_ms,
                 )
             except ConnectError as failure:
                 error = error or failure

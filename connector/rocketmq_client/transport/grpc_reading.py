@@ -7,12 +7,14 @@ waits in the sockets, up to the stream's window.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.range_stream import RangeStream
+from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_client.transport.grpc_connection import GrpcConnection
 from rocketmq_client.transport.grpc_errors import error_of
@@ -42,7 +44,15 @@ class Reading:
     ) -> None:
         self._transport = transport
         self._spec = spec
-        self._stream = RangeStream(ranges, spec)
+        self._stream = RangeStream(
+            ranges,
+            spec,
+            backoff=Backoff(
+                transport.settings.retry_delay_ms,
+                transport.settings.retry_delay_ms_max,
+                random.Random(),
+            ),
+        )
         self._reader: GrpcConnection | None = None
         self._call = 0
         self._closings = transport.closings
