@@ -6,20 +6,20 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask
+from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests import Boundary
 from rocketmq_wire.tags import TagExpression
@@ -101,26 +101,37 @@ def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[Offs
         bounds[queue] = answer
     ranges: list[OffsetRange] = []
     for piece in task.slices:
+        held = bounds.get(piece.queue)
+        if held is not None and piece.end == LATEST:
+            # An empty queue may be gone by now, but it cannot have become shorter.
+            end = max(piece.end_planned, piece.start if held.end else 0)
+            if held.end < end and held.is_current:
+                _report(plan, _shrinkage(cluster, piece, held, end))
+            elif held.end < end:
+                # Only a replica is there, and it lags: the read waits for the rest.
+                bounds[piece.queue] = replace(held, end=end)
         start = bounds[piece.queue].start if piece.start == EARLIEST else piece.start
         end = bounds[piece.queue].end if piece.end == LATEST else piece.end
-        ranges.append(_range(plan, piece.queue, start, end, bounds.get(piece.queue)))
+        ranges.append(OffsetRange(piece.queue, min(start, end), end))
     for queue, start in _first_offsets(plan, cluster, unplanned, bounds).items():
         ranges.append(OffsetRange(queue, start, max(start, bounds[queue].end)))
     return [wanted for wanted in ranges if len(wanted)]
 
 
-def _range(
-    plan: ReadPlan, queue: QueueId, start: int, end: int, bounds: Bounds | None
-) -> OffsetRange:
-    if end >= start:
-        return OffsetRange(queue, start, end)
-    if bounds is not None and bounds.start >= end:
-        return OffsetRange(queue, end, end)  # All of it expired, and it was wanted from the first.
-    loss = DataLossError(Loss.TRUNCATED, queue, start, bounds, start - end, end)
-    if plan.fail_on_data_loss:
-        raise loss
-    _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
-    return OffsetRange(queue, end, end)
+def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> DataLossError:
+    """Why a queue ends before `end`, where it ended when the read was planned."""
+    queue, start = piece.queue, max(piece.start, 0)
+    # Brokers answer zeros for a queue, and for a topic, that they do not have.
+    if held == Bounds(0, 0):
+        gone = None if piece.start == EARLIEST else end - start
+        try:
+            is_listed = queue in cluster.queues(queue.topic)
+        except TopicNotFoundError:
+            return DataLossError(Loss.TOPIC_DELETED, queue, start, None, gone, None)
+        if not is_listed:
+            return DataLossError(Loss.QUEUE_REMOVED, queue, start, None, gone, None)
+    first = max(start, held.end)
+    return DataLossError(Loss.TRUNCATED, queue, first, held, end - first, held.end)
 
 
 def _first_offsets(
@@ -162,7 +173,7 @@ class _RangeReader:
                 if chunk.loss is None:
                     yield from self._decoded(chunk)
                 else:
-                    self._report(_data_loss(chunk.queue, chunk.loss))
+                    _report(self._plan, _data_loss(chunk.queue, chunk.loss))
         except RangeLostError as error:
             loss = ClientLoss(error.start, error.end, error.reason, error.bounds)
             raise _data_loss(error.queue, loss) from error
@@ -185,12 +196,14 @@ class _RangeReader:
         count += self._decoder.skipped - skipped_before
         gone = chunk.expected_count - count
         if gone > 0:
-            self._report(DataLossError(Loss.HOLE, chunk.queue, chunk.start, None, gone, chunk.end))
+            loss = DataLossError(Loss.HOLE, chunk.queue, chunk.start, None, gone, chunk.end)
+            _report(self._plan, loss)
 
-    def _report(self, loss: DataLossError) -> None:
-        if self._plan.fail_on_data_loss:
-            raise loss
-        _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
+
+def _report(plan: ReadPlan, loss: DataLossError) -> None:
+    if plan.fail_on_data_loss:
+        raise loss
+    _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
 
 
 def _data_loss(queue: QueueId, loss: ClientLoss) -> DataLossError:

@@ -191,6 +191,8 @@ class QueueSlice:
     queue: QueueId
     start: int
     end: int
+    end_planned: int = 0
+    """Where the queue ended as planned, if `end` is LATEST and there was something to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +269,12 @@ def _host(tasks: Sequence[BatchTask], topic: str, partitions_max: int | None) ->
 
 
 def _late_slice(piece: OffsetRange, known: PlannedQueue) -> QueueSlice:
+    is_end_late = known.is_end_late and piece.end == max(known.start, known.end)
     return QueueSlice(
         piece.queue,
         EARLIEST if known.is_start_late and piece.start == known.start else piece.start,
-        LATEST if known.is_end_late and piece.end == max(known.start, known.end) else piece.end,
+        LATEST if is_end_late else piece.end,
+        known.end if is_end_late and known.end > known.start else 0,
     )
 
 

@@ -13,7 +13,7 @@ from pyspark_rocketmq import partition_read
 from pyspark_rocketmq.connecting import connection_settings, read_spec
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.options import parse_options
-from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task
+from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task, resolve_task
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_wire.errors import CorruptRecordError
@@ -120,11 +120,56 @@ def test_a_queue_the_plan_did_not_know_is_read_from_the_time_that_the_read_start
 def test_a_planned_queue_that_ends_earlier_when_read_is_a_loss(world: FakeWorld) -> None:
     (a,) = world.create("orders", 1)
     world.put(a, 10)
-    task = BatchTask((QueueSlice(a, 8, LATEST),))
+    task = BatchTask((QueueSlice(a, 8, LATEST, 10),))
     world.truncate(a, 5)
-    with pytest.raises(DataLossError, match=r"TRUNCATED\].*requested=8 available=\[0,5\)"):
+    with pytest.raises(
+        DataLossError, match=r"TRUNCATED\].*requested=8 available=\[0,5\): .* 2 mess"
+    ):
         rows(read_task(plan(), task))
     assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
+    task = BatchTask((QueueSlice(a, EARLIEST, LATEST, 10),))
+    with pytest.raises(
+        DataLossError, match=r"TRUNCATED\].*requested=5 available=\[0,5\): .* 5 mess"
+    ):
+        rows(read_task(plan(), task))
+    assert rows(read_task(plan(failOnDataLoss="false"), task)) == offsets(a, 0, 5)
+
+
+@pytest.mark.parametrize("start", [EARLIEST, 3])
+def test_a_planned_queue_or_topic_that_is_gone_when_read_is_a_loss(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture, start: int
+) -> None:
+    a, b = world.create("orders", 2)
+    world.put(b, 10)
+    task = BatchTask((QueueSlice(b, start, LATEST, 10),))
+    # The broker answers zeros for what it does not have.
+    del world.queues[b]
+    with pytest.raises(DataLossError, match=r"QUEUE_REMOVED\]"):
+        rows(read_task(plan(), task))
+    assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
+    del world.queues[a]
+    with pytest.raises(DataLossError, match=r"TOPIC_DELETED\]"):
+        rows(read_task(plan(), task))
+    assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
+    assert "TOPIC_DELETED" in caplog.text
+
+
+def test_a_queue_planned_empty_may_be_gone_when_read(world: FakeWorld) -> None:
+    a, b = world.create("orders", 2)
+    del world.queues[b]
+    slices = (QueueSlice(a, EARLIEST, LATEST), QueueSlice(b, 5, LATEST))
+    assert rows(read_task(plan(), BatchTask(slices))) == []
+    world.put(a, 3)
+    with pytest.raises(DataLossError, match=r"TRUNCATED\].*requested=5 available=\[0,3\)"):
+        rows(read_task(plan(), BatchTask((QueueSlice(a, 5, LATEST),))))
+
+
+def test_a_lagging_replica_is_asked_for_what_was_planned(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 6)
+    world.masters_away = True
+    task = BatchTask((QueueSlice(a, EARLIEST, LATEST, 10),))
+    assert resolve_task(plan(), FakeCluster(world), task) == [OffsetRange(a, 0, 10)]  # type: ignore[arg-type]
 
 
 def test_expired_offsets_fail_or_are_counted_and_passed_over(

@@ -211,7 +211,7 @@ def test_only_the_first_start_and_the_last_end_are_late() -> None:
     assert [task.slices for task in tasks] == [
         (QueueSlice(Q[0], EARLIEST, 3),),
         (QueueSlice(Q[0], 3, 6),),
-        (QueueSlice(Q[0], 6, LATEST),),
+        (QueueSlice(Q[0], 6, LATEST, 10),),
     ]
     assert tasks[0].unplanned_topics == ("orders",)
     assert tasks[0].planned_queues == (Q[0],)
@@ -231,7 +231,9 @@ def test_empty_late_queues_share_a_task_of_their_topic() -> None:
     ]
     assert plan_batch(queues, Split(), ["bills", "orders"]) == [
         BatchTask(
-            (QueueSlice(Q[0], 2, LATEST), QueueSlice(Q[1], 5, LATEST)), ("orders",), (Q[0], Q[1])
+            (QueueSlice(Q[0], 2, LATEST, 10), QueueSlice(Q[1], 5, LATEST)),
+            ("orders",),
+            (Q[0], Q[1]),
         ),
         BatchTask(
             (QueueSlice(P[0], EARLIEST, LATEST), QueueSlice(P[1], EARLIEST, LATEST)),
