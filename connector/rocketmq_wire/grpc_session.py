@@ -129,16 +129,6 @@ class GrpcSession:
 
     # --- calls --------------------------------------------------------------------------------
 
-    @property
-    def open_calls(self) -> tuple[int, ...]:
-        """Calls that have not ended."""
-        return tuple(self._calls)
-
-    @property
-    def has_unsent(self) -> bool:
-        """True while a request waits for the peer's permission to be sent."""
-        return bool(self._waiting or self._sending)
-
     def start(
         self,
         path: str,

@@ -43,10 +43,6 @@ def topic_illegal(topic: str, reason: str) -> BrokerError:
     return broker_error(INVALID_PARAMETER, f"topic[{topic}] {reason}")
 
 
-def parameter_illegal(reason: str) -> BrokerError:
-    return broker_error(INVALID_PARAMETER, reason)
-
-
 def queue_illegal(queue: QueueId, count: int) -> BrokerError:
     return broker_error(
         INVALID_PARAMETER,
