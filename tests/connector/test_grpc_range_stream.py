@@ -395,12 +395,12 @@ def test_the_first_hole_is_found_with_and_without_sizes(gone: set[int], has_size
     ("limits", "window", "chunk"),
     [
         (ReadLimits(messages_max=1_000_000), WINDOW_SIZE_MAX, CHUNK_SIZE_MAX),
-        (ReadLimits(), WINDOW_SIZE_MAX, CHUNK_SIZE_MAX),
-        (ReadLimits(messages_max=20_000), 20_000 * 91, 10_000 * 91),
+        (ReadLimits(), 32_768 * 135, 16_384 * 135),
+        (ReadLimits(messages_max=20_000), 20_000 * 135, 10_000 * 135),
         (ReadLimits(bytes_max=1_000_000), 1_000_000, 500_000),
-        (ReadLimits(messages_max=1_000), 91_000, 45_500),
-        (ReadLimits(messages_max=1), WINDOW_SIZE_MIN, 45),
-        (ReadLimits(span_max=2_000), 182_000, 91_000),
+        (ReadLimits(messages_max=1_000), 135_000, 67_500),
+        (ReadLimits(messages_max=1), WINDOW_SIZE_MIN, 67),
+        (ReadLimits(span_max=2_000), 270_000, 135_000),
     ],
 )
 def test_what_may_wait_for_the_consumer_follows_the_limits(
