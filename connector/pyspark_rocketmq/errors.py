@@ -60,6 +60,20 @@ class GroupInUseError(RocketMQError):
         )
 
 
+class DiscoveryDiedError(RocketMQError):
+    """The thread that looks for new queues and lost data ended by an error of its own."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            "[ROCKETMQ_DISCOVERY.DIED] the search for new queues and topics ended by "
+            f"{self.reason}. Restart the query, which goes on where it was."
+        )
+
+
 class Loss(enum.Enum):
     """What became of wanted offsets; the value is the stable error class."""
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from pyspark_rocketmq.errors import DiscoveryDiedError
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.survey import Survey, take_survey
 from rocketmq_client.cluster import Cluster
@@ -29,13 +30,17 @@ class Lookout:
         self._stop = threading.Event()
         self._latest: Survey | None = None
         self._is_failing = False
+        self._death: Exception | None = None
+        """What ended the thread, unless it was told to end."""
         self._thread = threading.Thread(target=self._run, name="rocketmq-lookout", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def take(self) -> Survey | None:
-        """The newest survey that was not taken yet."""
+        """The newest survey that was not taken yet. Raises what the thread died of."""
+        if self._death is not None:
+            raise DiscoveryDiedError(repr(self._death)) from self._death
         found, self._latest = self._latest, None
         return found
 
@@ -52,9 +57,9 @@ class Lookout:
                     self._look(cluster)
             finally:
                 cluster.close()
-        except Exception:  # noqa: BLE001 - the thread's outermost frame.
-            # Discovery stops, the query goes on.
-            _log.exception("new queues and topics are no longer looked for")
+        except Exception as error:  # noqa: BLE001 - the thread's outermost frame.
+            # A query that is blind to new queues and to losses must not seem to be well.
+            self._death = error
 
     def _look(self, cluster: Cluster) -> None:
         try:

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_rocketmq.errors import DataLossError, GroupInUseError, Loss, OptionError
+from pyspark_rocketmq import lookout
+from pyspark_rocketmq.errors import (
+    DataLossError,
+    DiscoveryDiedError,
+    GroupInUseError,
+    Loss,
+    OptionError,
+)
 from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import parse_options
 from pyspark_rocketmq.stream_driver import Ports, StreamDriver
@@ -254,6 +261,22 @@ def test_assigned_queues_are_all_that_is_read(world: FakeWorld, run: Run) -> Non
     start = query.driver.initial_offset()
     assert offsets(start) == {queues[1]: 0}
     assert offsets(query.latest(start)) == {queues[1]: 5}
+
+
+def test_an_unexpected_end_of_the_discovery_fails_the_query(
+    world: FakeWorld, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create("orders", 1)
+    query = run()
+    start = query.latest(query.driver.initial_offset())
+
+    def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(lookout, "take_survey", broken)
+    with pytest.raises(DiscoveryDiedError, match=r"ValueError.*a bug") as failure:
+        query.until(start, lambda _: False)
+    assert isinstance(failure.value.__cause__, ValueError)
 
 
 # --- starting positions -----------------------------------------------------------------------

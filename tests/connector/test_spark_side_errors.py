@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_rocketmq.errors import (
     DataLossError,
+    DiscoveryDiedError,
     GroupInUseError,
     Loss,
     OptionError,
@@ -24,6 +25,7 @@ ERRORS = [
     SchemaError("unknown column 'x'"),
     UnsupportedError("OPTION", "option 'sql' is not supported yet"),
     GroupInUseError("g", ("a", "b", "c", "d")),
+    DiscoveryDiedError("ValueError('x')"),
     CheckpointError("is damaged", "{}"),
     *(DataLossError(loss, QUEUE, 7, Bounds(0, 5), 2, 5) for loss in Loss),
     *(DataLossError(loss, QUEUE, 7, None, None, None) for loss in Loss),
