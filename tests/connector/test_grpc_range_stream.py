@@ -75,7 +75,7 @@ def test_the_stream_asks_for_all_ranges_that_hold_something() -> None:
     request = stream.next_stream(0)
     assert request.ranges == (PullRange(queue(0), 100, 200), PullRange(queue(1), 0, 50))
     assert request.group == "group"
-    assert (request.chunk_size, request.chunk_count_max) == (CHUNK_SIZE_MAX, 10_000)
+    assert (request.chunk_size, request.chunk_count_max) == (16_384 * 135, 10_000)
 
 
 def test_nothing_wanted_is_finished_at_once() -> None:
