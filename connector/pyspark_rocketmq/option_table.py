@@ -229,7 +229,8 @@ _START_END: Final = (
         "latest",
         BATCH,
         "start and end",
-        "Where a batch read ends, exclusively. 'latest' is resolved when the data is read.",
+        "Where a batch read ends, exclusively. 'latest' is resolved when the data is read: such a "
+        "read is not repeatable.",
     ),
     _O(
         "endingTimestamp",

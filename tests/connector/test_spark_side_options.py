@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.option_reference import reference_markdown
 from pyspark_rocketmq.option_table import DEFINITIONS, Use
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
+from rocketmq_arrow.columns import COLUMNS
 from rocketmq_client.settings import READER_GROUP
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}
@@ -266,6 +268,22 @@ def test_options_and_errors_survive_pickling() -> None:
     error = OptionError("group", "is odd")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert isinstance(error, ValueError)
+
+
+def test_the_committed_page_is_the_table() -> None:
+    page = Path(__file__).parents[2] / "OPTIONS.md"
+    assert page.read_text("utf-8") == reference_markdown(), (
+        "run python -m pyspark_rocketmq.option_reference > OPTIONS.md"
+    )
+
+
+def test_the_reference_names_every_column_and_what_cannot_be_repeated() -> None:
+    page = reference_markdown()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    for column in COLUMNS.values():
+        assert any(row.startswith(f"| {column.name} | {column.spark_type} |") for row in rows)
+    assert "`latest` is not repeatable" in page
+    assert "corruptReason" in page
 
 
 def test_the_reference_names_every_option_with_its_default() -> None:
