@@ -213,16 +213,29 @@ class TestClients:
         return Clients(expiry_ms=120_000)
 
     def register(self, clients, client_id, *subscriptions, peer_key=1, now_ms=0):
-        return clients.register_consumer(
+        clients.register_consumer(
             client_id, consumer("g", *subscriptions), peer_key=peer_key, now_ms=now_ms
         )
 
     def test_members_are_listed_in_one_order(self, clients):
-        assert self.register(clients, "b")
-        assert self.register(clients, "a")
-        assert not self.register(clients, "a")
+        self.register(clients, "b")
+        self.register(clients, "a")
         assert clients.consumer_ids("g") == ("a", "b")
         assert clients.consumer_ids("other") == ()
+
+    def test_changes_name_the_connections_of_those_who_are_left(self, clients):
+        self.register(clients, "a", peer_key=1)
+        assert clients.take_changes() == {"g": {1}}
+        self.register(clients, "a", peer_key=1)
+        assert clients.take_changes() == {}
+        self.register(clients, "b", peer_key=2)
+        assert clients.take_changes() == {"g": {1, 2}}
+        self.register(clients, "a", ("orders", "*", "TAG", 1), peer_key=1)
+        assert clients.take_changes() == {"g": {1, 2}}
+        clients.unregister("a", producer_group=None, consumer_group="g")
+        assert clients.take_changes() == {"g": {2}}
+        clients.forget_peer(2)
+        assert clients.take_changes() == {}
 
     def test_silent_client_is_forgotten_after_the_expiry(self, clients):
         self.register(clients, "a", now_ms=1_000)

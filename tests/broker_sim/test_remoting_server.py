@@ -210,6 +210,20 @@ class TestGroups:
         else:
             pytest.fail("the client of the closed connection is still listed")
 
+    def test_members_are_told_when_others_come_and_go(self, broker, peer):
+        consumer = ConsumerInfo("g", "CONSUME_ACTIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
+        peer.call(Heartbeat("c1", (), (consumer,)))
+        assert peer.next_notices() == ["g"]
+        with RemotingPeer(broker.name_server) as other:
+            other.call(Heartbeat("c2", (), (consumer,)))
+            assert other.next_notices() == ["g"]
+            assert peer.next_notices() == ["g"]
+            # Nothing changes: the next notice is that of the other's end.
+            peer.call(Heartbeat("c1", (), (consumer,)))
+            assert peer.session.take_notices() == []
+        assert peer.next_notices() == ["g"]
+        assert peer.call(ListGroupClients("g")).client_ids == ("c1",)
+
     def test_progress_is_kept_over_connections(self, peer, broker):
         peer.call(pull())
         peer.call(CommitProgress("g", ORDERS_0, 5))

@@ -71,9 +71,20 @@ class RemotingPeer:
             raise completed.result
         return cast(R, completed.result)
 
+    def next_notices(self) -> list[str]:
+        """Wait to be told of groups whose members changed."""
+        while not (notices := self.session.take_notices()):
+            size = self.socket.recv_into(self.session.next_buffer())
+            assert size, "the broker closed the connection"
+            self.session.received(size)
+            assert self.session.next_completed() is None
+        return [notice.group for notice in notices]
+
     def is_closed_by_broker(self) -> bool:
-        """True once the broker hung up; waits for it."""
+        """True once the broker hung up; waits for it, whatever it still sends."""
         try:
-            return self.socket.recv(1) == b""
+            while self.socket.recv(4_096):
+                pass
+            return True
         except ConnectionResetError:
             return True

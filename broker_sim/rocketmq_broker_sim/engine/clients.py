@@ -42,15 +42,19 @@ class Clients:
         self._expiry_ms = expiry_ms
         self._consumers: dict[str, _Group] = {}
         self._producers: dict[str, _Group] = {}
+        self._changed: set[str] = set()
+        """Consumer groups whose members have not been told yet."""
 
     def register_consumer(
         self, client_id: str, info: ConsumerInfo, *, peer_key: int, now_ms: int
-    ) -> bool:
-        """Note a consumer's heartbeat; True if the group's members changed."""
+    ) -> None:
+        """Note a consumer's heartbeat."""
         group = self._consumers.setdefault(info.group, _Group())
         known = group.members.get(client_id)
         group.members[client_id] = _Member(peer_key, now_ms)
         topics = {topic for topic, *_ in info.subscriptions}
+        if known is None or known.peer_key != peer_key or topics != group.subscriptions.keys():
+            self._changed.add(info.group)
         for gone in [topic for topic in group.subscriptions if topic not in topics]:
             del group.subscriptions[gone]
         for topic, expression, kind, version in info.subscriptions:
@@ -59,7 +63,6 @@ class Clients:
                 group.subscriptions[topic] = RegisteredSubscription(
                     Subscription(expression, kind), version
                 )
-        return known is None or known.peer_key != peer_key
 
     def register_producer(self, client_id: str, group: str, *, peer_key: int, now_ms: int) -> None:
         """Note a producer's heartbeat."""
@@ -72,7 +75,9 @@ class Clients:
         """A client leaves the groups it names."""
         for table, group in ((self._producers, producer_group), (self._consumers, consumer_group)):
             if group is not None and group in table:
-                table[group].members.pop(client_id, None)
+                member = table[group].members.pop(client_id, None)
+                if member is not None and table is self._consumers:
+                    self._changed.add(group)
                 _drop_if_empty(table, group)
 
     def forget_peer(self, peer_key: int) -> None:
@@ -82,6 +87,18 @@ class Clients:
     def expire(self, now_ms: int) -> None:
         """Forget the clients whose last heartbeat is too old."""
         self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
+
+    def take_changes(self) -> dict[str, frozenset[int]]:
+        """The consumer groups that changed, with their members' connections as they are now.
+
+        A change is a member that came, moved or went, or another set of topics.
+        """
+        changed, self._changed = self._changed, set()
+        return {
+            name: frozenset(member.peer_key for member in group.members.values())
+            for name in changed
+            if (group := self._consumers.get(name)) is not None
+        }
 
     def consumer_ids(self, group: str) -> tuple[str, ...]:
         """The members online, sorted, as every member must see the same order."""
@@ -99,8 +116,11 @@ class Clients:
         for table in (self._producers, self._consumers):
             for name in list(table):
                 members = table[name].members
-                for client_id in _gone(members.items(), is_gone):
+                gone = _gone(members.items(), is_gone)
+                for client_id in gone:
                     del members[client_id]
+                if gone and table is self._consumers:
+                    self._changed.add(name)
                 _drop_if_empty(table, name)
 
 

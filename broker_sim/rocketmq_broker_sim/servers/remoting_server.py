@@ -20,6 +20,7 @@ from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.servers.output import Output
 from rocketmq_broker_sim.servers.shell import EngineShell
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
 from rocketmq_wire.session import Asked, ServerSession
 
@@ -131,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._server.connections.add(self)
+        self._shell.listen(self.peer, self._tell)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -223,6 +225,12 @@ class Connection(asyncio.BufferedProtocol):
             self._catch_up()
 
         self._shell.submit(request, self.peer, done)
+
+    def _tell(self, group: str) -> None:
+        """Let the client share the queues of a group anew, which it else does every 20 seconds."""
+        # Whoever does not even read its answers is not told: this must not pile up.
+        if not self._transport.is_closing() and self._output.size <= self._output_max:
+            self._output.write(self._session.notify(NotifyMembersChanged(group)))
 
     @property
     def _where(self) -> tuple[str, int]:

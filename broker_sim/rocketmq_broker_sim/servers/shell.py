@@ -26,11 +26,13 @@ from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.requests import (
     CreateTopic,
     DeleteTopic,
+    Heartbeat,
     Reply,
     Request,
     SendBatch,
     SendMessage,
     SendRecords,
+    UnregisterClient,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -38,6 +40,7 @@ R = TypeVar("R", bound=Reply)
 _LOG = logging.getLogger(__name__)
 _SENDS: Final = (SendMessage, SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
+_MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _CLEAN_SECONDS: Final = 10.0
 _EXPIRY_SECONDS: Final = 10.0
 # How much log a start after a crash has to read again.
@@ -61,6 +64,7 @@ class EngineShell:
         self.engine, self.store, self.config = engine, store, config
         self._held = HeldPulls(count_max=config.held_pulls_max)
         self._unsynced: deque[tuple[int, Reply, Done]] = deque()
+        self._listeners: dict[int, Callable[[str], None]] = {}
         self._no_writes: str | None = None
         """Why sends are refused; None while they are taken."""
         self._waits_for_sync = config.flush == "sync"
@@ -140,6 +144,8 @@ class EngineShell:
             topic = request.topic if isinstance(request, DeleteTopic) else request.config.name
             for waiting in self._held.take_topic(topic):
                 self._resume(waiting, is_final=False)
+        elif isinstance(request, _MEMBER_CHANGES):
+            self._tell_members()
         return None
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
@@ -166,10 +172,22 @@ class EngineShell:
         """How many pulls of a connection are waiting."""
         return self._held.count_of(peer.key)
 
+    def listen(self, peer: Peer, on_members_changed: Callable[[str], None]) -> None:
+        """Tell a connection, until it is forgotten, of every change of its consumers' groups."""
+        self._listeners[peer.key] = on_members_changed
+
     def forget_peer(self, peer: Peer) -> None:
         """A connection closed: its pulls wait no more, its clients are gone."""
+        self._listeners.pop(peer.key, None)
         self._held.take_peer(peer.key)
         self.engine.forget_peer(peer.key)
+        self._tell_members()
+
+    def _tell_members(self) -> None:
+        for group, peer_keys in self.engine.clients.take_changes().items():
+            for key in peer_keys:
+                if key in self._listeners:
+                    self._listeners[key](group)
 
     # --- outcomes -----------------------------------------------------------------------------
 
@@ -259,6 +277,7 @@ class EngineShell:
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
+        self._tell_members()
 
     async def _checkpoint(self) -> None:
         await self._loop.run_in_executor(self._housekeeping, self.store.checkpoint)
