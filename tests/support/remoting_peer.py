@@ -73,6 +73,8 @@ class RemotingPeer:
 
     def next_notices(self) -> list[str]:
         """Wait to be told of groups whose members changed."""
+        # What came together with the last answer has been received, but not looked at.
+        assert self.session.next_completed() is None
         while not (notices := self.session.take_notices()):
             size = self.socket.recv_into(self.session.next_buffer())
             assert size, "the broker closed the connection"
