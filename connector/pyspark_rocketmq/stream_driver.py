@@ -1,8 +1,9 @@
 """The driver's side of a stream, without Spark: starts and limits -> source offsets.
 
-Everything here runs in the one process that Spark keeps for a query's source. What takes time, or
-can fail for a while, runs in threads: arrivals, discovery and group progress. Calls from Spark look
-at what they know and return.
+Everything here runs in the one process that Spark keeps for a query's source. Arrivals, discovery
+and group progress run in threads; calls from Spark look at what those know and return. Brokers are
+asked in such a call only at a query's start, while a place is in doubt (at most once a second), for
+the birth of a queue that is read from its first offset, and for samples of message sizes.
 """
 
 from __future__ import annotations
