@@ -10,9 +10,9 @@ import pytest
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
-from pyspark_rocketmq.option_reference import reference_markdown
 from pyspark_rocketmq.option_table import DEFINITIONS, Use
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
+from pyspark_rocketmq.reference_page import reference_markdown
 from rocketmq_arrow.columns import COLUMNS
 from rocketmq_client.settings import READER_GROUP
 
@@ -273,7 +273,7 @@ def test_options_and_errors_survive_pickling() -> None:
 def test_the_committed_page_is_the_table() -> None:
     page = Path(__file__).parents[2] / "OPTIONS.md"
     assert page.read_text("utf-8") == reference_markdown(), (
-        "run python -m pyspark_rocketmq.option_reference > OPTIONS.md"
+        "run python -m pyspark_rocketmq.reference_page > OPTIONS.md"
     )
 
 

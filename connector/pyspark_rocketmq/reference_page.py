@@ -1,6 +1,6 @@
 """The tables of options and columns -> the reference page, in Markdown.
 
-python -m pyspark_rocketmq.option_reference > OPTIONS.md
+python -m pyspark_rocketmq.reference_page > OPTIONS.md
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
 _HEAD: Final = """\
 # Options and columns
 
-Written by `python -m pyspark_rocketmq.option_reference > OPTIONS.md`: change the tables, not
+Written by `python -m pyspark_rocketmq.reference_page > OPTIONS.md`: change the tables, not
 this page.
 
 Keys are case-insensitive; an unknown one is refused with the nearest known name.
