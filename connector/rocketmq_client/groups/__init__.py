@@ -1,0 +1,1 @@
+"""Consumer groups: pure rules (who reads what, when to pull, what is done) and their shell."""

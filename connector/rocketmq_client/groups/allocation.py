@@ -1,0 +1,189 @@
+"""The six strategies by which a group's members share queues: pure, the same for every member.
+
+Every member computes its own share from the same two lists, so the result must not differ from what
+a Java member computes: queues sorted by topic, broker and number, client ids sorted as text, both
+by UTF-16 code units.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from rocketmq_wire.model import QueueId
+
+_VIRTUAL_NODES: Final = 10
+_HASH_SIZE: Final = 4
+
+
+class Strategy(Protocol):
+    """How members share queues. Both lists come sorted, `own_id` is among the ids."""
+
+    @property
+    def name(self) -> str:
+        """RocketMQ's name of it."""
+        ...
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        """The queues of `own_id`."""
+        ...
+
+
+def allocate(
+    strategy: Strategy, own_id: str, queues: Iterable[QueueId], client_ids: Iterable[str]
+) -> tuple[QueueId, ...]:
+    """The queues of `own_id`; none for whoever the broker does not list as a member."""
+    members = sorted(set(client_ids), key=_utf16)
+    if own_id not in members:
+        return ()
+    return strategy.share(own_id, sort_queues(queues), members)
+
+
+def sort_queues(queues: Iterable[QueueId]) -> list[QueueId]:
+    """Queues without repetition, in the order that every member must see."""
+    return sorted(set(queues), key=lambda q: (_utf16(q.topic), _utf16(q.broker), q.index))
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """Contiguous shares; the first members get one queue more where it does not come out even."""
+
+    name: str = "AVG"
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        size, rest = divmod(len(queues), len(client_ids))
+        index = client_ids.index(own_id)
+        start = index * size + min(index, rest)
+        return tuple(queues[start : start + size + (index < rest)])
+
+
+@dataclass(frozen=True, slots=True)
+class AverageByCircle:
+    """Members take turns."""
+
+    name: str = "AVG_BY_CIRCLE"
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        return tuple(queues[client_ids.index(own_id) :: len(client_ids)])
+
+
+@dataclass(frozen=True, slots=True)
+class ByConfiguration:
+    """A fixed list, whoever else is there."""
+
+    queues: tuple[QueueId, ...]
+    name: str = "CONFIG"
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        del own_id, queues, client_ids
+        return self.queues
+
+
+@dataclass(frozen=True, slots=True)
+class ByMachineRoom:
+    """Only brokers called `<room>@<anything>` of the given rooms are read."""
+
+    rooms: frozenset[str]
+    name: str = "MACHINE_ROOM"
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        ours = [queue for queue in queues if self._is_ours(queue.broker)]
+        size, rest = divmod(len(ours), len(client_ids))
+        index = client_ids.index(own_id)
+        block = ours[index * size : (index + 1) * size]
+        # Unlike AVG, what is left over follows behind all the blocks.
+        left_over = ours[size * len(client_ids) + index :][: index < rest]
+        return (*block, *left_over)
+
+    def _is_ours(self, broker: str) -> bool:
+        # Java splits at every "@" and takes names of exactly two parts.
+        parts = broker.split("@")
+        return len(parts) == 2 and parts[0] in self.rooms
+
+
+@dataclass(frozen=True, slots=True)
+class NearbyMachineRoom:
+    """Queues go to members of their own room; rooms without members are shared by everybody."""
+
+    inner: Strategy
+    room_of_broker: Callable[[str], str]
+    room_of_client: Callable[[str], str]
+
+    @property
+    def name(self) -> str:
+        """With the name of the strategy that shares within a room."""
+        return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        members: dict[str, list[str]] = {}
+        for client_id in client_ids:
+            members.setdefault(self.room_of_client(client_id), []).append(client_id)
+        by_room: dict[str, list[QueueId]] = {}
+        for queue in queues:
+            by_room.setdefault(self.room_of_broker(queue.broker), []).append(queue)
+        own_room = self.room_of_client(own_id)
+        shared = list(self.inner.share(own_id, by_room.get(own_room, []), members[own_room]))
+        for room in sorted(by_room, key=_utf16):
+            if room not in members:
+                shared += self.inner.share(own_id, by_room[room], client_ids)
+        return tuple(shared)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistentHash:
+    """A ring of hashed client ids: few queues move when a member comes or goes."""
+
+    virtual_nodes: int = _VIRTUAL_NODES
+    name: str = "CONSISTENT_HASH"
+    hash_text: Callable[[str], int] = field(default=lambda text: ring_hash(text))
+
+    def __post_init__(self) -> None:
+        if self.virtual_nodes < 1:
+            raise ValueError(f"virtual_nodes must be at least 1, got {self.virtual_nodes}")
+
+    def share(
+        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> tuple[QueueId, ...]:
+        ring = {
+            self.hash_text(f"{client_id}-{node}"): client_id
+            for client_id in client_ids
+            for node in range(self.virtual_nodes)
+        }
+        places = sorted(ring)
+        shared = []
+        for queue in queues:
+            place = bisect.bisect_left(places, self.hash_text(java_text(queue)))
+            if ring[places[place % len(places)]] == own_id:
+                shared.append(queue)
+        return tuple(shared)
+
+
+def ring_hash(text: str) -> int:
+    """A place on the ring: the first four bytes of the text's MD5, unsigned."""
+    digest = hashlib.md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:_HASH_SIZE], "big")
+
+
+def java_text(queue: QueueId) -> str:
+    """A queue as Java's client prints it, which is what gets hashed."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.index}]"
+
+
+def _utf16(text: str) -> bytes:
+    """A sort key that orders as Java compares text."""
+    return text.encode("utf-16-be", "surrogatepass")
