@@ -23,6 +23,7 @@ from rocketmq_wire.remoting_codec import (
     Fields,
     ResponseCode,
 )
+from rocketmq_wire.remoting_consumption import CONSUMPTION_CODECS
 from rocketmq_wire.remoting_groups import GROUP_CODECS
 from rocketmq_wire.remoting_messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
 from rocketmq_wire.remoting_topics import TOPIC_CODECS
@@ -38,6 +39,7 @@ _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
     SEND,
     SEND_BATCH,
     *GROUP_CODECS,
+    *CONSUMPTION_CODECS,
     *TOPIC_CODECS,
 )
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}

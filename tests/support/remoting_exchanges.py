@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
 from rocketmq_wire.errors import (
     BrokerError,
 )
@@ -191,6 +192,11 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
         ConsumeStatsReply({QUEUE: QueueProgress(9, 4, 77, 5)}, 1.5),
     ),
     (ListGroups(), 201, GroupsReply(("a", "b"))),
+    (SendBack("g", 1_000), 36, Done()),
+    (SendBack("g", 2**62, -1, "0A00", "orders", 16), 36, Done()),
+    (LockQueues("g", "c@1", (QUEUE,)), 41, QueuesReply((QUEUE,))),
+    (LockQueues("g", "c@1", (NAMELESS, QUEUE)), 41, QueuesReply(())),
+    (UnlockQueues("g", "c@1", (QUEUE,)), 42, Done()),
 ]
 
 
