@@ -1,0 +1,182 @@
+"""Turns a RocketMQ version into a folder of its jars, resolved once and kept in the user's cache.
+
+With Maven on the machine its resolution and its settings count; without it the list that such a
+resolution gave (`jars-VERSION.txt`: path in the repository, SHA-256) is downloaded file by file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+VERSIONS: Final = ("5.3.3", "4.9.7")
+"""Newest sets of which every module is in the repository; the first is the default."""
+_HERE: Final = Path(__file__).parent
+_POM: Final = _HERE / "rocketmq.pom.xml"
+# Pinned: plug-ins of other versions name their goals and properties differently.
+_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_CENTRAL: Final = "https://repo.maven.apache.org/maven2"
+_MAVEN_SECONDS_MAX: Final = 900
+_FILE_SECONDS_MAX: Final = 60
+_FILE_BYTES_MAX: Final = 64 << 20
+_DOWNLOADS_AT_ONCE: Final = 6
+_TRIES: Final = 3
+
+
+class JarsUnavailableError(RuntimeError):
+    """The jars are not in the cache and cannot be had."""
+
+
+def fetch_jars(version: str) -> Path:
+    """The folder with every jar of that version; resolves it when it is not in the cache.
+
+    Raises JarsUnavailableError.
+    """
+    folder = cache_folder() / f"rocketmq-{version}"
+    if not folder.exists():
+        with _new_folder(folder) as new:
+            began = time.monotonic()
+            if shutil.which("mvn"):
+                _by_maven(version, new)
+            else:
+                _by_list(version, new)
+            count = len(list(new.glob("*.jar")))
+            _say(version, f"{count} jars in {time.monotonic() - began:.0f} s, kept in {folder}")
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where what was fetched or compiled outlives a run."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "pyspark-rocketmq"
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that appears as `folder` only when the block has filled it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield new
+        new.chmod(0o755)
+        # Somebody else may have been quicker: theirs holds the same.
+        with contextlib.suppress(OSError):
+            new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _say(version: str, text: str) -> None:
+    print(f"rocketmq {version}: {text}", file=sys.stderr, flush=True)
+
+
+# --- with Maven -------------------------------------------------------------------------------
+
+
+def _by_maven(version: str, folder: Path) -> None:
+    command = ["mvn", "--batch-mode", "--file", str(_POM), _GOAL, f"-Drocketmq.version={version}"]
+    command += [f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+    if not version.startswith("4."):
+        command.append("-Pproxy")
+    _say(version, "resolving with Maven (the first time about 100 MB)")
+    deadline = time.monotonic() + _MAVEN_SECONDS_MAX
+    tail: list[str] = []
+    count, shown = 0, time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as maven:
+        assert maven.stdout is not None
+        for line in maven.stdout:
+            tail = [*tail[-30:], line.rstrip()]
+            count += "Downloaded from" in line
+            if time.monotonic() - shown > 3:
+                shown = time.monotonic()
+                _say(version, f"{count} files downloaded")
+            if time.monotonic() > deadline:
+                maven.kill()
+    if maven.returncode:
+        errors = [line for line in tail if line.startswith("[ERROR]")] or tail
+        raise JarsUnavailableError(
+            f"Maven could not resolve RocketMQ {version}:\n" + "\n".join(errors[:8]) + "\n"
+            "Needed: a Maven repository with what Maven Central has (a mirror is named in "
+            "~/.m2/settings.xml). Then repeat."
+        )
+
+
+# --- without Maven ----------------------------------------------------------------------------
+
+
+def listed_jars(version: str) -> dict[str, str]:
+    """Path in a Maven repository -> SHA-256 of every jar of that version."""
+    lines = (_HERE / f"jars-{version}.txt").read_text().splitlines()
+    return {path: digest for digest, path in (line.split() for line in lines)}
+
+
+def _by_list(version: str, folder: Path) -> None:
+    listed = listed_jars(version)
+    base = _repository()
+    _say(version, f"there is no Maven here: downloading {len(listed)} listed jars")
+
+    def download(item: tuple[str, str]) -> None:
+        path, digest = item
+        target = folder / Path(path).name
+        target.write_bytes(_verified(f"{base}/{path}", digest))
+
+    shown = time.monotonic()
+    with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+        for number, _ in enumerate(pool.map(download, listed.items()), 1):
+            if time.monotonic() - shown > 3:
+                shown = time.monotonic()
+                _say(version, f"{number} of {len(listed)} jars downloaded")
+
+
+def _verified(url: str, digest: str) -> bytes:
+    """The file at a URL, if it is the right one. Raises JarsUnavailableError."""
+    problem = ""
+    for attempt in range(_TRIES):
+        time.sleep(attempt)
+        try:
+            with urllib.request.urlopen(url, timeout=_FILE_SECONDS_MAX) as answer:
+                body: bytes = answer.read(_FILE_BYTES_MAX)
+        except (OSError, urllib.error.URLError) as error:
+            problem = str(error)
+            continue
+        found = hashlib.sha256(body).hexdigest()
+        if found == digest:
+            return body
+        problem = f"its SHA-256 is {found}, not {digest}"
+    raise JarsUnavailableError(
+        f"{url} cannot be had: {problem}\nNeeded: network to a Maven repository. Name another in "
+        "ROCKETMQ_MAVEN_REPOSITORY, or as a mirror in ~/.m2/settings.xml, or install Maven "
+        "(Debian, Ubuntu: apt-get install maven). Then repeat."
+    )
+
+
+def _repository() -> str:
+    """Maven Central, or what the machine's settings put in its place."""
+    named = os.environ.get("ROCKETMQ_MAVEN_REPOSITORY")
+    if named:
+        return named.rstrip("/")
+    settings = Path.home() / ".m2" / "settings.xml"
+    with contextlib.suppress(OSError, ElementTree.ParseError):
+        text = re.sub(r'\sxmlns="[^"]*"', "", settings.read_text("utf-8"), count=1)
+        for mirror in ElementTree.fromstring(text).iter("mirror"):
+            covers = (mirror.findtext("mirrorOf") or "").replace(" ", "").split(",")
+            url = (mirror.findtext("url") or "").strip()
+            if url and {"*", "external:*", "central"} & set(covers) and "!central" not in covers:
+                return url.rstrip("/")
+    return _CENTRAL
