@@ -99,8 +99,64 @@ class GroupNotFoundError(BrokerError):
 class NotAuthorizedError(BrokerError):
     """The broker refused for lack of permission: credentials, or a topic or group closed to us."""
 
+    @property
+    def told(self) -> str:
+        """The remark without what Java adds to it: its class, and the method that threw it."""
+        return _JAVA_NOISE.sub("", super().told)
+
     def __str__(self) -> str:
+        for pattern, kind, advice in _REFUSALS:
+            if pattern.search(self.remark):
+                return f"[ROCKETMQ_AUTH.{kind}] {self.told}. {advice}"
         return f"[ROCKETMQ_AUTH] {self.told}. Check the credentials and the topic's permission."
+
+
+_JAVA_NOISE: Final = re.compile(r"^CODE: \d+ +DESC: |\b(?:org\.apache|java)\.[\w.$]+Exception: ?")
+# How brokers of 4.9 and 5.x, the proxy, and our own say which of the three it is.
+_REFUSALS: Final = (
+    (
+        re.compile(r"(?i)no accesskey|username (?:is|cannot be) (?:null|blank)|no credentials"),
+        "MISSING_KEY",
+        "Give the options accessKey and secretKey: this cluster wants to know who asks.",
+    ),
+    (
+        re.compile(r"(?i)signature|no acl config|user(?::\S+)? (?:is )?not (?:found|exist)"),
+        "WRONG_KEY",
+        "Check the options accessKey and secretKey against the broker's accounts.",
+    ),
+    (
+        re.compile(r"(?i)permission|forbidden"),
+        "NO_PERMISSION",
+        "Grant the account the topic and the group, or check the topic's own permission.",
+    ),
+)
+
+
+class TlsError(RocketMQError):
+    """No encrypted connection can be had with these settings: waiting does not help.
+
+    `kind` is the stable class, `reason` what was found.
+    """
+
+    def __init__(self, kind: str, address: str, reason: str) -> None:
+        super().__init__(kind, address, reason)
+        self.kind, self.address, self.reason = kind, address, reason
+
+    def __str__(self) -> str:
+        advice = _TLS_ADVICE.get(self.kind, "Check the options tls.* and the server's settings")
+        return f"[ROCKETMQ_TLS.{self.kind}] {self.address}: {self.reason}. {advice}."
+
+
+_TLS_ADVICE: Final = {
+    "CERTIFICATE_EXPIRED": "Renew the server's certificate, or check this machine's clock",
+    "CERTIFICATE_NAME": "Give the name in the server's certificate as tls.serverName",
+    "CERTIFICATE_UNKNOWN": "Give the authority that signed it as tls.caFile",
+    "CLIENT_CERTIFICATE": "Give a certificate that the server trusts as tls.certFile and "
+    "tls.keyFile",
+    "PLAINTEXT_SERVER": "Leave tls out, or switch TLS on at the server (tls.server.mode)",
+    "REQUIRED": "Set tls=true, and tls.caFile if its authority is not a public one",
+    "FILE": "Check the paths on the machine that says so: Spark's workers read them, too",
+}
 
 
 class BrokerBusyError(BrokerError):
@@ -160,6 +216,10 @@ class DeadlineExceededError(TransportError):
         )
 
 
+# Brokers before 5.3 have no code of their own for what access control refuses.
+_SYSTEM_ERROR: Final = 1
+_ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
+
 # Response codes with a class of their own. Code 1 is the catch-all of brokers before 5.3.2, where
 # later ones answer 29: both stay a plain BrokerError.
 ERROR_CLASSES: dict[int, type[BrokerError]] = {
@@ -177,4 +237,6 @@ ERROR_CLASSES: dict[int, type[BrokerError]] = {
 
 def broker_error(code: int, remark: str) -> BrokerError:
     """The error that a response code stands for."""
+    if code == _SYSTEM_ERROR and _ACL_REFUSAL.search(remark):
+        return NotAuthorizedError(code, remark)
     return ERROR_CLASSES.get(code, BrokerError)(code, remark)

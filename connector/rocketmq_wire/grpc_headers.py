@@ -39,8 +39,15 @@ _STATUS_OF_HTTP: Final = {
 _TIMEOUT_MS_MAX: Final = 99_999_999
 
 
-def encode_request(scheme: str, authority: str, path: str, *, timeout_ms: int | None) -> bytes:
-    """The header block of a call."""
+def encode_request(
+    scheme: str,
+    authority: str,
+    path: str,
+    *,
+    timeout_ms: int | None,
+    metadata: Iterable[tuple[str, str]] = (),
+) -> bytes:
+    """The header block of a call; `metadata` has lower-case names and ASCII values."""
     fields: list[Field] = [
         (b":method", b"POST"),
         (b":scheme", scheme.encode()),
@@ -52,6 +59,7 @@ def encode_request(scheme: str, authority: str, path: str, *, timeout_ms: int | 
     ]
     if timeout_ms is not None:
         fields.append((b"grpc-timeout", b"%dm" % max(1, min(timeout_ms, _TIMEOUT_MS_MAX))))
+    fields.extend((name.encode(), text.encode()) for name, text in metadata)
     return encode_fields(fields)
 
 

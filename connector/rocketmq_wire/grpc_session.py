@@ -14,7 +14,7 @@ gets one or many.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -88,8 +88,12 @@ class GrpcSession:
         scheme: str = "http",
         message_size_max: int = MESSAGE_SIZE_MAX,
         allocate: Callable[[int], memoryview] = lambda size: memoryview(bytearray(size)),
+        metadata: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
-        """`allocate` makes the buffers of messages; they must be writable."""
+        """`allocate` makes the buffers of messages, which must be writable; `metadata` is asked
+        for at every call: signatures cover the time.
+        """
+        self._metadata = metadata
         self._authority, self._scheme = authority, scheme
         self._message_size_max, self._allocate = message_size_max, allocate
         self._calls: dict[int, _Call] = {}
@@ -147,7 +151,13 @@ class GrpcSession:
             raise LocalProtocolError("the connection takes no new calls")
         call = _Call(
             self._next_call,
-            grpc_headers.encode_request(self._scheme, self._authority, path, timeout_ms=timeout_ms),
+            grpc_headers.encode_request(
+                self._scheme,
+                self._authority,
+                path,
+                timeout_ms=timeout_ms,
+                metadata=self._metadata(),
+            ),
             deque(_prefixed(message)),
             receive_window,
             MessageAssembler(self._message_size_max, self._allocate),

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from rocketmq_wire.acl import Credentials, sign_request, signed_version
 from rocketmq_wire.errors import BrokerError, ProtocolError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.frames import (
     FRAME_SIZE_MAX,
@@ -76,8 +77,10 @@ class ClientSession:
         opaque_start: int = 0,
         frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
+        credentials: Credentials | None = None,
     ) -> None:
         self._language, self._version = language, version
+        self._credentials = credentials
         self._opaque_next = opaque_start & OPAQUE_MAX
         self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
         self._pending: dict[int, _Pending] = {}
@@ -206,7 +209,11 @@ class ClientSession:
 
     def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
-        header = Header(code, self._language, self._version, opaque, flag, None, ext_fields)
+        version = self._version
+        if self._credentials is not None:
+            version = signed_version(ext_fields, version)
+            ext_fields = sign_request(self._credentials, ext_fields, body)
+        header = Header(code, self._language, version, opaque, flag, None, ext_fields)
         head = encode_frame_head(header, sum(map(buffer_size, body)))
         return (head, *(part for part in body if len(part)))
 
