@@ -1,0 +1,69 @@
+"""A broadcasting member's progress in a file of its own, as RocketMQ's Java client writes it.
+
+<home>/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak
+
+{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:42}}   keys are objects
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rocketmq_wire import lenient_json
+from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.lenient_json import Json, ObjectKeyed
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.remoting_codec import member_int, member_object
+from rocketmq_wire.remoting_groups import queue_key, queue_of_key
+
+FILE_NAME: Final = "offsets.json"
+_DIRECTORY: Final = ".rocketmq_offsets"
+
+
+def encode_progress(offsets: Mapping[QueueId, int]) -> bytes:
+    """The file's content."""
+    table: dict[str, Json] = {queue_key(queue): offsets[queue] for queue in sorted(offsets)}
+    return lenient_json.dumps({"offsetTable": ObjectKeyed(table)}).encode()
+
+
+def decode_progress(content: bytes) -> dict[QueueId, int]:
+    """What a file says, Java's too. Raises RemoteProtocolError when it is damaged."""
+    value = lenient_json.loads(content)
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("a JSON object was expected")
+    table = member_object(value, "offsetTable")
+    return {queue_of_key(key): member_int(table, key) for key in table}
+
+
+class LocalProgressFile:
+    """The file of one member of one group."""
+
+    def __init__(self, client_id: str, group: str, home: Path | None = None) -> None:
+        base = home or Path.home() / _DIRECTORY
+        self.path = base / client_id / group / FILE_NAME
+        self._backup = self.path.with_name(f"{FILE_NAME}.bak")
+
+    def load(self) -> dict[QueueId, int]:
+        """What was stored; a damaged or half-written file is passed for the one before it."""
+        for path in (self.path, self._backup):
+            with contextlib.suppress(FileNotFoundError, RemoteProtocolError):
+                content = path.read_bytes()
+                if content.strip():
+                    return decode_progress(content)
+        return {}
+
+    def save(self, offsets: Mapping[QueueId, int]) -> None:
+        """Return once the new content is on the disk; what was there becomes the backup."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(f"{FILE_NAME}.tmp")
+        with fresh.open("wb") as file:
+            file.write(encode_progress(offsets))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.path, self._backup)
+        os.replace(fresh, self.path)
