@@ -78,6 +78,7 @@ class BrokerConfig:
     transfer_count_max: int = _whole(100_000, 1, 10_000_000)
     transfer_bytes_max: int = _whole(4 * _MIB, _KIB, 15 * _MIB)
     pull_stops_at_queue_file_end: bool = _flag(False)
+    property_filter: bool = _flag(False)
     long_polling: bool = _flag(True)
     suspend_ms_max: int = _whole(60_000, 0, 3_600_000)
 

@@ -147,7 +147,8 @@ class TestFilters:
         [
             (Subscription("||"), 23),
             (Subscription("a > 1", "SQL92"), 1),
-            (Subscription("*", "OTHER"), 23),
+            (Subscription("", "SQL92"), 23),
+            (Subscription("*", "OTHER"), 1),
         ],
     )
     def test_filter_that_cannot_be_used_is_refused(self, broker, subscription, code):

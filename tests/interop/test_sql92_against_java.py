@@ -11,8 +11,6 @@ import pytest
 from rocketmq_wire.sql92 import SqlSyntaxError, parse_selector
 from support.real_cluster import run_program
 
-pytestmark = pytest.mark.interop
-
 PROGRAM = Path(__file__).parent / "java" / "Selectors.java"
 VALUES = [
     *("5", "-5", "+5", "05", "0", "-0", "5.5", "5.0", "5e0", " 5 ", "5d", "0x1p3", "2147483647"),

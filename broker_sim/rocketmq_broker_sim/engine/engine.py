@@ -12,8 +12,9 @@ from typing import Any
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import groups, progress, refusals, topics
 from rocketmq_broker_sim.engine.clients import Clients
+from rocketmq_broker_sim.engine.filtering import check_subscription
 from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome, Peer
-from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits, tag_hashes_of
+from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
 from rocketmq_broker_sim.engine.sending import Sending, SendLimits
 from rocketmq_broker_sim.engine.statistics import Statistics
@@ -80,6 +81,20 @@ class Engine:
         if rule is None:
             raise refusals.feature_unsupported(type(request).__name__)
         return rule(request, peer, now_ms)
+
+    def handle_joined(
+        self, sends: Sequence[tuple[SendBatch | SendRecords, Peer]], now_ms: int
+    ) -> list[Outcome] | None:
+        """Decide about several sends at once, all of one kind and for one topic.
+
+        None or a BrokerError mean that nothing was stored: `handle` each of them then.
+        """
+        batches = [(send, peer) for send, peer in sends if isinstance(send, SendBatch)]
+        if batches:
+            assert len(batches) == len(sends)
+            return self._sending.send_batches(batches, now_ms)
+        records = [send for send, _ in sends if isinstance(send, SendRecords)]
+        return self._sending.send_all_records(records, now_ms)
 
     def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
         """Ask a held pull again: its queue grew, or its time is over (`is_final`)."""
@@ -173,7 +188,7 @@ class Engine:
 
     def _check_subscription(self, request: CheckSubscription, _: Peer, __: int) -> Outcome:
         # A consumer asks this before it pulls with an expression: its refusal is the answer.
-        tag_hashes_of(request.subscription)
+        check_subscription(request.subscription, allows_sql=self._pulling.limits.allows_sql)
         return DONE
 
     def _get_progress(self, request: ask.GetProgress, _: Peer, __: int) -> Outcome:
@@ -217,6 +232,7 @@ def _pull_limits(config: BrokerConfig) -> PullLimits:
         bytes_max=config.transfer_bytes_max,
         suspend_ms_max=config.suspend_ms_max if config.long_polling else 0,
         stops_at_file_end=config.pull_stops_at_queue_file_end,
+        allows_sql=config.property_filter,
     )
 
 

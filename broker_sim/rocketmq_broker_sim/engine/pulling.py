@@ -12,23 +12,26 @@ beyond its end             OFFSET_ILLEGAL   the end
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.clients import Clients
+from rocketmq_broker_sim.engine.filtering import (
+    SQL_SCAN_MAX,
+    SQL_SCAN_SIZE_MAX,
+    Filter,
+    filter_of,
+    pick,
+)
 from rocketmq_broker_sim.engine.groups import Groups
 from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Bounds, Subscription
 from rocketmq_wire.requests import PullMessages, PullReply, PullStatus
-from rocketmq_wire.tags import TagExpression
 
 # A filtered pull looks at as many entries as it asks for messages, but at least at these
 # (16,000 bytes of 20 in RocketMQ), and never at more than keeps the loop busy for long.
@@ -46,6 +49,8 @@ class PullLimits:
     """0: no pull waits."""
     stops_at_file_end: bool = False
     """As in RocketMQ, where no pull goes past the end of a consume queue file."""
+    allows_sql: bool = False
+    """Pulls may filter by expressions over properties, not only by tags."""
 
 
 class Pulling:
@@ -61,23 +66,27 @@ class Pulling:
         clients: Clients,
         progress: Progress,
     ) -> None:
-        self._limits, self._store = limits, store
+        self.limits, self._store = limits, store
         self._topics, self._groups, self._clients = topics, groups, clients
         self._progress = progress
 
     def pull(self, request: PullMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
-        """Answer a pull, or hold it. Refusals: 1, 16, 17, 23, 24, 25, 26, 29."""
+        """Answer a pull, or hold it. Refusals: 1, 16, 17, 23, 24, 25, 26, 27, 29."""
         self._groups.ensure(request.group)
         self._topics.require_readable(request.queue)
-        tag_hashes = tag_hashes_of(self._subscription(request))
+        wanted = filter_of(
+            self._subscription(request),
+            allows_sql=self.limits.allows_sql,
+            is_registered=request.uses_registered_subscription,
+        )
         if request.commit is not None:
             self._progress.commit(request.group, request.queue, request.commit)
         bounds = self._store.bounds(request.queue.topic, request.queue.index)
         misplaced = _status_outside(request.start, bounds)
         if misplaced is None:
-            return Answer(self._read(request, bounds, tag_hashes))
+            return Answer(self._read(request, bounds, wanted))
         status, next_begin, remark = misplaced
-        suspend_ms = min(request.suspend_ms or 0, self._limits.suspend_ms_max)
+        suspend_ms = min(request.suspend_ms or 0, self.limits.suspend_ms_max)
         if status is PullStatus.NO_NEW_MESSAGE and suspend_ms > 0 and not is_final:
             return Hold(
                 request.queue,
@@ -114,23 +123,23 @@ class Pulling:
             raise refusals.subscription_outdated(request.group, topic)
         return registered.subscription
 
-    def _read(
-        self, request: PullMessages, bounds: Bounds, tag_hashes: npt.NDArray[np.int64] | None
-    ) -> PullReply:
-        limits = self._limits
+    def _read(self, request: PullMessages, bounds: Bounds, wanted: Filter) -> PullReply:
+        limits = self.limits
         # As RocketMQ, which gives one message to who asks for none.
         count_max = min(max(request.count_max, 1), limits.count_max)
         bytes_max = limits.bytes_max
         if request.bytes_max is not None and request.bytes_max > 0:
             bytes_max = min(bytes_max, request.bytes_max)
         scan_max = min(max(_SCAN_MIN, request.count_max), _SCAN_MAX)
+        if wanted.selector is not None:
+            return self._read_selected(request, bounds, wanted, count_max, bytes_max)
         found = self._store.read(
             request.queue.topic,
             request.queue.index,
             request.start,
             count_max=count_max,
             bytes_max=bytes_max,
-            tag_hashes=tag_hashes,
+            tag_hashes=wanted.tag_hashes,
             scan_max=scan_max,
             stops_at_file_end=limits.stops_at_file_end,
         )
@@ -142,6 +151,41 @@ class Pulling:
             records=found.parts,
             sizes=found.sizes,
             remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
+        )
+
+    def _read_selected(
+        self,
+        request: PullMessages,
+        bounds: Bounds,
+        wanted: Filter,
+        count_max: int,
+        bytes_max: int,
+    ) -> PullReply:
+        assert wanted.selector is not None
+        found = self._store.read(
+            request.queue.topic,
+            request.queue.index,
+            request.start,
+            count_max=min(max(_SCAN_MIN, request.count_max), SQL_SCAN_MAX),
+            bytes_max=SQL_SCAN_SIZE_MAX,
+            stops_at_file_end=self.limits.stops_at_file_end,
+        )
+        picked = pick(
+            wanted.selector,
+            found.parts,
+            np.frombuffer(found.sizes, "<i4"),
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
+        status = PullStatus.FOUND if picked.count else PullStatus.NO_MATCHED_MESSAGE
+        return PullReply(
+            status,
+            request.start + picked.scanned,
+            bounds.start,
+            bounds.end,
+            records=picked.parts,
+            sizes=picked.sizes,
+            remark=status.name,
         )
 
 
@@ -158,21 +202,3 @@ def _status_outside(start: int, bounds: Bounds) -> tuple[PullStatus, int, str] |
     if start > bounds.end:
         return PullStatus.OFFSET_ILLEGAL, bounds.end, "OFFSET_OVERFLOW_BADLY"
     return None
-
-
-@lru_cache(maxsize=1_024)
-def tag_hashes_of(subscription: Subscription) -> npt.NDArray[np.int64] | None:
-    """The hashes to filter by; None takes every message. Refusals: 1, 23."""
-    if subscription.kind == "SQL92":
-        raise refusals.sql_unsupported()
-    if subscription.kind not in ("TAG", ""):
-        raise refusals.subscription_illegal(
-            subscription.expression, f"unknown kind {subscription.kind!r}"
-        )
-    try:
-        expression = TagExpression.parse(subscription.expression)
-    except LocalProtocolError as error:
-        raise refusals.subscription_illegal(subscription.expression, str(error)) from error
-    if expression.matches_all:
-        return None
-    return np.array(expression.hashes, dtype=np.int64)

@@ -16,6 +16,7 @@ SUBSCRIPTION_PARSE_FAILED = 23
 SUBSCRIPTION_NOT_EXIST = 24
 SUBSCRIPTION_NOT_LATEST = 25
 GROUP_NOT_EXIST = 26
+FILTER_DATA_NOT_EXIST = 27
 # Brokers before 5.3.2 answer 1 here.
 INVALID_PARAMETER = 29
 
@@ -86,10 +87,17 @@ def subscription_outdated(group: str, topic: str) -> BrokerError:
     )
 
 
-def sql_unsupported() -> BrokerError:
+def filter_unsupported(kind: str) -> BrokerError:
     # As a real broker with its default enablePropertyFilter=false.
     return broker_error(
-        SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"
+        SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+    )
+
+
+def filter_missing(reason: str) -> BrokerError:
+    return broker_error(
+        FILTER_DATA_NOT_EXIST,
+        "The broker's consumer filter data is not exist!Your expression may be wrong! " + reason,
     )
 
 
