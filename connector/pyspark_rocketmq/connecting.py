@@ -19,7 +19,7 @@ def connection_settings(options: ReadOptions) -> ConnectionSettings:
         request_timeout_ms=options.request_timeout_ms,
         retry_delay_ms=options.retry_delay_ms,
         retry_delay_ms_max=max(options.retry_delay_ms, options.retry_max_delay_ms),
-        outage_ms=options.retry_outage_ms,
+        outage_ms=max(1, options.retry_outage_ms),
         address_map=dict(options.address_map),
     )
 

@@ -100,7 +100,8 @@ _CONNECT: Final = (
         3_000,
         ALL,
         "connect",
-        "How long making a connection may take.",
+        "How long making a connection may take, and how long the start of a read goes on asking "
+        "for a cluster that is away.",
     ),
     _O(
         "requestTimeoutMs",
@@ -108,7 +109,7 @@ _CONNECT: Final = (
         5_000,
         ALL,
         "connect",
-        "How long a broker may take to answer a request that is no pull.",
+        "How long a request that is no pull may go unanswered, its repetitions included.",
     ),
     _O(
         "retry.delayMs",
@@ -132,7 +133,9 @@ _CONNECT: Final = (
         60_000,
         ALL,
         "connect",
-        "How long a broker may be away before a read fails.",
+        "How long a task waits for a broker that is away before it fails, and its query with it; a "
+        "query that only waits for new messages goes on waiting. The start of a read is not as "
+        "patient: see connectTimeoutMs.",
     ),
     _later("accessKey", _TEXT, ALL, "connect", "Access key of RocketMQ's ACL."),
     _later("secretKey", _TEXT, ALL, "connect", "Secret key of RocketMQ's ACL."),
@@ -326,9 +329,18 @@ _PULL: Final = (
         32_768,
         READ,
         "pull",
-        "Messages requested or received and not yet decoded, per task.",
+        "Messages requested or received and not yet decoded: for each queue over nameServer, for "
+        "each task over endpoints.",
     ),
-    _O("pullThresholdSizeForQueue", Count(1, 4_096), 100, READ, "pull", "The same in MiB."),
+    _O(
+        "pullThresholdSizeForQueue",
+        Count(1, 4_096),
+        100,
+        READ,
+        "pull",
+        "The same in MiB. However high it is, no more is asked for ahead than 16 MiB for a queue "
+        "and 32 MiB for a task over nameServer, and 5 MiB for a task over endpoints.",
+    ),
     _O(
         "consumeMaxSpan",
         Count(1),

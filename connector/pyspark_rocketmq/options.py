@@ -80,6 +80,13 @@ class ReadOptions:
         return Subscription(self.tags) if self.tags else Subscription()
 
     @property
+    def place(self) -> str:
+        """Where the cluster is, as the user said it."""
+        if self.endpoints is not None:
+            return f"endpoints={self.endpoints}"
+        return "nameServer=" + ";".join(self.name_server)
+
+    @property
     def pull_group(self) -> str:
         """The group named in pulls."""
         return self.group or NO_GROUP

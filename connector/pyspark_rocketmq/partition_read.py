@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -77,11 +78,23 @@ def read_task(plan: ReadPlan, task: BatchTask) -> Iterator[pa.RecordBatch]:
     cluster = _take(plan.settings)
     is_done = False
     try:
-        ranges = resolve_task(plan, cluster, task)
+        ranges = _resolve_patiently(plan, cluster, task)
         yield from _RangeReader(plan, cluster, ranges).batches()
         is_done = True
     finally:
         _put_back(plan.settings, cluster, is_reusable=is_done)
+
+
+def _resolve_patiently(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
+    """Resolve a task's ends over an outage, as its download outlasts one."""
+    settings = plan.settings
+    outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
+    while True:
+        try:
+            return resolve_task(plan, cluster, task)
+        except RocketMQError as error:  # noqa: PERF203 - each try takes a network's time.
+            if not outage.endure(error):
+                raise
 
 
 def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:

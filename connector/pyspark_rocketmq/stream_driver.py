@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.group_progress import ProgressCommitter
@@ -47,6 +47,14 @@ class Ports:
     open_cluster: Callable[[ConnectionSettings], Cluster] = open_cluster
     open_watch: Callable[..., ArrivalWatch] = ArrivalWatch
     now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    sleep_ms: Callable[[int], None] = lambda ms: time.sleep(ms / 1_000)
+
+
+class _Look(NamedTuple):
+    offsets: Mapping[QueueId, int]
+    """Where reading goes on."""
+    waiting: Mapping[QueueId, int]
+    """How many messages wait there."""
 
 
 class StreamDriver:
@@ -77,6 +85,8 @@ class StreamDriver:
         self._reported: tuple[dict[QueueId, int], dict[str, Any]] | None = None
         self._last_batch_ms = self._ports.now_ms()
         self._last_return_ms = 0
+        self._silent: frozenset[str] = frozenset()
+        """The brokers whose new messages cannot be asked for."""
 
     # --- what Spark calls -----------------------------------------------------------------------
 
@@ -211,57 +221,91 @@ class StreamDriver:
         ends = dict(self._positions.ends)
         if self._watch is not None:
             ends.update(self._watch.ends())
+            self._report_silence(self._watch.errors())
         if ends != self._ends:
             self._ends = ends
 
+    def _report_silence(self, errors: Mapping[QueueId, RocketMQError]) -> None:
+        """Say once of each broker that it is away, and that it is back."""
+        reasons = {queue.broker: error for queue, error in errors.items()}
+        for broker in sorted(reasons.keys() - self._silent):
+            _log.warning(
+                "%s cannot be asked for new messages. Its queues wait until it is back, the others "
+                "go on; a task that reads from it waits for up to %.0f s (retry.outageMs): %s",
+                broker,
+                self._options.retry_outage_ms / 1_000,
+                reasons[broker],
+            )
+        for broker in sorted(self._silent - reasons.keys()):
+            _log.warning("%s answers again", broker)
+        self._silent = frozenset(reasons)
+
     def _plan(self, start: SourceOffset, *, is_unlimited: bool) -> SourceOffset | None:
-        self._refresh_ends()
-        position = self._positions.of(self._cluster, start, self._ends)
-        waiting = self._waiting(position)
-        if not waiting and self._target is None and self._watch is not None:
-            now_ms = self._ports.now_ms()
-            if now_ms - self._last_return_ms < _IDLE_CALL_MS:
-                self._watch.wait(position, _WAIT_MS)
-                self._refresh_ends()
-                waiting = self._waiting(position)
-        limits = self._limits
+        limits = self._limits_now(is_unlimited=is_unlimited)
+        look = self._look_at(start)
+        end = self._end_of(start, look, limits)
+        is_idle = self._ports.now_ms() - self._last_return_ms < _IDLE_CALL_MS
+        if end is None and is_idle and self._watch is not None:
+            self._wait(self._watch, look, limits)
+            end = self._end_of(start, self._look_at(start), limits)
+        return end
+
+    def _limits_now(self, *, is_unlimited: bool) -> Limits:
         if is_unlimited:
-            limits = Limits()
-        elif self._target is not None:
+            return Limits()
+        if self._target is not None:
             # What is there now is all that this run will ever see: no use in waiting for more.
-            limits = Limits(limits.messages_max, None, limits.bytes_max)
+            return Limits(self._limits.messages_max, None, self._limits.bytes_max)
+        return self._limits
+
+    def _look_at(self, start: SourceOffset) -> _Look:
+        self._refresh_ends()
+        offsets = self._positions.of(self._cluster, start, self._ends)
+        if len(offsets) > len(start.offsets):
+            self._refresh_ends()  # A queue was found, and with it its end.
+        ends = self._ends if self._target is None else self._target
+        return _Look(offsets, backlogs(offsets, ends))
+
+    def _end_of(self, start: SourceOffset, look: _Look, limits: Limits) -> SourceOffset | None:
+        """The end of the next micro-batch from what is known now; None: there is none yet."""
         per_message = GUESSED_BYTES
-        if limits.bytes_max is not None and waiting:
+        if limits.bytes_max is not None and look.waiting:
             per_message = self._size.estimate(
-                self._cluster, position, waiting, now_ms=self._ports.now_ms()
+                self._cluster, look.offsets, look.waiting, now_ms=self._ports.now_ms()
             )
         taken = admit(
-            waiting,
-            limits,
-            waited_ms=self._ports.now_ms() - self._last_batch_ms,
-            bytes_per_message=per_message,
+            look.waiting, limits, waited_ms=self._waited_ms(), bytes_per_message=per_message
         )
-        if not taken and not self._has_moved(start, position):
+        if not taken and not self._has_moved(start, look.offsets):
             return None
-        return advance(start, position, taken, self._births(start, position, taken))
+        return advance(start, look.offsets, taken, self._births(start, look.offsets, taken))
+
+    def _wait(self, watch: ArrivalWatch, look: _Look, limits: Limits) -> None:
+        """Wait a little for messages: for the first, or for as many as a batch must have."""
+        if not look.waiting:
+            watch.wait(look.offsets, _WAIT_MS)
+        else:
+            # Every arrival is a question to the broker for who waits for arrivals. Here one of them
+            # is seldom enough, so the ends are asked for when the time is over, and only then.
+            self._ports.sleep_ms(min(_WAIT_MS, max(1, limits.delay_ms_max - self._waited_ms())))
+
+    def _waited_ms(self) -> int:
+        return self._ports.now_ms() - self._last_batch_ms
 
     @staticmethod
-    def _has_moved(start: SourceOffset, position: Mapping[QueueId, int]) -> bool:
+    def _has_moved(start: SourceOffset, offsets: Mapping[QueueId, int]) -> bool:
         # A queue found or a place corrected is written down at once, though nothing is read.
-        return position is not start.offsets and dict(position) != dict(start.offsets)
-
-    def _waiting(self, position: Mapping[QueueId, int]) -> dict[QueueId, int]:
-        return backlogs(position, self._ends if self._target is None else self._target)
+        return offsets is not start.offsets and dict(offsets) != dict(start.offsets)
 
     def _births(
         self,
         start: SourceOffset,
-        position: Mapping[QueueId, int],
+        offsets: Mapping[QueueId, int],
         taken: Mapping[QueueId, int],
     ) -> dict[QueueId, int]:
         births = {**start.births, **self._positions.births}
         # A queue read from offset 0 on shows when that was stored, once.
-        young = [q for q in taken if position[q] == 0 and q not in births]
+        young = [q for q in taken if offsets[q] == 0 and q not in births]
         if young:
             try:
                 births.update(find_births(self._cluster, dict.fromkeys(young, Bounds(0, 1))))

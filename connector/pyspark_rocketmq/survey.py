@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.outages import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -116,14 +116,15 @@ def first_survey(
     *,
     is_whole: bool,
     births: bool = True,
-    sleep_ms: Callable[[int], None] = lambda ms: time.sleep(ms / 1_000),
+    clock: WallClock | None = None,
 ) -> Survey:
-    """Look until the cluster answers, for as long as an outage may last.
+    """Look until the cluster answers, for as long as making a connection may take.
 
-    `is_whole` wants every broker of every queue: a new query cannot say where it starts otherwise.
-    Raises the last error.
+    Whoever starts a read is waiting: a wrong address is told within seconds. `is_whole` wants every
+    broker of every queue: a new query cannot say where it starts otherwise.
+    Raises ClusterUnreachableError, and at once what trying again does not help.
     """
-    deadline = time.monotonic() + options.retry_outage_ms / 1_000
+    outage = Outage(options.connect_timeout_ms, options.retry_max_delay_ms, clock)
     while True:
         error: RocketMQError
         try:
@@ -133,10 +134,13 @@ def first_survey(
             error = next(iter(found.unreachable.values()))
         except RocketMQError as problem:
             error = problem
-        if not error.retryable or time.monotonic() >= deadline:
+        if outage.endure(error):
+            continue
+        if not isinstance(error, TransportError):
             raise error
-        _log.warning("the cluster is not all there yet, asking again: %s", error)
-        sleep_ms(options.retry_max_delay_ms if options.retry_max_delay_ms < 1_000 else 1_000)
+        raise ClusterUnreachableError(
+            options.place, error.address, error.reason, outage.tries, outage.waited_ms
+        )
 
 
 def report_missing(found: Survey) -> None:

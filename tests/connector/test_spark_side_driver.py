@@ -32,6 +32,7 @@ class Query:
     def __init__(self, world: FakeWorld, **options: str) -> None:
         self.now_ms = 1_000_000
         self.watches: list[FakeWatch] = []
+        self.sleeps: list[int] = []
         raw = {"nameServer": "h:1", "subscribe": "orders", "discoveryIntervalMs": "100", **options}
         raw = {name.replace("__", "."): text for name, text in raw.items()}
         if "subscribePattern" in options or "assign" in options:
@@ -43,8 +44,17 @@ class Query:
             self.watches.append(world.open_watch(settings, queues, hold_ms=hold_ms))
             return self.watches[-1]
 
-        ports = Ports(world.open_cluster, watch, lambda: self.now_ms)  # type: ignore[arg-type]
+        ports = Ports(
+            world.open_cluster,  # type: ignore[arg-type]
+            watch,  # type: ignore[arg-type]
+            lambda: self.now_ms,
+            self.sleep_ms,
+        )
         self.driver = StreamDriver(parse_options(raw), ports)
+
+    def sleep_ms(self, ms: int) -> None:
+        self.sleeps.append(ms)
+        self.now_ms += ms
 
     def latest(self, start: dict[str, Any], *, is_unlimited: bool = False) -> dict[str, Any]:
         # As Spark does it: every offset goes through text.
@@ -169,6 +179,32 @@ def test_the_minimum_waits_no_longer_than_the_delay(world: FakeWorld, run: Run) 
     assert query.latest(end) == end
     world.put(queue, 3)
     assert offsets(query.latest(end)) == {queue: 11}
+
+
+def test_an_unmet_minimum_asks_for_the_ends_ten_times_a_second(world: FakeWorld, run: Run) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 5)
+    query = run(startingOffsets="earliest", minOffsetsPerTrigger="500", maxTriggerDelay="10s")
+    start = query.driver.initial_offset()
+    query.latest(start)
+    (watch,) = query.watches
+    before, began_ms = watch.questions, query.now_ms
+    while query.now_ms < began_ms + 1_000:
+        query.now_ms += 10  # Spark's pause between two polls.
+        world.put(queue, 1)
+        assert query.latest(start) == start
+    # One before each pause, and one behind it.
+    assert watch.questions - before <= 20
+    assert set(query.sleeps) == {100}
+    # The last pause ends with the delay, and no busy source of the same query is kept waiting.
+    query.now_ms = began_ms + 9_960
+    query.driver._last_return_ms = query.now_ms - 10
+    assert offsets(query.latest(start))[queue] > 5
+    assert query.sleeps[-1] <= 40
+    count = len(query.sleeps)
+    query.now_ms += 200
+    query.latest(start)
+    assert len(query.sleeps) == count
 
 
 def test_bytes_are_estimated_from_sampled_messages(world: FakeWorld, run: Run) -> None:
@@ -593,6 +629,26 @@ def test_a_removed_queue_is_a_loss_only_if_it_was_not_read(world: FakeWorld, run
     del world.queues[b]
     world.put(a, 1)
     assert offsets(query.until(start, lambda end: offsets(end)[a] == 1)) == {a: 1, b: 5}
+
+
+def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(
+    world: FakeWorld, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = world.create("orders", 1) + world.create("orders", 1, "broker-b")
+    query = run(startingOffsets="earliest", retry__outageMs="30s")
+    start = query.latest(query.driver.initial_offset())
+    world.brokers_away.add("broker-b")
+    caplog.clear()
+    for count in range(1, 4):
+        world.put(a, 1)
+        start = query.latest(start)
+        assert offsets(start) == {a: count, b: 0}
+    (line,) = caplog.messages
+    assert line.startswith("broker-b cannot be asked")
+    assert "up to 30 s (retry.outageMs)" in line
+    world.brokers_away.clear()
+    query.latest(start)
+    assert caplog.messages[1:] == ["broker-b answers again"]
 
 
 def test_an_unreachable_name_server_does_not_stop_a_running_query(

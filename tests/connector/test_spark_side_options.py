@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_rocketmq.connecting import connection_settings, read_spec
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.option_table import DEFINITIONS, Use
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
 from pyspark_rocketmq.reference_page import reference_markdown
 from rocketmq_arrow.columns import COLUMNS
+from rocketmq_client.fetch_window import AHEAD_BYTES_MAX
+from rocketmq_client.range_stream import WINDOW_SIZE_MAX
 from rocketmq_client.settings import READER_GROUP
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}
@@ -284,6 +287,20 @@ def test_the_reference_names_every_column_and_what_cannot_be_repeated() -> None:
         assert any(row.startswith(f"| {column.name} | {column.spark_type} |") for row in rows)
     assert "`latest` is not repeatable" in page
     assert "corruptReason" in page
+
+
+def test_the_reference_tells_how_far_ahead_a_read_asks_at_most() -> None:
+    (row,) = [r for r in reference_markdown().splitlines() if "pullThresholdSizeForQueue" in r]
+    mib = 1024 * 1024
+    queue, task, grpc = AHEAD_BYTES_MAX // mib, 2 * AHEAD_BYTES_MAX // mib, WINDOW_SIZE_MAX // mib
+    assert f"{queue} MiB for a queue and {task} MiB for a task over nameServer" in row
+    assert f"and {grpc} MiB for a task over endpoints" in row
+
+
+def test_no_patience_with_an_outage_is_a_setting_like_any_other() -> None:
+    options = parse_options({"nameServer": "h:1", "retry.outageMs": "0"})
+    assert read_spec(options).limits.outage_ms == 0
+    assert connection_settings(options).outage_ms == 1
 
 
 def test_the_reference_names_every_option_with_its_default() -> None:

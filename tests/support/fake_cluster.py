@@ -230,13 +230,20 @@ class FakeWatch:
     def __init__(self, world: FakeWorld, queues: tuple[QueueId, ...]) -> None:
         self.world, self.queues = world, queues
         self.waits: list[int] = []
+        self.questions = 0
+        """How often it was asked where queues end."""
 
     def ends(self) -> dict[QueueId, int]:
+        self.questions += 1
         return {
             queue: self.world.queues[queue].bounds.end
             for queue in self.queues
             if queue in self.world.queues and queue.broker not in self.world.brokers_away
         }
+
+    def errors(self) -> dict[QueueId, RocketMQError]:
+        away = self.world.brokers_away
+        return {q: ConnectError(f"{q.broker}:1", "away") for q in self.queues if q.broker in away}
 
     def wait(self, _beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
         self.waits.append(timeout_ms)

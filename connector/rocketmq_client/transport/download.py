@@ -12,7 +12,7 @@ from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
 from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests import (
     GetMaxOffset,
@@ -61,6 +61,8 @@ class Download:
         self._handles: dict[tuple[int, int], Handle] = {}
         self._error: RocketMQError | None = None
         self._is_closed = False
+        self._awaited: set[str] = set()
+        """Brokers that are away, and said to be."""
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -168,12 +170,25 @@ class Download:
         now_ms = self._transport.clock.now_ms()
         try:
             if isinstance(result, PullReply):
+                self._awaited.discard(window.wanted.queue.broker)
                 window.on_reply(pull.ticket, result, now_ms)
             else:
                 assert isinstance(result, RocketMQError)
                 window.on_failure(pull.ticket, result, now_ms)
+                self._say_awaited(window.wanted.queue.broker, result)
         except RocketMQError as error:
             self._error = self._error or error
+
+    def _say_awaited(self, broker: str, error: RocketMQError) -> None:
+        """Say once for each outage that the download waits, and for how long."""
+        if isinstance(error, TransportError) and broker not in self._awaited:
+            self._awaited.add(broker)
+            _logger.warning(
+                "waiting for %s for up to %.0f s: %s",
+                broker,
+                self._spec.limits.outage_ms / 1_000,
+                error,
+            )
 
     def _report(self, error: RocketMQError) -> None:
         self._error = self._error or error

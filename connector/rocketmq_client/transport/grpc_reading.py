@@ -58,6 +58,8 @@ class Reading:
         self._closings = transport.closings
         self._heard_ms = 0
         """When the stream was opened, or its last chunk came."""
+        self._is_awaited = False
+        """The broker is away, and said to be."""
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -95,8 +97,8 @@ class Reading:
             return self._turn(self._reader or self._open())
         except TransportError as error:
             self._drop()
-            _logger.info("%s", error)
             self._stream.on_failure(error, self._now_ms())
+            self._say_awaited(error)
             return None
 
     def _open(self) -> GrpcConnection:
@@ -119,6 +121,7 @@ class Reading:
         now_ms = self._now_ms()
         if isinstance(event, MessageReceived):
             self._heard_ms = now_ms
+            self._is_awaited = False
             # The broker goes on while the caller works on this chunk.
             reader.taken(event)
             return self._stream.on_chunk(decode_chunk(event.message), now_ms)
@@ -136,7 +139,16 @@ class Reading:
             self._stream.on_end(now_ms)
             return
         reader.close()
-        self._stream.on_failure(error_of(reader.address, event), now_ms)
+        error = error_of(reader.address, event)
+        self._stream.on_failure(error, now_ms)
+        self._say_awaited(error)
+
+    def _say_awaited(self, error: RocketMQError) -> None:
+        """Say once for each outage that the download waits, and for how long."""
+        if isinstance(error, TransportError) and not self._is_awaited:
+            self._is_awaited = True
+            outage_s = self._spec.limits.outage_ms / 1_000
+            _logger.warning("waiting for the broker for up to %.0f s: %s", outage_s, error)
 
     def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
         requests: list[Request[Any]] = [
