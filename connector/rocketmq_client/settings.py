@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rocketmq_client.tls import Security, TlsSettings
+from rocketmq_wire.acl import Credentials
+
 # Pulls and statistics name a group even where nothing is ever committed. It is never registered.
 READER_GROUP: Final = "pyspark-rocketmq-reader"
 
@@ -26,6 +29,9 @@ class ConnectionSettings:
     outage_ms: int = 60_000
     address_map: Mapping[str, str] = field(default_factory=dict)
     """`host:port` or `host` as brokers publish it -> where we reach it (NAT, containers)."""
+    credentials: Credentials | None = None
+    tls: TlsSettings | None = None
+    """None: connections are not encrypted."""
 
     def __post_init__(self) -> None:
         if bool(self.name_servers) == bool(self.endpoints):
@@ -39,6 +45,11 @@ class ConnectionSettings:
             raise ValueError(
                 f"not a range of delays: {self.retry_delay_ms} to {self.retry_delay_ms_max} ms"
             )
+
+    @property
+    def security(self) -> Security:
+        """What every connection needs to know."""
+        return Security(self.credentials, self.tls)
 
 
 def split_addresses(text: str) -> tuple[str, ...]:

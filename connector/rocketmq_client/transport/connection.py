@@ -11,17 +11,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocketmq_client.settings import split_address
+from rocketmq_client.tls import OPEN_TO_ALL, Security
 from rocketmq_client.transport.buffers import BufferPool
+from rocketmq_client.transport.tls_probe import explain_hang_up
+from rocketmq_client.transport.tls_socket import TlsSocket
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
     DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
+    TlsError,
     TransportError,
 )
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests import GetRoute, Reply, Request
 from rocketmq_wire.session import ClientSession
 
 OnDone = Callable[[Reply | RocketMQError], None]
@@ -35,6 +39,8 @@ _PEER_SILENT_MS: Final = 15_000
 _KEEPALIVE_IDLE_S: Final = 5
 _KEEPALIVE_INTERVAL_S: Final = 5
 _KEEPALIVE_COUNT: Final = 2
+# A name server and a broker both answer this, whoever asks.
+_HARMLESS: Final = GetRoute("TBW102")
 
 
 class Connection:
@@ -43,17 +49,27 @@ class Connection:
     Callbacks run inside `on_ready`, `expire` and `fail`; they may submit, but not close.
     """
 
-    def __init__(self, address: str, buffers: BufferPool, *, now_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        buffers: BufferPool,
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        security: Security = OPEN_TO_ALL,
+    ) -> None:
         self.address = address
+        self._security = security
         self.is_open = False
         self.is_dead = False
         self._connect_deadline_ms = now_ms + timeout_ms
-        self._session = ClientSession(allocate=buffers.allocate)
+        self._session = ClientSession(allocate=buffers.allocate, credentials=security.credentials)
         self._callbacks: dict[int, OnDone] = {}
         self._out: deque[memoryview] = deque()
         self._targets: list[tuple[int, Any]] = []
         self._reason = ""
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | TlsSocket | None = None
+        self._was_heard = False
         self._sent_at_ms: dict[int, int] = {}
         self._heard_ms = now_ms
         self._begin()
@@ -68,6 +84,8 @@ class Connection:
     @property
     def wants_write(self) -> bool:
         """It is connecting, or has bytes to send."""
+        if isinstance(self._socket, TlsSocket) and (not self.is_open or self._socket.wants_write):
+            return self._socket.wants_write
         return not self.is_open or bool(self._out)
 
     @property
@@ -109,6 +127,10 @@ class Connection:
             return True
         if not self.is_open or self._callbacks:
             return False
+        if isinstance(self._socket, TlsSocket):
+            # What is encrypted can only be looked at by reading it.
+            self._receive(self._heard_ms)
+            return self.is_dead
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -130,7 +152,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self.fail(ConnectionLostError(self.address, _reason(error)))
+            self._hang_up(_reason(error))
 
     def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
         """The socket can be read or written."""
@@ -167,7 +189,7 @@ class Connection:
         if was_open and is_silent and not self.is_dead:
             self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
 
-    def fail(self, error: TransportError | RemoteProtocolError) -> None:
+    def fail(self, error: TransportError | RemoteProtocolError | TlsError) -> None:
         """The connection is over: close it and tell everybody who waits."""
         if self.is_dead:
             return
@@ -230,7 +252,19 @@ class Connection:
 
     def _finish_connect(self, now_ms: int) -> None:
         assert self._socket is not None
+        if isinstance(self._socket, TlsSocket):
+            self._greet(self._socket, now_ms)
+            return
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and self._security.tls is not None:
+            try:
+                self._socket = TlsSocket(self._socket, self._security.tls, self.address)
+                self._greet(self._socket, now_ms)
+            except TlsError as error:
+                self.fail(error)
+            except OSError as error:
+                self._hang_up(_reason(error))
+            return
         if code == 0:
             self.is_open = True
             self._heard_ms = now_ms
@@ -238,6 +272,28 @@ class Connection:
         self._reason = os.strerror(code)
         if not self._connect_next():
             self.fail(self.failure)
+
+    def _greet(self, encrypted: TlsSocket, now_ms: int) -> None:
+        try:
+            self.is_open = encrypted.handshake()
+            self._heard_ms = now_ms
+        except TlsError as error:
+            self.fail(error)
+        except OSError as error:
+            self._hang_up(_reason(error))
+
+    def _hang_up(self, reason: str) -> None:
+        """The peer closed it, which may mean that it speaks TLS, or that it does not."""
+        found: TlsError | None = None
+        if not self._was_heard and not self.is_dead:
+            greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)
+            is_tls = self._security.tls is not None
+            found = explain_hang_up(self.address, b"".join(greeting.parts), is_tls=is_tls)
+        if found is None and not self.is_open:
+            self._reason = reason
+            self.fail(self.failure)
+        else:
+            self.fail(found or ConnectionLostError(self.address, reason))
 
     def _queue(self, parts: tuple[Buffer, ...]) -> None:
         self._out.extend(memoryview(part).cast("B") for part in parts)
@@ -256,13 +312,20 @@ class Connection:
     def _receive(self, now_ms: int) -> None:
         received = 0
         try:
-            while received < _RECEIVE_SIZE_MAX and not self.is_dead and self._socket is not None:
+            while not self.is_dead and self._socket is not None:
                 buffer = self._session.next_buffer()
+                if received >= _RECEIVE_SIZE_MAX:
+                    # Only what TLS holds decrypted, of which poll(2) does not know.
+                    pending = self._socket.pending if isinstance(self._socket, TlsSocket) else 0
+                    buffer = buffer[:pending]
+                    if not pending:
+                        return
                 size = self._socket.recv_into(buffer)
                 if size == 0:
-                    self.fail(ConnectionLostError(self.address, "the peer closed it"))
+                    self._hang_up("the peer closed it")
                     return
                 self._heard_ms = now_ms
+                self._was_heard = True
                 received += size
                 self._session.received(size)
                 self._complete()
@@ -270,8 +333,10 @@ class Connection:
                     return  # The kernel has no more: save the call that would say so.
         except BlockingIOError:
             return
+        except TlsError as error:
+            self.fail(error)
         except OSError as error:
-            self.fail(ConnectionLostError(self.address, _reason(error)))
+            self._hang_up(_reason(error))
         except RemoteProtocolError as error:
             self.fail(error)
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from rocketmq_client.tls import OPEN_TO_ALL, Security
 from rocketmq_client.transport.buffers import BufferPool
 from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.connection import Connection, OnDone
@@ -36,8 +37,11 @@ def _new_selector() -> selectors.BaseSelector:
 class Exchange:
     """Not thread-safe. Callbacks run inside `step` and `close`, errors as values."""
 
-    def __init__(self, clock: ActiveClock, *, connect_timeout_ms: int) -> None:
+    def __init__(
+        self, clock: ActiveClock, *, connect_timeout_ms: int, security: Security = OPEN_TO_ALL
+    ) -> None:
         self.clock = clock
+        self._security = security
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[str, Connection] = {}
         self._buffers = BufferPool()
@@ -164,6 +168,7 @@ class Exchange:
                 self._buffers,
                 now_ms=self.clock.now_ms(),
                 timeout_ms=self._connect_timeout_ms,
+                security=self._security,
             )
             if not connection.is_dead:
                 self._connections[address] = connection

@@ -31,6 +31,7 @@ from rocketmq_wire.errors import (
     DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
+    TlsError,
 )
 from rocketmq_wire.grpc_headers import OK
 from rocketmq_wire.grpc_mapping import calls_of
@@ -234,7 +235,7 @@ class GrpcTransport:
                 )
                 return
             number = connection.start(method.path, message, timeout_ms=timeout_ms)
-        except ConnectionLostError as error:
+        except (ConnectionLostError, TlsError) as error:
             self._lose(error)
             raise
         self._pending[number] = _Pending(
@@ -288,15 +289,16 @@ class GrpcTransport:
 
     def _connect(self) -> GrpcConnection:
         """Connect to the first endpoint that can be reached; it is the first to try next time."""
-        error: ConnectError | None = None
+        error: ConnectError | TlsError | None = None
         for address in self._addresses:
             try:
                 connection = GrpcConnection(
                     address,
                     self._clock,
                     connect_timeout_ms=self.settings.connect_timeout_ms,
+                    security=self.settings.security,
                 )
-            except ConnectError as failure:
+            except (ConnectError, TlsError) as failure:
                 error = error or failure
                 continue
             others = tuple(other for other in self._addresses if other != address)
@@ -321,7 +323,7 @@ class GrpcTransport:
         try:
             connection.turn(timeout_ms, also=also)
             self._take_events(connection)
-        except (ConnectionLostError, RemoteProtocolError) as error:
+        except (ConnectionLostError, RemoteProtocolError, TlsError) as error:
             self._lose(error)
             return
         self._expire(connection)
@@ -373,7 +375,7 @@ class GrpcTransport:
             # Not even a frame of HTTP/2 came: the way itself is suspect, not this call.
             self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
 
-    def _lose(self, error: ConnectionLostError | RemoteProtocolError) -> None:
+    def _lose(self, error: ConnectionLostError | RemoteProtocolError | TlsError) -> None:
         """The connection is over: tell everybody who waits."""
         if self._connection is not None:
             self._connection.close()

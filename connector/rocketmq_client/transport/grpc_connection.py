@@ -10,17 +10,27 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from rocketmq_client.settings import split_address
+from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
 from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_client.transport.tls_probe import explain_hang_up
+from rocketmq_client.transport.tls_socket import TlsSocket, connect_tls
 from rocketmq_client.transport.waiting import wait_for
+from rocketmq_wire.acl import Credentials, sign_call
 from rocketmq_wire.buffers import keep_freed_buffers
-from rocketmq_wire.errors import ConnectError, ConnectionLostError, RemoteProtocolError
+from rocketmq_wire.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RemoteProtocolError,
+    TlsError,
+)
 from rocketmq_wire.grpc_session import RECEIVE_WINDOW, Event, GrpcSession, MessageReceived
 from rocketmq_wire.model import Buffer
 
@@ -33,22 +43,35 @@ _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 
 
 class GrpcConnection:
-    """One HTTP/2 connection, made when it is created. Raises ConnectError."""
+    """One HTTP/2 connection, made when it is created. Raises ConnectError and TlsError."""
 
-    def __init__(self, address: str, clock: ActiveClock, *, connect_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        clock: ActiveClock,
+        *,
+        connect_timeout_ms: int,
+        security: Security = OPEN_TO_ALL,
+    ) -> None:
         keep_freed_buffers()
         self.address = address
         self._clock = clock
-        self._session = GrpcSession(address, allocate=_allocate)
+        self._is_tls = security.tls is not None
+        self._session = GrpcSession(
+            address,
+            scheme="https" if self._is_tls else "http",
+            allocate=_allocate,
+            metadata=_signer(security.credentials),
+        )
         self._out: deque[memoryview] = deque()
-        self._socket = _connect(address, connect_timeout_ms)
+        self._socket = _connect(address, connect_timeout_ms, security.tls)
         self._heard_ms = clock.now_ms()
         self._pinged_ms: int | None = None
 
     @property
     def is_stale(self) -> bool:
         """True when no call should be started here: closed by the peer, or about to be."""
-        with contextlib.suppress(ConnectionLostError, RemoteProtocolError):
+        with contextlib.suppress(ConnectionLostError, RemoteProtocolError, TlsError):
             self._receive()
             return self._session.is_closing
         return True
@@ -108,8 +131,11 @@ class GrpcConnection:
         now_ms = self._clock.now_ms()
         wait_ms = max(0, min(timeout_ms, self._check_silence(now_ms)))
         self._flush()
+        is_writing = bool(self._out)
+        if isinstance(self._socket, TlsSocket):
+            is_writing = self._socket.wants_write
         is_ready = wait_for(
-            self._socket.fileno(), is_writing=bool(self._out), also=also, timeout_ms=wait_ms
+            self._socket.fileno(), is_writing=is_writing, also=also, timeout_ms=wait_ms
         )
         if not is_ready:
             return False
@@ -154,7 +180,7 @@ class GrpcConnection:
         except BlockingIOError:
             return
         except OSError as error:
-            raise ConnectionLostError(self.address, _reason(error)) from error
+            raise self._hang_up(_reason(error)) from error
 
     def _drop_sent(self, size: int) -> None:
         while size:
@@ -172,16 +198,39 @@ class GrpcConnection:
             while received < _RECEIVE_SIZE_MAX and not session.has_event:
                 size = self._socket.recv_into(session.next_buffer())
                 if size == 0:
-                    raise ConnectionLostError(self.address, "the peer closed it")
+                    raise self._hang_up("the peer closed it")
                 received += size
                 session.received(size)
         except BlockingIOError:
             pass
         except OSError as error:
-            raise ConnectionLostError(self.address, _reason(error)) from error
+            raise self._hang_up(_reason(error)) from error
         if received:
             self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
         return bool(received) or session.has_event
+
+    def _hang_up(self, reason: str) -> ConnectionLostError | TlsError:
+        """The peer closed it, which may mean that it wants TLS."""
+        found = None
+        if not self._session.is_ready and not self._is_tls:
+            found = explain_hang_up(self.address, _greeting(), is_tls=False)
+        return found or ConnectionLostError(self.address, reason)
+
+
+def _signer(credentials: Credentials | None) -> Callable[[], tuple[tuple[str, str], ...]]:
+    """What makes the metadata of a call."""
+    if credentials is None:
+        return tuple
+
+    def sign() -> tuple[tuple[str, str], ...]:
+        return sign_call(credentials, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+
+    return sign
+
+
+def _greeting() -> bytes:
+    """What a server of HTTP/2 answers at once."""
+    return b"".join(GrpcSession("probe").data_to_send())
 
 
 def _allocate(size: int) -> memoryview:
@@ -189,18 +238,31 @@ def _allocate(size: int) -> memoryview:
     return np.empty(size, np.uint8).data
 
 
-def _connect(address: str, timeout_ms: int) -> socket.socket:
+def _connect(address: str, timeout_ms: int, tls: TlsSettings | None) -> socket.socket | TlsSocket:
     """Connect to the first place that an address names and that listens."""
+    give_up_at = time.monotonic() + timeout_ms / 1_000
     try:
-        host, port = split_address(address)
-        connected = socket.create_connection((host, port), timeout_ms / 1_000)
+        connected = socket.create_connection(split_address(address), timeout_ms / 1_000)
     except TimeoutError as error:
         raise ConnectError(address, "the connection attempt timed out") from error
     except (OSError, ValueError) as error:
         raise ConnectError(address, _reason(error)) from error
-    connected.setblocking(False)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
+    if tls is None:
+        connected.setblocking(False)
+        return connected
+    try:
+        return connect_tls(connected, tls, address, give_up_at - time.monotonic())
+    except TimeoutError as error:
+        connected.close()
+        raise ConnectError(address, "the TLS handshake timed out") from error
+    except OSError as error:
+        connected.close()
+        found = explain_hang_up(address, _greeting(), is_tls=True)
+        raise found or ConnectError(address, _reason(error)) from error
+    except TlsError:
+        connected.close()
+        raise
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from rocketmq_wire.errors import (
     ConnectError,
     DeadlineExceededError,
     RocketMQError,
+    TlsError,
     TransportError,
 )
 from rocketmq_wire.model import OffsetRange, QueueId
@@ -195,7 +196,7 @@ class TcpTransport:
         address = servers[self._name_server % len(servers)]
 
         def finish(result: Reply | RocketMQError) -> None:
-            if isinstance(result, TransportError) and tried + 1 < len(servers):
+            if isinstance(result, TransportError | TlsError) and tried + 1 < len(servers):
                 self._name_server += 1
                 left_ms = max(1, deadline_ms - self._clock.now_ms())
                 self._ask_name_server(request, on_done, left_ms, tried + 1)
@@ -254,7 +255,11 @@ class TcpTransport:
 
     def _reset(self) -> None:
         self._clock = ActiveClock()
-        self._exchange = Exchange(self._clock, connect_timeout_ms=self.settings.connect_timeout_ms)
+        self._exchange = Exchange(
+            self._clock,
+            connect_timeout_ms=self.settings.connect_timeout_ms,
+            security=self.settings.security,
+        )
         self._directory = BrokerDirectory(self.settings.address_map)
         self._name_server = 0
         self._ticket = 0

@@ -1,0 +1,250 @@
+"""A non-blocking socket with TLS on it, which behaves as a plain one where the transports look.
+
+- Reading fills the buffer it is given as far as it can, so a short read means, as with a plain
+  socket, that nothing more is here: neither in the kernel nor decrypted in the library. After a
+  full one `pending` tells what is decrypted: poll(2) does not know of it.
+- Writing joins small parts into records of some size. What the socket did not take must be offered
+  again, at least as much of it: the library has encrypted the beginning already.
+- Nothing is said at the end: a forked child closes copies of its parent's sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+from rocketmq_client.settings import split_address
+from rocketmq_client.tls import TlsSettings
+from rocketmq_wire.errors import TlsError
+
+_JOIN_SIZE_MAX: Final = 16 * 1024
+_WRITE_SIZE_MAX: Final = 256 * 1024
+_ALPN_GRPC: Final = "h2"
+_EXPIRED: Final = (9, 10)
+"""OpenSSL's codes: not yet, and no longer valid."""
+_OTHER_NAME: Final = (62, 63, 64)
+# What a server says when it does not like the certificate that we show, or that we show none.
+_CLIENT_ALERTS: Final = (
+    "CERTIFICATE_REQUIRED",
+    "BAD_CERTIFICATE",
+    "UNKNOWN_CA",
+    "CERTIFICATE_UNKNOWN",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "UNSUPPORTED_CERTIFICATE",
+    "ACCESS_DENIED",
+)
+# What comes out of a server that answers a TLS greeting in another language.
+_NO_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+)
+
+
+class TlsSocket:
+    """One connection's encrypted side. Raises what plain sockets raise, and TlsError."""
+
+    def __init__(
+        self, raw: socket.socket, settings: TlsSettings, address: str, *, is_grpc: bool = False
+    ) -> None:
+        """Take over a connected, non-blocking socket. Raises TlsError when a file is unusable."""
+        self._address = address
+        self._heard = False
+        # The library may want room in the socket while it reads, too.
+        self._reading_wants_room = False
+        self._writing_wants_room = False
+        name = settings.server_name or split_address(address)[0]
+        try:
+            context = _context(settings, _stamps(settings), is_grpc)
+        except ValueError as error:
+            raise TlsError("FILE", address, str(error)) from error
+        try:
+            self._ssl = context.wrap_socket(
+                raw, do_handshake_on_connect=False, server_hostname=name, suppress_ragged_eofs=False
+            )
+        except ValueError as error:
+            raise TlsError("CERTIFICATE_NAME", address, f"{name!r} is no name: {error}") from error
+
+    def handshake(self) -> bool:
+        """Go on with the greeting; True once it is done. Raises TlsError and OSError."""
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._writing_wants_room = False
+            return False
+        except ssl.SSLWantWriteError:
+            self._writing_wants_room = True
+            return False
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+            raise ConnectionResetError(
+                0, "the server closed it during the TLS handshake"
+            ) from error
+        except ssl.SSLError as error:
+            raise _refusal(self._address, error) from error
+        self._writing_wants_room = False
+        return True
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._ssl.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """The library waits for room in the socket, whatever it was asked to do."""
+        return self._reading_wants_room or self._writing_wants_room
+
+    @property
+    def pending(self) -> int:
+        """Decrypted bytes that wait in the library."""
+        return self._ssl.pending()
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Fill the buffer as far as possible; 0 at the end of the stream."""
+        filled, size = 0, len(buffer)
+        try:
+            while filled < size:
+                got = self._ssl.recv_into(buffer[filled:] if filled else buffer, size - filled)
+                if not got:
+                    break
+                filled += got
+        except ssl.SSLWantReadError as error:
+            self._reading_wants_room = False
+            if not filled:
+                raise BlockingIOError from error
+        except ssl.SSLWantWriteError as error:
+            self._reading_wants_room = True
+            if not filled:
+                raise BlockingIOError from error
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            # At the next read it says so again.
+            return filled
+        except ssl.SSLError as error:
+            if not self._heard and not filled:
+                # TLS 1.3 lets us finish the greeting before the server has seen our certificate.
+                raise _refusal(self._address, error) from error
+            raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
+        else:
+            self._reading_wants_room = False
+        self._heard = self._heard or bool(filled)
+        return filled
+
+    def sendmsg(self, parts: Sequence[memoryview]) -> int:
+        """Send as much as the socket takes; how much that was. Raises BlockingIOError for none."""
+        sent = index = 0
+        try:
+            while index < len(parts) and sent < _WRITE_SIZE_MAX:
+                data: memoryview | bytes = parts[index]
+                index += 1
+                if len(data) < _JOIN_SIZE_MAX and index < len(parts):
+                    joined = bytearray(data)
+                    while index < len(parts) and len(joined) + len(parts[index]) <= _JOIN_SIZE_MAX:
+                        joined += parts[index]
+                        index += 1
+                    data = bytes(joined)
+                written = self._ssl.send(data)
+                sent += written
+                if written < len(data):
+                    break
+        except ssl.SSLWantWriteError as error:
+            self._writing_wants_room = True
+            if not sent:
+                raise BlockingIOError from error
+            return sent
+        except ssl.SSLWantReadError as error:
+            if not sent:
+                raise BlockingIOError from error
+            return sent
+        except ssl.SSLError as error:
+            raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
+        self._writing_wants_room = False
+        return sent
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._ssl.close()
+
+
+def connect_tls(
+    raw: socket.socket, settings: TlsSettings, address: str, timeout_seconds: float
+) -> TlsSocket:
+    """Greet the server over a connected socket, waiting at most so long, for gRPC.
+
+    Raises TlsError, TimeoutError and other OSErrors.
+    """
+    raw.settimeout(max(timeout_seconds, 0.001))
+    encrypted = TlsSocket(raw, settings, address, is_grpc=True)
+    encrypted.handshake()
+    encrypted._ssl.setblocking(False)
+    return encrypted
+
+
+def _stamps(settings: TlsSettings) -> tuple[int, ...]:
+    """When the files changed last: a renewed certificate counts for the next connection."""
+    stamps = []
+    for path in (settings.ca_file, settings.cert_file, settings.key_file):
+        if path is None:
+            continue
+        try:
+            stamps.append(os.stat(path).st_mtime_ns)
+        except OSError as error:
+            raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    return tuple(stamps)
+
+
+@functools.lru_cache(maxsize=16)
+def _context(settings: TlsSettings, stamps: tuple[int, ...], is_grpc: bool) -> ssl.SSLContext:
+    del stamps  # They are only part of the key.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with contextlib.suppress(AttributeError):
+        context.options |= ssl.OP_NO_RENEGOTIATION
+    if is_grpc:
+        context.set_alpn_protocols([_ALPN_GRPC])
+    path = settings.ca_file
+    try:
+        if not settings.verifies:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif path is not None:
+            context.load_verify_locations(path)
+        else:
+            context.load_default_certs()
+        if settings.cert_file is not None:
+            path = settings.cert_file
+            # A key with a pass phrase would make OpenSSL ask the terminal: the answer is no.
+            context.load_cert_chain(path, settings.key_file, password=_no_pass_phrase)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be used: {_said(error)}") from error
+    return context
+
+
+def _no_pass_phrase() -> str:
+    raise ValueError("its key wants a pass phrase, which cannot be given")
+
+
+def _refusal(address: str, error: ssl.SSLError) -> TlsError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        kind = "CERTIFICATE_UNKNOWN"
+        if error.verify_code in _EXPIRED:
+            kind = "CERTIFICATE_EXPIRED"
+        elif error.verify_code in _OTHER_NAME:
+            kind = "CERTIFICATE_NAME"
+        return TlsError(kind, address, error.verify_message.rstrip("."))
+    reason = error.reason or ""
+    if any(word in reason for word in _NO_TLS):
+        return TlsError("PLAINTEXT_SERVER", address, "the server does not speak TLS")
+    if "ALERT" in reason and any(word in reason for word in _CLIENT_ALERTS):
+        return TlsError("CLIENT_CERTIFICATE", address, f"the server refused ours: {_said(error)}")
+    return TlsError("HANDSHAKE", address, f"the TLS handshake failed: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return " ".join(str(reason).replace("_", " ").lower().split()) or type(error).__name__
