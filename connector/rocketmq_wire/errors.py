@@ -111,7 +111,10 @@ class NotAuthorizedError(BrokerError):
         return f"[ROCKETMQ_AUTH] {self.told}. Check the credentials and the topic's permission."
 
 
-_JAVA_NOISE: Final = re.compile(r"^CODE: \d+ +DESC: |\b(?:org\.apache|java)\.[\w.$]+Exception: ?")
+_JAVA_NOISE: Final = re.compile(
+    r"^CODE: \d+ +DESC: |\b(?:org\.apache|java)\.[\w.$]+Exception: ?"
+    r"|, org\.apache\.[\w.$]+\(\w+\.java:\d+\)$"
+)
 # How brokers of 4.9 and 5.x, the proxy, and our own say which of the three it is.
 _REFUSALS: Final = (
     (
