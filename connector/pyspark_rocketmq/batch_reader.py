@@ -16,7 +16,7 @@ from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_task
 from pyspark_rocketmq.partitions import TaskPartition
 from pyspark_rocketmq.planning import PlannedQueue, Split, plan_batch
-from pyspark_rocketmq.positions import ending_places, starting_places
+from pyspark_rocketmq.read_ends import ending_places, starting_places
 from pyspark_rocketmq.survey import first_survey, report_missing
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import TopicNotFoundError

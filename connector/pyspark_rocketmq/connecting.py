@@ -5,7 +5,9 @@ from __future__ import annotations
 from pyspark_rocketmq.options import ReadOptions
 from rocketmq_client.loss import LossPolicy
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.tls import TlsSettings
 from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_wire.acl import Credentials
 
 _MIB = 1024 * 1024
 
@@ -21,6 +23,26 @@ def connection_settings(options: ReadOptions) -> ConnectionSettings:
         retry_delay_ms_max=max(options.retry_delay_ms, options.retry_max_delay_ms),
         outage_ms=max(1, options.retry_outage_ms),
         address_map=dict(options.address_map),
+        credentials=_credentials(options),
+        tls=_tls(options),
+    )
+
+
+def _credentials(options: ReadOptions) -> Credentials | None:
+    if options.access_key is None or options.secret_key is None:
+        return None
+    return Credentials(options.access_key, options.secret_key, options.security_token)
+
+
+def _tls(options: ReadOptions) -> TlsSettings | None:
+    if not options.tls:
+        return None
+    return TlsSettings(
+        options.tls_ca_file,
+        options.tls_cert_file,
+        options.tls_key_file,
+        options.tls_server_name,
+        options.tls_verify,
     )
 
 

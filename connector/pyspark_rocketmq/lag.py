@@ -62,30 +62,30 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
     the queues are looked at anew, and the store time of each next unread message gives seconds.
     """
     sources = source_progress(progress)
-    position = {queue: offset for source in sources for queue, offset in source.end.items()}
+    offsets = {queue: offset for source in sources for queue, offset in source.end.items()}
     ends = {queue: offset for source in sources for queue, offset in source.latest.items()}
     if options is None:
-        return _lag(position, ends, {})
+        return _lag(offsets, ends, {})
     parsed = parse_options(dict(options))
     require_connection(parsed)
     cluster = open_cluster(connection_settings(parsed))
     try:
-        return _fresh_lag(cluster, position, ends, time.time() * 1_000)
+        return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
     finally:
         cluster.close()
 
 
 def _fresh_lag(
-    cluster: Cluster, position: Mapping[QueueId, int], ends: dict[QueueId, int], now_ms: float
+    cluster: Cluster, offsets: Mapping[QueueId, int], ends: dict[QueueId, int], now_ms: float
 ) -> Lag:
-    bounds = cluster.bounds(tuple(position)) if position else {}
+    bounds = cluster.bounds(tuple(offsets)) if offsets else {}
     seconds: dict[QueueId, float] = {}
     for queue, held in bounds.items():
         if not isinstance(held, Bounds):
             _log.warning("lag of %s is as of the last batch: %s", queue, held)
             continue
         ends[queue] = held.end
-        unread = max(position[queue], held.start)
+        unread = max(offsets[queue], held.start)
         try:
             stored_ms = cluster.store_time_at(queue, unread) if unread < held.end else None
         except RocketMQError as error:
@@ -93,17 +93,17 @@ def _fresh_lag(
             continue
         if stored_ms is not None:
             seconds[queue] = max(0.0, (now_ms - stored_ms) / 1_000)
-    return _lag(position, ends, seconds)
+    return _lag(offsets, ends, seconds)
 
 
 def _lag(
-    position: Mapping[QueueId, int],
+    offsets: Mapping[QueueId, int],
     ends: Mapping[QueueId, int],
     seconds: Mapping[QueueId, float],
 ) -> Lag:
     queues = {}
-    for queue in sorted(position):
-        behind = max(0, ends.get(queue, position[queue]) - position[queue])
+    for queue in sorted(offsets):
+        behind = max(0, ends.get(queue, offsets[queue]) - offsets[queue])
         queues[queue] = QueueLag(behind, seconds.get(queue) if behind else 0.0)
     return Lag(queues)
 

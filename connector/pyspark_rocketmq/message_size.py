@@ -51,7 +51,7 @@ class MessageSize:
     def estimate(
         self,
         cluster: Cluster,
-        position: Mapping[QueueId, int],
+        offsets: Mapping[QueueId, int],
         waiting: Mapping[QueueId, int],
         *,
         now_ms: int,
@@ -62,7 +62,7 @@ class MessageSize:
         fullest = sorted(waiting, key=lambda queue: (-waiting[queue], queue))[:SAMPLE_QUEUES]
         ranges = [
             OffsetRange(
-                queue, position[queue], position[queue] + min(waiting[queue], SAMPLE_MESSAGES)
+                queue, offsets[queue], offsets[queue] + min(waiting[queue], SAMPLE_MESSAGES)
             )
             for queue in fullest
         ]

@@ -12,7 +12,7 @@ gone. A replayed batch so begins where it began. In the initial offset every que
 stands; `initial` is only there, and for as long as nothing was read since. `births` is when offset
 0 of a queue was stored, where it was still there: should it become another time, then the topic was
 deleted and created anew. (A time of the plan would have to be compared across two machines'
-clocks.) The dict is canonical: an unchanged position is the identical text, or Spark would plan
+clocks.) The dict is canonical: unchanged offsets are the identical text, or Spark would plan
 empty batches for ever.
 """
 

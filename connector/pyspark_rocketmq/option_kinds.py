@@ -39,6 +39,19 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """A key or a token: printable ASCII, which no error shows."""
+
+    takes: str = "text"
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        if not text or not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("must be printable ASCII without spaces, and not empty")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """Names with commas (or semicolons) between them."""
 

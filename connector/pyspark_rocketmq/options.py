@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
-from pyspark_rocketmq.option_kinds import Assigned, PerQueue
+from pyspark_rocketmq.option_kinds import Assigned, PerQueue, Secret
 from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN, OptionDefinition, Use
 from rocketmq_wire.model import Subscription
 
@@ -42,6 +42,15 @@ class ReadOptions:
     retry_delay_ms: int
     retry_max_delay_ms: int
     retry_outage_ms: int
+    access_key: str | None = field(repr=False)
+    secret_key: str | None = field(repr=False)
+    security_token: str | None = field(repr=False)
+    tls: bool
+    tls_ca_file: str | None
+    tls_cert_file: str | None
+    tls_key_file: str | None
+    tls_server_name: str | None
+    tls_verify: bool
     subscribe: tuple[str, ...] | None
     subscribe_pattern: str | None
     assign: Assigned | None
@@ -164,7 +173,8 @@ def _value(definition: OptionDefinition, key: str, text: str) -> object:
     try:
         value = definition.kind(text)
     except ValueError as error:
-        raise OptionError(key, f"{error}, got {_shown(text)}") from error
+        got = "" if isinstance(definition.kind, Secret) else f", got {_shown(text)}"
+        raise OptionError(key, f"{error}{got}") from error
     if definition.supported is not None and value not in definition.supported:
         only = ", ".join(str(known).lower() for known in definition.supported)
         raise UnsupportedError(
@@ -182,6 +192,7 @@ def _check_together(options: ReadOptions) -> None:
         raise OptionError(
             "endpoints", "excludes 'nameServer': give the one that the query shall use", "CONFLICT"
         )
+    _check_security(options)
     chosen = [name for name in _SELECTORS if name in options.given]
     if len(chosen) > 1:
         raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
@@ -193,6 +204,24 @@ def _check_together(options: ReadOptions) -> None:
         raise OptionError(
             "minOffsetsPerTrigger", f"= {fewest} is above maxOffsetsPerTrigger = {most}", "CONFLICT"
         )
+
+
+def _check_security(options: ReadOptions) -> None:
+    has = options.given
+    for name, needed in (
+        ("accessKey", "secretKey"),
+        ("secretKey", "accessKey"),
+        ("securityToken", "accessKey"),
+        ("tls.keyFile", "tls.certFile"),
+    ):
+        if name in has and needed not in has:
+            raise OptionError(name, f"needs the option '{needed}'", "MISSING")
+    for name in sorted(has):
+        if name.startswith("tls.") and not options.tls:
+            raise OptionError(name, "has no effect: set tls=true as well", "CONFLICT")
+    for name in ("tls.caFile", "tls.serverName"):
+        if name in has and not options.tls_verify:
+            raise OptionError(name, "has no effect under tls.verify=false", "CONFLICT")
 
 
 def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptions:

@@ -33,11 +33,11 @@ class Limits:
     delay_ms_max: int = 900_000
 
 
-def backlogs(position: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
+def backlogs(offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
     """How many messages wait in each queue, those without any left out."""
     return {
         queue: ends[queue] - offset
-        for queue, offset in position.items()
+        for queue, offset in offsets.items()
         if ends.get(queue, offset) > offset
     }
 
@@ -82,21 +82,21 @@ def admit(
 
 def advance(
     start: SourceOffset,
-    position: Mapping[QueueId, int],
+    offsets: Mapping[QueueId, int],
     taken: Mapping[QueueId, int],
     births: Mapping[QueueId, int],
 ) -> SourceOffset:
-    """The end of the next micro-batch: `taken` messages behind `position`.
+    """The end of the next micro-batch: `taken` messages behind `offsets`.
 
-    `position` is where reading goes on: the start's offsets, queues found since, and places
+    `offsets` are where reading goes on: the start's offsets, queues found since, and places
     corrected after a loss. What differs from the start's offsets is anchored.
     """
     starts = {
         queue: offset
-        for queue, offset in position.items()
+        for queue, offset in offsets.items()
         if start.is_initial or start.offsets.get(queue) != offset
     }
-    ends = {queue: offset + taken.get(queue, 0) for queue, offset in position.items()}
+    ends = {queue: offset + taken.get(queue, 0) for queue, offset in offsets.items()}
     known = {queue: births[queue] for queue in ends if queue in births}
     return SourceOffset(ends, starts, known, is_initial=start.is_initial and not taken)
 

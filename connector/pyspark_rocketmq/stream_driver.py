@@ -21,8 +21,8 @@ from pyspark_rocketmq.message_size import MessageSize
 from pyspark_rocketmq.offsets import SourceOffset, nested
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, backlogs
-from pyspark_rocketmq.positions import starting_places
-from pyspark_rocketmq.stream_positions import StreamPositions
+from pyspark_rocketmq.read_ends import starting_places
+from pyspark_rocketmq.stream_offsets import StreamOffsets
 from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -72,7 +72,7 @@ class StreamDriver:
             options.max_trigger_delay,
         )
         self._size = MessageSize(options)
-        self._positions = StreamPositions(options, self._ports.now_ms)
+        self._offsets = StreamOffsets(options, self._ports.now_ms)
         self._first: Survey | None = None
         self._initial: dict[str, Any] | None = None
         self._target: dict[QueueId, int] | None = None
@@ -190,22 +190,22 @@ class StreamDriver:
     def _begin(self, start: SourceOffset) -> None:
         topics = tuple(sorted({queue.topic for queue in start.offsets}))
         survey = self._survey(topics, is_whole=False)
-        self._positions.begin(self._cluster, start, survey)
+        self._offsets.begin(self._cluster, start, survey)
         if self.commits() and self._committer is None:
             group = self._options.group or ""
-            committer = ProgressCommitter(self._open, group, self._positions.asked_topics)
+            committer = ProgressCommitter(self._open, group, self._offsets.asked_topics)
             committer.claim(self._cluster)
             self._committer = committer
         if self._target is None:
             self._watch = self._ports.open_watch(
                 self._settings,
-                self._positions.live_queues(),
+                self._offsets.live_queues(),
                 hold_ms=self._options.suspend_timeout_ms,
             )
             self._lookout = Lookout(
                 self._open,
                 self._options,
-                self._positions.topics,
+                self._offsets.topics,
                 self._options.discovery_interval_ms,
             )
             self._lookout.start()
@@ -214,11 +214,11 @@ class StreamDriver:
     def _look(self) -> None:
         found = self._lookout.take() if self._lookout is not None else None
         if found is not None and self._watch is not None:
-            self._positions.survey(found)
-            self._watch.set_queues(self._positions.live_queues())
+            self._offsets.survey(found)
+            self._watch.set_queues(self._offsets.live_queues())
 
     def _refresh_ends(self) -> None:
-        ends = dict(self._positions.ends)
+        ends = dict(self._offsets.ends)
         if self._watch is not None:
             ends.update(self._watch.ends())
             self._report_silence(self._watch.errors())
@@ -260,7 +260,7 @@ class StreamDriver:
 
     def _look_at(self, start: SourceOffset) -> _Look:
         self._refresh_ends()
-        offsets = self._positions.of(self._cluster, start, self._ends)
+        offsets = self._offsets.of(self._cluster, start, self._ends)
         if len(offsets) > len(start.offsets):
             self._refresh_ends()  # A queue was found, and with it its end.
         ends = self._ends if self._target is None else self._target
@@ -303,7 +303,7 @@ class StreamDriver:
         offsets: Mapping[QueueId, int],
         taken: Mapping[QueueId, int],
     ) -> dict[QueueId, int]:
-        births = {**start.births, **self._positions.births}
+        births = {**start.births, **self._offsets.births}
         # A queue read from offset 0 on shows when that was stored, once.
         young = [q for q in taken if offsets[q] == 0 and q not in births]
         if young:

@@ -16,7 +16,7 @@ from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import judge
-from pyspark_rocketmq.positions import go_on
+from pyspark_rocketmq.read_ends import go_on
 from pyspark_rocketmq.survey import Survey, take_survey
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
@@ -28,7 +28,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 _DOUBT_MS: Final = 1_000
 
 
-class StreamPositions:
+class StreamOffsets:
     """The places of one query, kept up to date by surveys."""
 
     def __init__(
@@ -94,23 +94,23 @@ class StreamPositions:
                 self._note(start, news)
         if self._is_in_doubt or self._has_passed(start, ends):
             self._look_again(cluster, start)
-        return self._position(start)
+        return self._going_on(start)
 
-    def _position(self, start: SourceOffset) -> Mapping[QueueId, int]:
+    def _going_on(self, start: SourceOffset) -> Mapping[QueueId, int]:
         if not self._moved and all(queue in start.offsets for queue in self._found):
             return start.offsets
-        position = dict(start.offsets)
+        offsets = dict(start.offsets)
         for queue, (old, new) in list(self._moved.items()):
-            if position.get(queue) == old:
-                position[queue] = new
+            if offsets.get(queue) == old:
+                offsets[queue] = new
             else:
                 del self._moved[queue]
         for queue, first in list(self._found.items()):
-            if queue in position:
+            if queue in offsets:
                 del self._found[queue]
             else:
-                position[queue] = first
-        return position
+                offsets[queue] = first
+        return offsets
 
     # --- judging --------------------------------------------------------------------------------
 
