@@ -1,8 +1,12 @@
-"""`python -m bench.accounting`: reads into parquet through kills, then counts every message."""
+"""`python -m bench.accounting`: reads into parquet through kills, then counts every message.
+
+Every start of the reader uses the other transport than the one before.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -10,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +34,9 @@ _BODY_SIZE = 100
 _DRAIN_TIMEOUT_S = 600.0
 _DOWN_S = 2.0
 _STARTS_MAX = 5
+
+Way = tuple[str, str]
+"""The option of the reader that leads to the broker, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +92,15 @@ def _loaded_first(
     topic = "accounting-loaded"
     say(f"loading {size.messages:,} messages")
     load_topic(_settings(broker), topic, size.messages, _BODY_SIZE)
-    reader = Reader(directory, broker.name_server, topic)
+    reader = Reader(directory, topic)
+    ways = _ways(broker)
     try:
         for step in size.steps:
-            _read_some(reader, size, chance)
+            _read_some(reader, ways, size, chance)
             time.sleep(chance.uniform(0, 0.5))
             say(f"{step} after {len(reader.finished_batches())} batches")
             _take(step, broker, reader, down_s=chance.uniform(0, _DOWN_S))
-        _drain(reader, limit=size.messages // 10)
+        _drain(reader, ways, limit=size.messages // 10)
     finally:
         reader.kill()
     each, rest = divmod(size.messages, QUEUES)
@@ -99,14 +108,22 @@ def _loaded_first(
     return account(sent, {}, _numbers_read(reader))
 
 
-def _read_some(reader: Reader, size: Size, chance: random.Random) -> None:
+def _ways(broker: BrokerProcess) -> Iterator[Way]:
+    """The transports by turns: every start goes on from a checkpoint that the other one wrote."""
+    return itertools.cycle(
+        [("--name-server", broker.name_server), ("--endpoints", broker.endpoints)]
+    )
+
+
+def _read_some(reader: Reader, ways: Iterator[Way], size: Size, chance: random.Random) -> None:
     """Finish a batch or two, in a run that goes on."""
     for _ in range(_STARTS_MAX):
         if reader.has_ended:
             limit = chance.randint(size.messages // 100, size.messages // 25)
             tasks = chance.choice((1, 2, 8))
-            say(f"reader starts, {limit:,} messages a batch, {tasks} tasks")
-            reader.start(limit=limit, tasks=tasks)
+            way = next(ways)
+            say(f"reader starts over {way[0]}, {limit:,} messages a batch, {tasks} tasks")
+            reader.start(way, limit=limit, tasks=tasks)
         reader.wait_for_batches(chance.randint(1, 2))
         if not reader.has_ended:
             return
@@ -120,19 +137,20 @@ def _while_sending(
     directory.mkdir()
     topic = "accounting-sending"
     create_topic(_settings(broker), topic)
-    reader = Reader(directory, broker.name_server, topic)
+    reader = Reader(directory, topic)
+    ways = _ways(broker)
     sender = Sender(ConnectionSettings(name_servers=(broker.name_server,)), topic)
     try:
         sender.start()
         say("reading while a producer sends")
-        _read_some(reader, size, chance)
+        _read_some(reader, ways, size, chance)
         time.sleep(size.sending_s / 2 + chance.random())
         say(f"kill broker after {sender.sent:,} messages")
         _take("kill broker", broker, reader, down_s=_DOWN_S)
         time.sleep(size.sending_s / 2)
         sender.end()
         reader.stop()
-        _drain(reader, limit=100_000)
+        _drain(reader, ways, limit=100_000)
     finally:
         reader.kill()
     return account(_joined(sender.acknowledged), _joined(sender.unknown), _numbers_read(reader))
@@ -150,13 +168,14 @@ def _take(step: str, broker: BrokerProcess, reader: Reader, *, down_s: float) ->
         reader.stop()
 
 
-def _drain(reader: Reader, *, limit: int) -> None:
+def _drain(reader: Reader, ways: Iterator[Way], *, limit: int) -> None:
     """Read the rest in a last run that ends by itself."""
     if not reader.has_ended:
         reader.stop()
-    say("reading the rest")
     for _ in range(_STARTS_MAX):
-        reader.start(limit=limit, tasks=2, available_now=True)
+        way = next(ways)
+        say(f"reading the rest over {way[0]}")
+        reader.start(way, limit=limit, tasks=2, available_now=True)
         if reader.wait(timeout_s=_DRAIN_TIMEOUT_S):
             return
     raise RuntimeError("Spark could not start its Python process")

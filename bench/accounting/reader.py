@@ -23,18 +23,23 @@ _TOO_SLOW = "Python worker failed to connect back"
 class Reader:
     """spark-submit with its JVM and Python workers, started as an operator would."""
 
-    def __init__(self, directory: Path, name_server: str, topic: str) -> None:
+    def __init__(self, directory: Path, topic: str) -> None:
         self.output = directory / "output"
         self.log_path = directory / "reader.log"
         self._directory = directory
         self._arguments = [
-            *("--name-server", name_server, "--topic", topic, "--group", "accounting"),
+            *("--topic", topic, "--group", "accounting"),
             *("--output", str(self.output), "--checkpoint", str(directory / "checkpoint")),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, limit: int, tasks: int, available_now: bool = False) -> None:
-        """Start a run that takes at most `limit` messages a batch, in at most `tasks` tasks."""
+    def start(
+        self, connection: tuple[str, str], *, limit: int, tasks: int, available_now: bool = False
+    ) -> None:
+        """Start a run that takes at most `limit` messages a batch, in at most `tasks` tasks.
+
+        `connection` is the job's option that leads to the broker, and its value.
+        """
         trigger = "available-now" if available_now else "0 seconds"
         command = [
             str(Path(sys.executable).with_name("spark-submit")),
@@ -43,6 +48,7 @@ class Reader:
             *("--conf", "spark.ui.enabled=false", "--driver-java-options", QUICK_START),
             *("--conf", f"spark.local.dir={self._directory / 'spark'}"),
             str(_ROOT / "spark_jobs" / "stream_to_parquet.py"),
+            *connection,
             *self._arguments,
             *("--trigger", trigger, "--max-offsets-per-trigger", str(limit)),
             *("--max-partitions", str(tasks)),
