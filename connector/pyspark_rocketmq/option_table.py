@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
 from typing import Final
 
+from pyspark_rocketmq.option_definition import (
+    ALL,
+    BATCH,
+    READ,
+    SINK,
+    STREAM,
+    OptionDefinition,
+    later,
+)
 from pyspark_rocketmq.option_kinds import (
     Addresses,
     AddressMap,
@@ -14,7 +21,6 @@ from pyspark_rocketmq.option_kinds import (
     Count,
     Duration,
     Flag,
-    Kind,
     Names,
     Offsets,
     Pattern,
@@ -23,47 +29,6 @@ from pyspark_rocketmq.option_kinds import (
     Text,
     Timestamps,
 )
-
-
-class Use(enum.Enum):
-    """What an option may be given to."""
-
-    STREAM = "stream"
-    BATCH = "batch"
-    SINK = "sink"
-
-
-READ: Final = frozenset({Use.STREAM, Use.BATCH})
-STREAM: Final = frozenset({Use.STREAM})
-BATCH: Final = frozenset({Use.BATCH})
-SINK: Final = frozenset({Use.SINK})
-ALL: Final = frozenset(Use)
-
-
-@dataclass(frozen=True, slots=True)
-class OptionDefinition:
-    """One option: its spellings, what it takes, who may use it, and what it is for."""
-
-    name: str
-    kind: Kind
-    default: object
-    uses: frozenset[Use]
-    group: str
-    help: str
-    aliases: tuple[str, ...] = ()
-    supported: tuple[object, ...] | None = None
-    """The values that this version carries out; None: all of them, (): none."""
-
-    @property
-    def field(self) -> str:
-        """The attribute of ReadOptions that holds the value."""
-        words = "".join("_" + c.lower() if c.isupper() else c for c in self.name)
-        return words.replace(".", "_")
-
-
-def _later(name: str, kind: Kind, uses: frozenset[Use], group: str, help: str) -> OptionDefinition:
-    return OptionDefinition(name, kind, None, uses, group, help, supported=())
-
 
 _O = OptionDefinition
 _TEXT: Final = Text()
@@ -177,9 +142,9 @@ _CONNECT: Final = (
         "false takes any certificate, as RocketMQ's own clients do: whoever is in the way can read "
         "along. For clusters with the generated test certificate.",
     ),
-    _later("namespace", _TEXT, ALL, "connect", "Namespace of topics and groups."),
-    _later("instanceName", _TEXT, ALL, "connect", "Instance part of the client id."),
-    _later("unitName", _TEXT, ALL, "connect", "Unit part of the client id."),
+    later("namespace", _TEXT, ALL, "connect", "Namespace of topics and groups."),
+    later("instanceName", _TEXT, ALL, "connect", "Instance part of the client id."),
+    later("unitName", _TEXT, ALL, "connect", "Unit part of the client id."),
 )
 
 _SELECT: Final = (
@@ -210,7 +175,7 @@ _SELECT: Final = (
         "Tag expression such as 'A || B'; filtered at the broker, checked again here.",
         ("subExpression", "consumer.tag"),
     ),
-    _later("sql", _TEXT, READ, "select", "SQL92 expression over message properties."),
+    later("sql", _TEXT, READ, "select", "SQL92 expression over message properties."),
     _O(
         "discoveryIntervalMs",
         Duration(100),
@@ -429,7 +394,7 @@ _GROUP: Final = (
         "Share the group's queues with its other members.",
         supported=(False,),
     ),
-    _later("allocateStrategy", _TEXT, STREAM, "group", "How members share the queues."),
+    later("allocateStrategy", _TEXT, STREAM, "group", "How members share the queues."),
     _O(
         "messageModel",
         Choice(("CLUSTERING", "BROADCASTING")),
@@ -448,7 +413,7 @@ _GROUP: Final = (
         "Read by offset, or pop and acknowledge.",
         supported=("pull",),
     ),
-    _later("invisibleTimeMs", Duration(), STREAM, "group", "How long popped messages are hidden."),
+    later("invisibleTimeMs", Duration(), STREAM, "group", "How long popped messages are hidden."),
 )
 
 _ROWS: Final = (
@@ -483,12 +448,12 @@ _ROWS: Final = (
 )
 
 _SINK: Final = (
-    _later("delivery", _TEXT, SINK, "sink", "atLeastOnce or transactional."),
-    _later("maxBatchBytes", Size(), SINK, "sink", "Bytes in one send."),
-    _later("compression", _TEXT, SINK, "sink", "Codec of large bodies."),
-    _later("compressionThreshold", Size(), SINK, "sink", "Bodies over this size are compressed."),
-    _later("producerGroup", _TEXT, SINK, "sink", "Group named in sends."),
-    _later("sendsInFlight", Count(1), SINK, "sink", "Sends under way at a time."),
+    later("delivery", _TEXT, SINK, "sink", "atLeastOnce or transactional."),
+    later("maxBatchBytes", Size(), SINK, "sink", "Bytes in one send."),
+    later("compression", _TEXT, SINK, "sink", "Codec of large bodies."),
+    later("compressionThreshold", Size(), SINK, "sink", "Bodies over this size are compressed."),
+    later("producerGroup", _TEXT, SINK, "sink", "Group named in sends."),
+    later("sendsInFlight", Count(1), SINK, "sink", "Sends under way at a time."),
 )
 
 DEFINITIONS: Final = (

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.option_definition import OptionDefinition, Use
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue, Secret
-from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN, OptionDefinition, Use
+from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN
 from rocketmq_wire.model import Subscription
 
 _BY_KEY: Final[dict[str, OptionDefinition]] = {

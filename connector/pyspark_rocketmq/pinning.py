@@ -10,7 +10,7 @@ from pyspark_rocketmq.batch_reader import plan_queues, split_of
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.offsets import nested
-from pyspark_rocketmq.option_table import Use
+from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import parse_options, require
 from pyspark_rocketmq.planning import divide
 from rocketmq_client.cluster import open_cluster

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_rocketmq.option_table import DEFINITIONS, OptionDefinition
+from pyspark_rocketmq.option_definition import OptionDefinition
+from pyspark_rocketmq.option_table import DEFINITIONS
 from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
 
 _HEAD: Final = """\

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
 from pyspark_rocketmq.errors import UnsupportedError
-from pyspark_rocketmq.option_table import Use
+from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import (
     ReadOptions,
     parse_options,

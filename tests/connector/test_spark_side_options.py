@@ -10,8 +10,9 @@ import pytest
 
 from pyspark_rocketmq.connecting import connection_settings, read_spec
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
-from pyspark_rocketmq.option_table import DEFINITIONS, Use
+from pyspark_rocketmq.option_table import DEFINITIONS
 from pyspark_rocketmq.options import ReadOptions, parse_options, require
 from pyspark_rocketmq.reference_page import reference_markdown
 from rocketmq_arrow.columns import COLUMNS
@@ -33,7 +34,7 @@ def test_every_definition_has_a_field_or_is_refused() -> None:
     assert fields <= supported
     # What has no field can only be given its one supported value.
     left = supported - fields
-    assert left == {"tls", "join_group", "message_model", "consume_mode"}
+    assert left == {"join_group", "message_model", "consume_mode"}
 
 
 def test_no_spelling_is_used_twice() -> None:
@@ -114,10 +115,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
         {"joinGroup": "true"},
         {"messageModel": "broadcasting"},
         {"consumeMode": "pop"},
-        {"tls": "true"},
-        {"tls.caFile": "/ca.pem"},
-        {"accessKey": "k"},
-        {"secretKey": "k"},
         {"delivery": "transactional"},
         {"producerGroup": "p"},
         {"invisibleTimeMs": "10s"},

@@ -1,0 +1,72 @@
+"""The options of access and encryption -> settings, without any of them ever being shown."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_rocketmq.connecting import connection_settings
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.options import parse_options
+from rocketmq_client.tls import TlsSettings
+from rocketmq_wire.acl import Credentials
+
+BASE = {"nameServer": "h:9876", "subscribe": "orders"}
+KEYS = {"accessKey": "the-access", "secretKey": "the-secret", "securityToken": "the-token"}
+
+
+def test_keys_reach_the_settings_and_no_text_of_them() -> None:
+    options = parse_options({**BASE, **KEYS})
+    settings = connection_settings(options)
+    assert settings.credentials == Credentials("the-access", "the-secret", "the-token")
+    for text in (repr(options), repr(settings), str(settings.security)):
+        assert not any(value in text for value in KEYS.values())
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_without_keys_nothing_is_signed_or_encrypted() -> None:
+    settings = connection_settings(parse_options(BASE))
+    assert settings.credentials is None
+    assert settings.tls is None
+
+
+def test_tls_takes_files_and_a_name() -> None:
+    given = {
+        "tls": "true",
+        "tls.caFile": "/ca",
+        "tls.certFile": "/c",
+        "tls.keyFile": "/k",
+        "tls.serverName": "mq.example",
+    }
+    settings = connection_settings(parse_options({**BASE, **given}))
+    assert settings.tls == TlsSettings("/ca", "/c", "/k", "mq.example")
+    loose = connection_settings(parse_options({**BASE, "tls": "true", "tls.verify": "false"}))
+    assert loose.tls == TlsSettings(verifies=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"accessKey": "k"}, "'accessKey' needs the option 'secretKey'"),
+        ({"secretKey": "k"}, "'secretKey' needs the option 'accessKey'"),
+        ({"securityToken": "k"}, "'securityToken' needs the option 'accessKey'"),
+        ({"tls.caFile": "/ca"}, "'tls.caFile' has no effect: set tls=true"),
+        ({"tls": "true", "tls.keyFile": "/k"}, "'tls.keyFile' needs the option 'tls.certFile'"),
+        (
+            {"tls": "true", "tls.verify": "false", "tls.caFile": "/ca"},
+            "'tls.caFile' has no effect under tls.verify=false",
+        ),
+    ],
+)
+def test_half_a_setting_is_refused(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        parse_options({**BASE, **given})
+
+
+@pytest.mark.parametrize("key", ["accessKey", "secretKey", "securityToken"])
+def test_a_bad_key_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(OptionError, match="printable ASCII") as refused:
+        parse_options({**BASE, **KEYS, key: "sec ret"})
+    assert "sec ret" not in str(refused.value)
+    assert "sec ret" not in repr(refused.value)
