@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
 from pyspark_rocketmq.options import parse_options
 
 _POLL_S = 1
@@ -31,13 +32,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="stream_to_parquet.py", description="A topic into parquet files, exactly once."
     )
-    cluster = parser.add_mutually_exclusive_group(required=True)
-    cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
-    cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
-    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    add_source_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")
     parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
-    parser.add_argument("--group", help="consumer group whose offsets follow at the broker")
     parser.add_argument(
         "--starting-offsets",
         default="earliest",
@@ -51,29 +48,17 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N")
     parser.add_argument("--max-partitions", type=int, metavar="N", help="tasks of a batch at most")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other option of the source; may be repeated",
-    )
     return parser.parse_args(argv)
 
 
-def source_options(args: argparse.Namespace) -> dict[str, str]:
+def options_of(args: argparse.Namespace) -> dict[str, str]:
     """The source's options, as the command line gives them."""
-    named = {
-        "nameServer": args.name_server,
-        "endpoints": args.endpoints,
-        "subscribe": args.topic,
-        "group": args.group,
-        "startingOffsets": args.starting_offsets,
-        "maxOffsetsPerTrigger": args.max_offsets_per_trigger,
-        "maxPartitions": args.max_partitions,
-    }
-    others = dict(item.partition("=")[::2] for item in args.option)
-    return {key: str(value) for key, value in named.items() if value is not None} | others
+    return source_options(
+        args,
+        startingOffsets=args.starting_offsets,
+        maxOffsetsPerTrigger=args.max_offsets_per_trigger,
+        maxPartitions=args.max_partitions,
+    )
 
 
 def follows_group(options: dict[str, str]) -> bool:
@@ -120,10 +105,12 @@ def say(text: str) -> None:
 
 def main() -> None:
     args = parse_arguments()
+    options = options_of(args)
+    with told_in_one_line():
+        has_group = follows_group(options)
     spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
-    options = source_options(args)
     messages = spark.readStream.format("rocketmq").options(**options).load()
-    if follows_group(options):
+    if has_group:
         # The source commits when it is asked for the next batch; this also after the last one.
         spark.streams.addListener(GroupProgressListener(options))
     asked_to_end = threading.Event()

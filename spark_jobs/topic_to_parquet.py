@@ -18,16 +18,14 @@ from datetime import datetime, timezone
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
+from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="topic_to_parquet.py", description="A topic into parquet files, between two ends."
     )
-    cluster = parser.add_mutually_exclusive_group(required=True)
-    cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
-    cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
-    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    add_source_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")
     parser.add_argument(
         "--start",
@@ -37,7 +35,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--end", default="latest", help="latest (default), offsets as JSON, or a time"
     )
-    parser.add_argument("--group", help="commit the end as this consumer group's progress")
     parser.add_argument(
         "--mode",
         choices=("error", "append", "overwrite"),
@@ -45,28 +42,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="what to do when the output is there already (default: error)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be read")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any other option of the source; may be repeated",
-    )
     return parser.parse_args(argv)
 
 
-def source_options(args: argparse.Namespace) -> dict[str, str]:
+def options_of(args: argparse.Namespace) -> dict[str, str]:
     """The source's options, as the command line gives them."""
-    named = {
-        "nameServer": args.name_server,
-        "endpoints": args.endpoints,
-        "subscribe": args.topic,
-        "group": args.group,
-        **end_option("starting", args.start),
-        **end_option("ending", args.end),
-    }
-    others = dict(item.partition("=")[::2] for item in args.option)
-    return {key: value for key, value in named.items() if value is not None} | others
+    ends = end_option("starting", args.start) | end_option("ending", args.end)
+    return source_options(args, **ends)
 
 
 def end_option(which: str, text: str) -> dict[str, str]:
@@ -100,7 +82,8 @@ def describe(pinned: PinnedOffsets) -> None:
 
 def main() -> None:
     args = parse_arguments()
-    pinned = pin_offsets(source_options(args))
+    with told_in_one_line():
+        pinned = pin_offsets(options_of(args))
     describe(pinned)
     if args.dry_run:
         return
@@ -111,7 +94,8 @@ def main() -> None:
     seconds = time.monotonic() - began
     say(f"wrote {args.output} in {seconds:.1f} s, {pinned.messages / seconds:,.0f} messages/s")
     if args.group:
-        pinned.commit()
+        with told_in_one_line():
+            pinned.commit()
         say(f"committed the end as the progress of group {args.group}")
     spark.stop()
 

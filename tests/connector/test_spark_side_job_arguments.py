@@ -1,0 +1,77 @@
+"""What the jobs' command lines have in common becomes options of the source."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
+from spark_jobs import stream_to_parquet, topic_to_parquet
+
+WHERE = ["--name-server", "h:1", "--topic", "a,b"]
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_source_arguments(parser)
+    return parser.parse_args([*WHERE, *words])
+
+
+def test_what_is_given_becomes_an_option_and_what_is_not_is_left_out() -> None:
+    options = source_options(parsed("--group", "g"), maxPartitions=2, startingOffsets=None)
+    assert options == {"nameServer": "h:1", "subscribe": "a,b", "group": "g", "maxPartitions": "2"}
+
+
+def test_an_option_by_name_goes_before_the_jobs_own_whatever_its_case() -> None:
+    args = parsed("--option", "MaxPartitions=7", "--option", "tags=A || B=C")
+    options = source_options(args, maxPartitions=2)
+    assert options["MaxPartitions"] == "7"
+    assert options["tags"] == "A || B=C"
+    assert "maxPartitions" not in options
+
+
+@pytest.mark.parametrize("text", ["tags", "=x"])
+def test_an_option_without_a_key_and_a_value_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--option", text)
+    assert f"an option is KEY=VALUE, got {text!r}" in capsys.readouterr().err
+
+
+def test_one_cluster_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--endpoints", "h:2")
+    assert "not allowed with argument --name-server" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_a_jobs_only_words() -> None:
+    with pytest.raises(SystemExit) as ended, told_in_one_line():
+        raise OptionError("tags", "is odd")
+    assert ended.value.code == "[ROCKETMQ_OPTION.INVALID] option 'tags' is odd"
+    assert ended.value.__suppress_context__
+    with pytest.raises(ZeroDivisionError), told_in_one_line():
+        _ = 1 / 0
+
+
+def test_both_jobs_hand_their_own_arguments_on() -> None:
+    copied = topic_to_parquet.parse_arguments(
+        [*WHERE, "--output", "o", "--start", "2026-05-01T00:00:00Z", "--end", '{"a":{"0":5}}']
+    )
+    assert topic_to_parquet.options_of(copied) == {
+        "nameServer": "h:1",
+        "subscribe": "a,b",
+        "startingTimestamp": "1777593600000",
+        "endingOffsets": '{"a":{"0":5}}',
+    }
+    streamed = stream_to_parquet.parse_arguments(
+        [*WHERE, "--output", "o", "--checkpoint", "c", "--max-offsets-per-trigger", "9"]
+    )
+    assert stream_to_parquet.options_of(streamed) == {
+        "nameServer": "h:1",
+        "subscribe": "a,b",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "9",
+    }
