@@ -195,7 +195,6 @@ class TestRefusals:
         [
             ({"sys_flag": 0x4}, "transactional"),
             ({"properties": encode_properties({"TRAN_MSG": "true"})}, "transactional"),
-            ({"properties": encode_properties({"DELAY": "3"})}, "delayed"),
             ({"properties": encode_properties({"TIMER_DELIVER_MS": "1"})}, "delayed"),
         ],
     )

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_broker_sim.engine import groups, progress, refusals, topics
+from rocketmq_broker_sim.engine import delays, groups, progress, refusals, topics
 from rocketmq_broker_sim.engine.clients import Clients
 from rocketmq_broker_sim.engine.filtering import check_subscription
+from rocketmq_broker_sim.engine.locks import QueueLocks
 from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome, Peer
 from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
+from rocketmq_broker_sim.engine.retries import SendBacks
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
 from rocketmq_broker_sim.engine.sending import Sending, SendLimits
 from rocketmq_broker_sim.engine.statistics import Statistics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
+from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
 from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
 from rocketmq_wire.requests import Reply, Request
 
@@ -66,6 +69,20 @@ class Engine:
             store=store,
             topics=self.topics,
         )
+        self.locks = QueueLocks()
+        self.delays = delays.Delays(
+            load(delays.FILE_NAME),
+            store=store,
+            topics=self.topics,
+            store_host=identity.store_host,
+        )
+        self._send_backs = SendBacks(
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            store_host=identity.store_host,
+            waits_for_sync=config.flush == "sync",
+        )
         self._statistics = Statistics(
             identity.broker_name, store=store, topics=self.topics, progress=self.progress
         )
@@ -103,6 +120,7 @@ class Engine:
     def move_to(self, identity: Identity) -> None:
         """The addresses are known only once the servers listen."""
         self._identity = self._sending.identity = identity
+        self.delays.store_host = self._send_backs.store_host = identity.store_host
 
     def forget_peer(self, peer_key: int) -> None:
         """A connection closed."""
@@ -110,6 +128,16 @@ class Engine:
 
     def expire_clients(self, now_ms: int) -> None:
         self.clients.expire(now_ms)
+        self.locks.expire(now_ms)
+
+    def deliver_delayed(self, now_ms: int) -> bool:
+        """Deliver the delayed messages that are due; True if the log grew."""
+        return self.delays.deliver(now_ms)
+
+    def take_delays(self) -> ConfigFile | None:
+        """How far delayed messages are delivered, if that changed since: the caller saves it."""
+        content = self.delays.take_changes(self._store.durable_end)
+        return ConfigFile(delays.FILE_NAME, content) if content is not None else None
 
     def take_progress(self) -> ConfigFile | None:
         """The groups' progress if it changed since it was last taken: the caller saves it."""
@@ -134,6 +162,9 @@ class Engine:
             ask.Heartbeat: self._heartbeat,
             ask.UnregisterClient: self._unregister,
             CheckSubscription: self._check_subscription,
+            SendBack: lambda request, _, now_ms: self._send_backs.send_back(request, now_ms),
+            LockQueues: self._lock,
+            UnlockQueues: self._unlock,
             ask.ListGroupClients: lambda request, *_: Answer(
                 ask.ClientsReply(self.clients.consumer_ids(request.group))
             ),
@@ -184,6 +215,14 @@ class Engine:
             producer_group=request.producer_group,
             consumer_group=request.consumer_group,
         )
+        return DONE
+
+    def _lock(self, request: LockQueues, _: Peer, now_ms: int) -> Outcome:
+        owned = self.locks.lock(request.group, request.client_id, request.queues, now_ms)
+        return Answer(QueuesReply(owned))
+
+    def _unlock(self, request: UnlockQueues, _: Peer, __: int) -> Outcome:
+        self.locks.unlock(request.group, request.client_id, request.queues)
         return DONE
 
     def _check_subscription(self, request: CheckSubscription, _: Peer, __: int) -> Outcome:

@@ -55,6 +55,11 @@ class Groups:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._table))
 
+    def retry_limits(self, group: str) -> tuple[int, int]:
+        """How many retry queues the group has, and after how many attempts it gives up."""
+        settings = {**_DEFAULTS, **self._table.get(group, {})}
+        return int(settings["retryQueueNums"]), int(settings["retryMaxTimes"])
+
     def ensure(self, group: str) -> None:
         """Make the group if it is new and that is allowed, else refuse (26)."""
         if group in self._table:

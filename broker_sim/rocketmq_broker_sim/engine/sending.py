@@ -17,6 +17,7 @@ from rocketmq_arrow.blocks import (
     block_from_records,
 )
 from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.delays import delayed, level_of
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity, record_host
 from rocketmq_broker_sim.engine.topics import Topics
@@ -25,7 +26,7 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
-from rocketmq_wire.properties import UNIQUE_KEY, decode_properties
+from rocketmq_wire.properties import UNIQUE_KEY, decode_properties, encode_properties
 from rocketmq_wire.requests import (
     SendBatch,
     SendMessage,
@@ -36,7 +37,7 @@ from rocketmq_wire.requests import (
 
 _TRANSACTION_BITS: Final = 0xC
 _TRANSACTION_PROPERTY: Final = "TRAN_MSG"
-_DELAY_PROPERTIES: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _CLUSTER_PROPERTY: Final = "CLUSTER"
 _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
@@ -72,12 +73,17 @@ class Sending:
                 f"the properties take {len(request.properties)} bytes, "
                 f"more than {PROPERTIES_SIZE_MAX}"
             )
-        names = _check_properties(request.properties, request.sys_flag)
+        names = _check_properties(request.properties, request.sys_flag, may_be_delayed=True)
+        level = level_of(names)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
+        stored_in = queue
         with _refused_if_broken("the message"):
+            if level:
+                stored_in, named = delayed(queue, decode_properties(properties), level)
+                properties = encode_properties(named)
             block = block_from_message(
-                topic=queue.topic,
-                queue_index=queue.index,
+                topic=stored_in.topic,
+                queue_index=stored_in.index,
                 body=request.body,
                 properties=properties,
                 flag=request.flag,
@@ -87,7 +93,7 @@ class Sending:
                 store_host=self.identity.store_host,
                 reconsume_times=request.reconsume_times,
             )
-        appended = self._store.append(queue.topic, queue.index, block, now_ms)
+        appended = self._store.append(stored_in.topic, stored_in.index, block, now_ms)
         message_id = offset_message_id(self.identity.store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, unique_key)
 
@@ -189,12 +195,19 @@ def _refused_if_broken(what: str) -> Iterator[None]:
         raise refusals.message_illegal(f"{what} cannot be stored: {error}") from error
 
 
-def _check_properties(properties: bytes, sys_flag: int) -> dict[str, str]:
+def _check_properties(
+    properties: bytes, sys_flag: int, *, may_be_delayed: bool = False
+) -> dict[str, str]:
     """The properties by name; what this broker cannot do is refused (3), not done wrong."""
     names = decode_properties(properties)
     if sys_flag & _TRANSACTION_BITS or names.get(_TRANSACTION_PROPERTY, "").lower() == "true":
         raise refusals.feature_unsupported("transactional messages")
-    for name in _DELAY_PROPERTIES:
+    if level_of(names):
+        # It wins over a time of delivery, which is not even looked at then.
+        if not may_be_delayed:
+            raise refusals.feature_unsupported("batches of delayed messages (property DELAY)")
+        return names
+    for name in _TIMER_PROPERTIES:
         if names.get(name, "0") != "0":
             raise refusals.feature_unsupported(f"delayed messages (property {name})")
     return names

@@ -123,9 +123,14 @@ class Topics:
 
     def create_retry_topic(self, group: str) -> None:
         """`%RETRY%<group>`: Java consumers subscribe to it beside their own topics."""
-        topic = RETRY_PREFIX + group
-        if topic not in self._table:
-            self._put(TopicConfig(topic, 1, 1, _PERMISSIONS))
+        self.ensure_group_topic(RETRY_PREFIX + group, 1)
+
+    def ensure_group_topic(self, topic: str, queue_count: int) -> int:
+        """Make a retry or dead-letter topic if it is new; how many queues it has."""
+        known = self._table.get(topic)
+        if known is None:
+            known = self._put(TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
+        return max(known.write_queue_count, 1)
 
     def put(self, config: TopicConfig) -> None:
         """Create or change a topic by an administrator's word; refusals are 29."""

@@ -6,6 +6,7 @@ Both servers ask the one shell. It lives on one event loop and owns the engine a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from rocketmq_broker_sim.servers.held_pulls import Done, HeldPull, HeldPulls
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.requests import (
     CreateTopic,
@@ -38,10 +40,11 @@ from rocketmq_wire.requests import (
 R = TypeVar("R", bound=Reply)
 
 _LOG = logging.getLogger(__name__)
-_SENDS: Final = (SendMessage, SendBatch, SendRecords)
+_SENDS: Final = (SendMessage, SendBatch, SendRecords, SendBack)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _CLEAN_SECONDS: Final = 10.0
+_DELIVERY_SECONDS: Final = 0.05
 _EXPIRY_SECONDS: Final = 10.0
 # How much log a start after a crash has to read again.
 _CHECKPOINT_SECONDS: Final = 1.0
@@ -83,6 +86,7 @@ class EngineShell:
         self._tasks = [
             self._loop.create_task(self._every(config.progress_flush_ms / 1_000, self._flush)),
             self._loop.create_task(self._every(_EXPIRY_SECONDS, self._expire)),
+            self._loop.create_task(self._every(_DELIVERY_SECONDS, self._deliver_delayed)),
             self._loop.create_task(self._every(_CLEAN_SECONDS, self._clean)),
             self._loop.create_task(self._every(_CHECKPOINT_SECONDS, self._checkpoint)),
             self._loop.create_task(self._index()),
@@ -105,6 +109,10 @@ class EngineShell:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
+            # What was delivered late must be durable before the file says that it was. Should the
+            # disk refuse, closing the store says so.
+            with contextlib.suppress(StorageError):
+                self.store.sync()
             await self._flush()
         finally:
             self._housekeeping.shutdown()
@@ -263,17 +271,29 @@ class EngineShell:
             self._commit.order()
 
     async def _flush(self) -> None:
-        """Save the groups' progress."""
-        file = self.engine.take_progress()
-        if file is None:
+        """Save how far the groups have consumed, and what was delivered late."""
+        for take, put_back in (
+            (self.engine.take_progress, self.engine.progress.put_back),
+            (self.engine.take_delays, self.engine.delays.put_back),
+        ):
+            file = take()
+            if file is None:
+                continue
+            try:
+                await self._loop.run_in_executor(
+                    self._housekeeping, self.store.configs.save, file.name, file.content
+                )
+            except BaseException:
+                put_back()
+                raise
+
+    async def _deliver_delayed(self) -> None:
+        if self._no_writes is not None or not self.engine.deliver_delayed(now_ms()):
             return
-        try:
-            await self._loop.run_in_executor(
-                self._housekeeping, self.store.configs.save, file.name, file.content
-            )
-        except BaseException:
-            self.engine.progress.put_back()
-            raise
+        if self._waits_for_sync:
+            self._commit.order()
+        else:
+            self._wake(self.store.publish())
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())

@@ -1,0 +1,171 @@
+"""Messages that are to be delivered later, by RocketMQ's 18 levels of delay.
+
+Such a message is stored in `SCHEDULE_TOPIC_XXXX`, queue level - 1, and says in its properties where
+it is to go. As all of a queue wait equally long, the first one is always the next one due: a level
+needs no more than an offset, `config/delayOffset.json`. The offset is saved only when what was
+delivered before it is durable: after a crash some may be delivered twice, none is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from rocketmq_broker_sim.engine.restoring import block_again
+from rocketmq_broker_sim.engine.topics import Topics, is_group_topic
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import ProtocolError
+from rocketmq_wire.model import Host, QueueId, StoredMessage
+from rocketmq_wire.record import decode_record
+
+_LOG = logging.getLogger(__name__)
+
+FILE_NAME: Final = "delayOffset.json"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+DELAY: Final = "DELAY"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE: Final = "REAL_QID"
+_SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
+DELAYS_MS: Final = (
+    *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE for minutes in (*range(1, 11), 20, 30)),
+    *(hours * _HOUR for hours in (1, 2)),
+)
+"""By level, which counts from 1."""
+LEVEL_MAX: Final = len(DELAYS_MS)
+# Of one level in one turn, so that a million that are due at once leave the loop its breath.
+_TURN_COUNT_MAX: Final = 500
+_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def level_of(properties: Mapping[str, str]) -> int:
+    """The level that a message asks for, 0 for none; RocketMQ takes what is too high as 18."""
+    text = properties.get(DELAY, "0")
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 9:
+        return 0
+    return max(0, min(int(text), LEVEL_MAX))
+
+
+def delayed(
+    queue: QueueId, properties: Mapping[str, str], level: int
+) -> tuple[QueueId, dict[str, str]]:
+    """Where a message waits that is for `queue`, and the properties that bring it there."""
+    waits = QueueId(SCHEDULE_TOPIC, queue.broker, level - 1)
+    named = {DELAY: str(level), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
+    return waits, {**properties, **named}
+
+
+class _Delivered(NamedTuple):
+    level: int
+    offset: int
+    """Behind the message delivered."""
+    position: int
+    """The log's end behind its delivery."""
+
+
+class Delays:
+    """What waits, level by level."""
+
+    def __init__(
+        self, stored: Mapping[str, Any] | None, *, store: Store, topics: Topics, store_host: Host
+    ) -> None:
+        self._store, self._topics, self.store_host = store, topics, store_host
+        table = (stored or {}).get("offsetTable") or {}
+        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+        self._offsets = {}
+        for level in range(1, LEVEL_MAX + 1):
+            # A crash may have cut the log shorter than the file that was saved beside it.
+            end = store.bounds(SCHEDULE_TOPIC, level - 1).end
+            self._offsets[level] = min(int(table.get(str(level), 0)), end)
+        self._saved = dict(self._offsets)
+        self._undurable: deque[_Delivered] = deque()
+        self._due_ms = dict.fromkeys(self._offsets, 0)
+        self._is_changed = False
+
+    def deliver(self, now_ms: int) -> bool:
+        """Deliver what is due; True if something was appended to the log."""
+        is_any = False
+        for level in self._offsets:
+            if now_ms >= self._due_ms[level]:
+                is_any = self._deliver_level(level, now_ms) or is_any
+        return is_any
+
+    def waiting(self) -> dict[int, int]:
+        """How many messages wait, by level; levels without any are left out."""
+        counts = {
+            level: self._store.bounds(SCHEDULE_TOPIC, level - 1).end - offset
+            for level, offset in self._offsets.items()
+        }
+        return {level: count for level, count in counts.items() if count}
+
+    def take_changes(self, durable_end: int) -> dict[str, Any] | None:
+        """The file's new content, as far as deliveries are durable; None if nothing is new."""
+        while self._undurable and self._undurable[0].position <= durable_end:
+            level, offset, _ = self._undurable.popleft()
+            self._saved[level] = offset
+            self._is_changed = True
+        if not self._is_changed:
+            return None
+        self._is_changed = False
+        self._version += 1
+        version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
+        table = {str(level): offset for level, offset in self._saved.items()}
+        return {"dataVersion": version, "offsetTable": table}
+
+    def put_back(self) -> None:
+        """What was taken could not be saved: it is to be taken again."""
+        self._is_changed = True
+
+    def _deliver_level(self, level: int, now_ms: int) -> bool:
+        bounds = self._store.bounds(SCHEDULE_TOPIC, level - 1)
+        start = max(self._offsets[level], bounds.start)
+        if start > self._offsets[level]:
+            lost = start - self._offsets[level]
+            _LOG.error("delay level %d: %d messages expired while they waited", level, lost)
+            self._offsets[level] = start
+        if start >= bounds.end:
+            return False
+        found = self._store.read(
+            SCHEDULE_TOPIC, level - 1, start, count_max=_TURN_COUNT_MAX, bytes_max=_TURN_BYTES_MAX
+        )
+        # Copied: appending may move the log on to another file.
+        data, at, is_any = b"".join(found.parts), 0, False
+        for offset in range(start, start + found.count):
+            message, at = decode_record(data, at, check_crc=False)
+            due_ms = message.store_ms + DELAYS_MS[level - 1]
+            if due_ms > now_ms:
+                self._due_ms[level] = due_ms
+                break
+            position = self._deliver_one(message, now_ms)
+            is_any = is_any or position is not None
+            self._offsets[level] = offset + 1
+            position = self._store.appended_end if position is None else position
+            self._undurable.append(_Delivered(level, offset + 1, position))
+        return is_any
+
+    def _deliver_one(self, message: StoredMessage, now_ms: int) -> int | None:
+        """The log's end behind the delivered message; None where it has nowhere to go."""
+        topic = message.properties.get(REAL_TOPIC, "")
+        index = message.properties.get(REAL_QUEUE, "0")
+        is_known = self._topics.get(topic) is not None or is_group_topic(topic)
+        if not is_known or not index.isdecimal():
+            _LOG.warning("topic=%s queue=%s is gone: a delayed message is dropped", topic, index)
+            return None
+        # As in RocketMQ the level stays among the properties; nothing looks at it any more.
+        named = (REAL_TOPIC, REAL_QUEUE)
+        properties = {name: v for name, v in message.properties.items() if name not in named}
+        try:
+            block = block_again(
+                message,
+                topic=topic,
+                queue_index=int(index),
+                properties=properties,
+                store_host=self.store_host,
+                reconsume_times=message.reconsume_times,
+            )
+        except ProtocolError as error:
+            _LOG.error("topic=%s: a delayed message cannot be delivered: %s", topic, error)
+            return None
+        return self._store.append(topic, int(index), block, now_ms).end_position

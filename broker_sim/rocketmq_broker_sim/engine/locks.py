@@ -1,0 +1,61 @@
+"""Which member of a group may consume a queue in order: leases of a minute, renewed by asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_wire.model import QueueId
+
+LEASE_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class _Lease:
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """Leases by group and queue. They are not stored: after a restart whoever asks first has it."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, dict[tuple[str, int], _Lease]] = {}
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[QueueId], now_ms: int
+    ) -> tuple[QueueId, ...]:
+        """Take or renew what is free, expired or the member's own; the queues it has now."""
+        leases = self._leases.setdefault(group, {})
+        owned = []
+        for queue in queues:
+            key = (queue.topic, queue.index)
+            lease = leases.get(key)
+            if (
+                lease is None
+                or lease.client_id == client_id
+                or now_ms - lease.renewed_ms > LEASE_MS
+            ):
+                leases[key] = _Lease(client_id, now_ms)
+                owned.append(queue)
+        return tuple(owned)
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
+        """Give up the member's own; others' leases stay."""
+        leases = self._leases.get(group, {})
+        for queue in queues:
+            lease = leases.get((queue.topic, queue.index))
+            if lease is not None and lease.client_id == client_id:
+                del leases[queue.topic, queue.index]
+        if not leases:
+            self._leases.pop(group, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget what nobody renews, so that the table does not grow for ever."""
+        for group in list(self._leases):
+            leases = self._leases[group]
+            for key in [k for k, lease in leases.items() if now_ms - lease.renewed_ms > LEASE_MS]:
+                del leases[key]
+            if not leases:
+                del self._leases[group]
