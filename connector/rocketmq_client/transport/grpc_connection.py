@@ -13,6 +13,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from rocketmq_client.settings import split_address
 from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
 from rocketmq_client.transport.clock import ActiveClock
-from rocketmq_client.transport.tls_probe import explain_hang_up
+from rocketmq_client.transport.tls_probe import explain_hang_up, explain_silence
 from rocketmq_client.transport.tls_socket import TlsSocket, connect_tls
 from rocketmq_client.transport.waiting import wait_for
 from rocketmq_wire.acl import Credentials, sign_call
@@ -38,6 +39,7 @@ from rocketmq_wire.model import Buffer
 PING_AFTER_MS: Final = 5_000
 SILENCE_MS_MAX: Final = 15_000
 _SEND_PARTS_MAX: Final = 64
+_PROBE_SECONDS: Final = 0.5
 # Of one turn, so that whoever waits can look at its clocks now and then.
 _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 
@@ -56,10 +58,10 @@ class GrpcConnection:
         keep_freed_buffers()
         self.address = address
         self._clock = clock
-        self._is_tls = security.tls is not None
+        self._tls = security.tls
         self._session = GrpcSession(
             address,
-            scheme="https" if self._is_tls else "http",
+            scheme="http" if self._tls is None else "https",
             allocate=_allocate,
             metadata=_signer(security.credentials),
         )
@@ -212,8 +214,12 @@ class GrpcConnection:
     def _hang_up(self, reason: str) -> ConnectionLostError | TlsError:
         """The peer closed it, which may mean that it wants TLS."""
         found = None
-        if not self._session.is_ready and not self._is_tls:
+        if self._session.is_ready:
+            pass
+        elif self._tls is None:
             found = explain_hang_up(self.address, _greeting(), is_tls=False)
+        else:
+            found = explain_silence(self.address, partial(_greet_again, self.address, self._tls))
         return found or ConnectionLostError(self.address, reason)
 
 
@@ -231,6 +237,20 @@ def _signer(credentials: Credentials | None) -> Callable[[], tuple[tuple[str, st
 def _greeting() -> bytes:
     """What a server of HTTP/2 answers at once."""
     return b"".join(GrpcSession("probe").data_to_send())
+
+
+def _greet_again(address: str, tls: TlsSettings) -> bytes:
+    """What a server of HTTP/2 says to our greeting, if anything; raises as a connection does."""
+    reached = socket.create_connection(split_address(address), _PROBE_SECONDS)
+    probe = connect_tls(reached, tls, address, _PROBE_SECONDS)
+    try:
+        probe.sendmsg([memoryview(_greeting())])
+        wait_ms = int(_PROBE_SECONDS * 1_000)
+        wait_for(probe.fileno(), is_writing=False, also=None, timeout_ms=wait_ms)
+        answer = bytearray(1)
+        return bytes(answer[: probe.recv_into(memoryview(answer))])
+    finally:
+        probe.close()
 
 
 def _allocate(size: int) -> memoryview:

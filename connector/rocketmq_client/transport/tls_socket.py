@@ -166,6 +166,10 @@ class TlsSocket:
         self._writing_wants_room = False
         return sent
 
+    def stop_blocking(self) -> None:
+        """Wait for nothing from here on."""
+        self._ssl.setblocking(False)
+
     def close(self) -> None:
         """Close the socket."""
         self._ssl.close()
@@ -180,8 +184,12 @@ def connect_tls(
     """
     raw.settimeout(max(timeout_seconds, 0.001))
     encrypted = TlsSocket(raw, settings, address, is_grpc=True)
-    encrypted.handshake()
-    encrypted._ssl.setblocking(False)
+    try:
+        encrypted.handshake()
+        encrypted.stop_blocking()
+    except BaseException:
+        encrypted.close()
+        raise
     return encrypted
 
 
