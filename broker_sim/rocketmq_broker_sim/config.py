@@ -21,6 +21,8 @@ else:
     import tomli as tomllib
 
 FLUSH_MODES: Final = ("sync", "async", "memory")
+TLS_MODES: Final = ("disabled", "permissive", "enforcing")
+TLS_CLIENT_AUTH: Final = ("none", "optional", "require")
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
@@ -57,6 +59,15 @@ class BrokerConfig:
     advertised_host: str = _text("")
     broker_name: str = _text("broker-a")
     cluster_name: str = _text("DefaultCluster")
+
+    # Whom it serves.
+    tls_mode: str = _text("disabled")
+    tls_cert_file: str = _text("")
+    tls_key_file: str = _text("")
+    tls_client_auth: str = _text("none")
+    tls_client_ca_file: str = _text("")
+    acl_file: str = _text("")
+    auth_file: str = _text("")
 
     # What it stores.
     data_dir: str = _text("rocketmq-data")
@@ -98,6 +109,7 @@ class BrokerConfig:
             _check(key, getattr(self, key.name))
         if self.flush not in FLUSH_MODES:
             raise ConfigError(_refusal("flush", f"one of {', '.join(FLUSH_MODES)}", self.flush))
+        _check_security(self)
         for name in ("broker_name", "cluster_name"):
             if not NAME_PATTERN.fullmatch(getattr(self, name)):
                 raise ConfigError(_refusal(name, "letters, digits, _ and -", getattr(self, name)))
@@ -173,6 +185,20 @@ def _check(key: Field[Any], value: object) -> None:
         low, high = key.metadata["low"], key.metadata["high"]
         if not low <= value <= high:
             raise ConfigError(_refusal(key.name, f"between {low} and {high}", value))
+
+
+def _check_security(config: BrokerConfig) -> None:
+    for name, known in (("tls_mode", TLS_MODES), ("tls_client_auth", TLS_CLIENT_AUTH)):
+        if getattr(config, name) not in known:
+            raise ConfigError(_refusal(name, f"one of {', '.join(known)}", getattr(config, name)))
+    if config.tls_mode != "disabled":
+        for name in ("tls_cert_file", "tls_key_file"):
+            if not getattr(config, name):
+                raise ConfigError(_refusal(name, f"a PEM file: tls_mode is {config.tls_mode}", ""))
+    if config.tls_client_auth != "none" and not config.tls_client_ca_file:
+        raise ConfigError(_refusal("tls_client_ca_file", "the authorities of clients", ""))
+    if config.acl_file and config.auth_file:
+        raise ConfigError("'acl_file' and 'auth_file' exclude each other: give one of them")
 
 
 def _refusal(name: str, wanted: str, found: object) -> str:

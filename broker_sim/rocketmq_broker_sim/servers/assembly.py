@@ -7,9 +7,10 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.config import BrokerConfig, ConfigError
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.routes import WILDCARDS, Identity
+from rocketmq_broker_sim.security.tls_files import TlsFileError, TlsFiles
 from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
 from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
 from rocketmq_broker_sim.servers.remoting_server import RemotingServer, Role
@@ -117,6 +118,7 @@ async def _serve(
         bound.port("port", config.port),
         store_host,
     )
+    tls_files = _tls_files(config)
     engine = Engine(config, store, identity)
     shell = EngineShell(engine, store, config)
     ports = {"port": identity.port}
@@ -130,16 +132,16 @@ async def _serve(
     remoting: list[RemotingServer] = []
     try:
         role = Role.BROKER if config.name_server_apart else Role.BOTH
-        remoting.append(RemotingServer(shell, config, role))
+        remoting.append(RemotingServer(shell, config, role, tls_files))
         await remoting[-1].listen(bound.take("port", config.port))
         if config.name_server_apart:
-            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER))
+            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
             await remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
         grpc = None
         if config.grpc:
             # gRPC binds for itself; our socket only found out that the port is free.
             bound.take("grpcPort", config.grpc_port).close()
-            grpc = await _start_grpc(shell, config, ports["grpcPort"])
+            grpc = await _start_grpc(shell, config, ports["grpcPort"], tls_files)
         if not config.in_memory:
             store.configs.save(_ADDRESSES, ports)
     except BaseException:
@@ -155,10 +157,33 @@ async def _serve(
     return RunningBroker(shell, remoting, grpc, addresses)
 
 
-async def _start_grpc(shell: EngineShell, config: BrokerConfig, port: int) -> GrpcServer:
+def _tls_files(config: BrokerConfig) -> TlsFiles | None:
+    if config.tls_mode == "disabled":
+        return None
+    try:
+        return TlsFiles(
+            config.tls_cert_file,
+            config.tls_key_file,
+            config.tls_client_ca_file,
+            config.tls_client_auth,
+        )
+    except TlsFileError as error:
+        raise ConfigError(str(error)) from error
+
+
+async def _start_grpc(
+    shell: EngineShell, config: BrokerConfig, port: int, tls_files: TlsFiles | None
+) -> GrpcServer:
     limits = GrpcLimits(suspend_ms_max=config.suspend_ms_max)
     try:
-        return await start_grpc_server(shell, config.host, port, limits=limits)
+        return await start_grpc_server(
+            shell,
+            config.host,
+            port,
+            limits=limits,
+            tls_files=tls_files,
+            takes_plaintext=config.tls_mode != "enforcing",
+        )
     except OSError as error:
         raise PortTakenError(config.host, port, error.strerror or str(error)) from error
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -105,6 +106,8 @@ class BulkCalls:
         self._shell = shell
         self._local_host = local_host
         self._suspend_ms_max = suspend_ms_max
+        self.relayed_peers: Mapping[int, tuple[str, int]] = {}
+        """Who is behind a connection that was passed on to us, by the port it came from."""
         # Open streams of sends, and how many of their batches wait for an answer.
         self._send_streams: dict[asyncio.Task[Any], int] = {}
 
@@ -125,7 +128,9 @@ class BulkCalls:
         return found
 
     def _peer(self, context: Context) -> Peer:
-        return parse_peer(context.peer(), local_host=self._local_host)
+        peer = parse_peer(context.peer(), local_host=self._local_host)
+        behind = self.relayed_peers.get(peer.port)
+        return peer if behind is None else replace(peer, host=behind[0], port=behind[1])
 
     def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def answer(content: bytes, context: Context) -> bytes:

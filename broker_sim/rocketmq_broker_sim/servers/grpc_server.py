@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.grpc_calls import SUSPEND_MS_MAX, BulkCalls, Shell
+from rocketmq_broker_sim.servers.grpc_front import INNER_HOST, GrpcFront
 from rocketmq_wire.buffers import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files
 
@@ -82,7 +84,9 @@ class GrpcServer:
         host: str,
         port: int,
         limits: GrpcLimits,
+        front: GrpcFront | None = None,
     ) -> None:
+        self._front = front
         self._server, self._health, self._limits = server, servicer, limits
         self._calls = calls
         self.host, self.port = host, port
@@ -91,13 +95,29 @@ class GrpcServer:
         """Take no more calls, let those under way finish for a moment, close."""
         await self._health.enter_graceful_shutdown()
         self._calls.end_idle_streams()
+        try:
+            await self._end()
+        finally:
+            if self._front is not None:
+                self._front.close()
+
+    async def _end(self) -> None:
         await self._server.stop(self._limits.stop_grace_seconds)
 
 
 async def start_grpc_server(
-    shell: Shell, host: str = "127.0.0.1", port: int = 0, *, limits: GrpcLimits | None = None
+    shell: Shell,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    limits: GrpcLimits | None = None,
+    tls_files: TlsFiles | None = None,
+    takes_plaintext: bool = True,
 ) -> GrpcServer:
-    """Serve `shell` on the running loop. Raises OSError when the port cannot be had."""
+    """Serve `shell` on the running loop; with `tls_files` TLS is taken, too.
+
+    Raises OSError when the port cannot be had.
+    """
     limits = limits or GrpcLimits()
     keep_freed_buffers()
     server = grpc.aio.server(
@@ -111,9 +131,45 @@ async def start_grpc_server(
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=reflection_pool())
-    bound = _bind(server, host, port)
+    credentials = None if tls_files is None else _credentials(tls_files)
+    if credentials is None or not takes_plaintext:
+        bound = _bind(server, host, port, credentials)
+        await server.start()
+        return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits)
+    front = GrpcFront(
+        plain_port=_bind(server, INNER_HOST, 0), tls_port=_bind(server, INNER_HOST, 0, credentials)
+    )
+    calls.relayed_peers = front.peers
     await server.start()
-    return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits)
+    try:
+        bound = await front.listen(host, port)
+    except BaseException:
+        await server.stop(None)
+        raise
+    return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits, front=front)
+
+
+def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:
+    """Certificates that are looked at anew for every connection."""
+    shown = tls_files.texts()
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        pairs = [(shown.key, shown.certificate)]
+        return grpc.ssl_server_certificate_configuration(pairs, shown.client_ca)
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown
+        texts = tls_files.texts()
+        if texts is shown:
+            return None
+        shown = texts
+        return configuration()
+
+    # None says "as before", which the package's types leave out.
+    give = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), give, require_client_authentication=tls_files.client_auth == "require"
+    )
 
 
 def _add_handlers(
@@ -124,10 +180,15 @@ def _add_handlers(
     )
 
 
-def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
+def _bind(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+) -> int:
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(address)
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         # gRPC does not say why. The usual reason by far is another server on the port.
         raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}") from error

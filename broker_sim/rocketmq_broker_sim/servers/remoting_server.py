@@ -17,8 +17,11 @@ from typing import Final
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_broker_sim.security.tls_files import TlsFiles
+from rocketmq_broker_sim.servers.first_byte import FirstByte, hand_over, peer_text
 from rocketmq_broker_sim.servers.output import Output
 from rocketmq_broker_sim.servers.shell import EngineShell
+from rocketmq_broker_sim.servers.tls_layer import TlsLayer
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
@@ -48,8 +51,16 @@ class Role(enum.Enum):
 class RemotingServer:
     """One listening port."""
 
-    def __init__(self, shell: EngineShell, config: BrokerConfig, role: Role = Role.BOTH) -> None:
+    def __init__(
+        self,
+        shell: EngineShell,
+        config: BrokerConfig,
+        role: Role = Role.BOTH,
+        tls_files: TlsFiles | None = None,
+    ) -> None:
+        """Without `tls_files` only plaintext is served."""
         self.shell, self.config, self.role = shell, config, role
+        self._tls_files = tls_files
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._idle_task: asyncio.Task[None] | None = None
@@ -57,10 +68,26 @@ class RemotingServer:
     async def listen(self, bound: socket.socket) -> None:
         """Serve on a bound socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self), sock=bound, backlog=_BACKLOG
-        )
+        self._server = await loop.create_server(self._protocol, sock=bound, backlog=_BACKLOG)
         self._idle_task = loop.create_task(self._close_idle())
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        if self._tls_files is None:
+            return Connection(self)
+        is_enforcing = self.config.tls_mode == "enforcing"
+        return FirstByte(
+            on_tls=self._begin_tls,
+            on_plain=None if is_enforcing else self._begin_plain,
+            wait_seconds=self.config.idle_seconds,
+        )
+
+    def _begin_plain(self, transport: asyncio.Transport, data: bytes) -> None:
+        hand_over(transport, Connection(self), data)
+
+    def _begin_tls(self, transport: asyncio.Transport, data: bytes) -> None:
+        assert self._tls_files is not None
+        context, peer = self._tls_files.context(), peer_text(transport)
+        TlsLayer(transport, context, lambda: Connection(self), peer).feed(data)
 
     def stop_listening(self) -> None:
         """Take no new connections."""

@@ -1,0 +1,132 @@
+"""One gRPC port for plaintext and TLS: passes each connection on to the one of two inner ports.
+
+gRPC's server speaks one of the two on a port. So it listens twice on loopback, and every byte of a
+connection goes through here. Whoever really asks is remembered by the port that we reach gRPC from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final
+
+from rocketmq_broker_sim.servers.first_byte import FirstByte, peer_text
+
+_LOG = logging.getLogger(__name__)
+_WAIT_SECONDS: Final = 120.0
+INNER_HOST: Final = "127.0.0.1"
+
+
+class GrpcFront:
+    """Listens where clients look, and knows who is behind each inner connection."""
+
+    def __init__(self, *, plain_port: int, tls_port: int) -> None:
+        self._plain_port, self._tls_port = plain_port, tls_port
+        self.peers: dict[int, tuple[str, int]] = {}
+        """Our own port towards gRPC -> host and port of the client."""
+        self._ends: set[_End] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> int:
+        """Begin; the port. Raises OSError."""
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol, host, port, reuse_address=True
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for end in list(self._ends):
+            end.transport.abort()
+
+    def _protocol(self) -> FirstByte:
+        return FirstByte(
+            on_tls=lambda transport, data: self._begin(transport, data, self._tls_port),
+            on_plain=lambda transport, data: self._begin(transport, data, self._plain_port),
+            wait_seconds=_WAIT_SECONDS,
+        )
+
+    def _begin(self, transport: asyncio.Transport, data: bytes, port: int) -> None:
+        transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._connect(transport, data, port))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, outer: asyncio.Transport, data: bytes, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        reached = socket.socket()
+        reached.setblocking(False)
+        try:
+            # Known before gRPC sees the connection.
+            reached.bind((INNER_HOST, 0))
+            peer = outer.get_extra_info("peername")
+            self.peers[reached.getsockname()[1]] = (str(peer[0]), int(peer[1]))
+            reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(reached, (INNER_HOST, port))
+            inner, _ = await loop.create_connection(lambda: _End(self), sock=reached)
+        except OSError as error:
+            _LOG.error("peer=%s: gRPC cannot be reached: %s", peer_text(outer), error)
+            self.peers.pop(reached.getsockname()[1], None)
+            reached.close()
+            outer.abort()
+            return
+        near, far = _End(self), inner.get_protocol()
+        assert isinstance(far, _End)
+        near.transport = outer
+        near.other, far.other = far, near
+        self._ends.add(near)
+        outer.set_protocol(near)
+        inner.write(data)
+        if outer.is_closing():
+            inner.abort()
+            return
+        outer.resume_reading()
+
+    def began(self, end: _End) -> None:
+        self._ends.add(end)
+
+    def ended(self, end: _End) -> None:
+        self._ends.discard(end)
+        self.peers.pop(end.port, None)
+
+
+class _End(asyncio.Protocol):
+    """One side of a relayed connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, front: GrpcFront) -> None:
+        self._front = front
+        self.other: _End | None = None
+        self.port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.port = int(transport.get_extra_info("sockname")[1])
+        self._front.began(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._front.ended(self)
+        if self.other is not None:
+            self.other.transport.close()

@@ -1,0 +1,185 @@
+"""TLS between a socket's transport and the protocol that works with what was said inside.
+
+Asyncio's own layer keeps a refused client's reason to itself; this one sends every alert before it
+hangs up, so that the client can say what is wrong. Bytes are encrypted as they are written: the
+transport below tells the protocol above when its reader is slow, as if there were nothing between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from rocketmq_wire.model import Buffer
+
+_LOG = logging.getLogger(__name__)
+_BUFFER_SIZE: Final = 256 * 1024
+_HANDSHAKE_SECONDS_MAX: Final = 10.0
+
+
+class TlsLayer(asyncio.BufferedProtocol):
+    """The server's side of one connection. Made for a transport that is reading already."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        context: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.BufferedProtocol],
+        peer: str,
+    ) -> None:
+        self._transport, self._make_protocol, self._peer = transport, make_protocol, peer
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._protocol: asyncio.BufferedProtocol | None = None
+        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        self._is_paused = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_HANDSHAKE_SECONDS_MAX, self._give_up)
+        transport.set_protocol(self)
+
+    # --- the transport below calls ------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.feed(self._buffer[:nbytes])
+
+    def feed(self, encrypted: Buffer) -> None:
+        """Bytes came."""
+        self._incoming.write(encrypted)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    # --- the encrypted transport calls --------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        """Encrypt and send."""
+        if self._transport.is_closing():
+            return
+        try:
+            self._ssl.write(data)
+        except ssl.SSLError as error:
+            self._refuse(error)
+            return
+        self._send()
+
+    def say_goodbye(self) -> None:
+        """Tell the client that nothing more will come."""
+        with contextlib.suppress(ssl.SSLError):
+            self._ssl.unwrap()
+        self._send()
+
+    def pause(self) -> None:
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._transport.resume_reading()
+        # What was decrypted already waits for no further byte.
+        self._loop.call_soon(self._advance)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        if self._transport.is_closing():
+            return
+        try:
+            if self._protocol is None:
+                self._ssl.do_handshake()
+                self._begin()
+            self._read()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._transport.close()
+            return
+        except ssl.SSLError as error:
+            self._refuse(error)
+            return
+        self._send()
+
+    def _begin(self) -> None:
+        self._timer.cancel()
+        self._protocol = self._make_protocol()
+        self._protocol.connection_made(EncryptedTransport(self, self._transport))
+
+    def _read(self) -> None:
+        protocol = self._protocol
+        assert protocol is not None
+        while not self._is_paused and not self._transport.is_closing():
+            buffer = memoryview(protocol.get_buffer(-1))
+            # Typeshed knows only the form without a buffer, which gives bytes.
+            size = cast(int, self._ssl.read(len(buffer), cast(bytearray, buffer)))
+            if not size:
+                raise ssl.SSLZeroReturnError
+            protocol.buffer_updated(size)
+
+    def _send(self) -> None:
+        if self._outgoing.pending and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    def _refuse(self, error: ssl.SSLError) -> None:
+        _LOG.warning("peer=%s closed: TLS failed: %s", self._peer, error.reason or error)
+        # The alert, without which the client could only guess.
+        self._send()
+        self._transport.close()
+
+    def _give_up(self) -> None:
+        _LOG.warning("peer=%s closed: no TLS handshake within the time for it", self._peer)
+        self._transport.abort()
+
+
+class EncryptedTransport(asyncio.Transport):
+    """What the protocol inside writes to."""
+
+    def __init__(self, layer: TlsLayer, below: asyncio.Transport) -> None:
+        super().__init__()
+        self._layer, self._below = layer, below
+
+    def write(self, data: Buffer) -> None:
+        self._layer.write(data)
+
+    def close(self) -> None:
+        if not self._below.is_closing():
+            self._layer.say_goodbye()
+        self._below.close()
+
+    def abort(self) -> None:
+        self._below.abort()
+
+    def is_closing(self) -> bool:
+        return self._below.is_closing()
+
+    def pause_reading(self) -> None:
+        self._layer.pause()
+
+    def resume_reading(self) -> None:
+        self._layer.resume()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._below.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._below.get_extra_info(name, default)
