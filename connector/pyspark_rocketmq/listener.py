@@ -22,7 +22,7 @@ from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.group_progress import find_members, to_commit
 from pyspark_rocketmq.options import parse_options, require_connection
 from pyspark_rocketmq.progress_report import source_progress
-from pyspark_rocketmq.selection import matching_topics, named_topics
+from pyspark_rocketmq.selection import selects
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
@@ -41,7 +41,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 class GroupProgressListener(StreamingQueryListener):
     """`spark.streams.addListener(GroupProgressListener(options))`, with the source's own options.
 
-    Of the options the connection, `group`, `commitOffsets` and the selection count: topics that are
+    Of the options the connection, `group`, `commitOffsets` and the selection count: queues that are
     not selected are left alone. `query` is a query's name or id: only its progress counts then.
     Nothing is committed under commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
     """
@@ -61,6 +61,7 @@ class GroupProgressListener(StreamingQueryListener):
         self._group, self._query = self._options.group, query
         mode = self._options.commit_offsets
         self._is_active = mode == "true" or (mode == "confirmed" and also_unconfirmed)
+        self._selects = selects(self._options)
         self._is_alone = False
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
@@ -78,7 +79,7 @@ class GroupProgressListener(StreamingQueryListener):
         ends: dict[QueueId, int] = {}
         for source in source_progress(progress):
             if not source.is_initial:
-                ends.update(self._selected(source.end))
+                ends.update({q: offset for q, offset in source.end.items() if self._selects(q)})
         self._commit(str(progress.id), ends)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -95,15 +96,6 @@ class GroupProgressListener(StreamingQueryListener):
             if self._cluster is not None:
                 self._cluster.close()
                 self._cluster = None
-
-    def _selected(self, ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
-        topics = {queue.topic for queue in ends}
-        named = named_topics(self._options)
-        if named is not None:
-            topics &= set(named)
-        elif self._options.subscribe_pattern is not None:
-            topics = set(matching_topics(self._options.subscribe_pattern, topics))
-        return {queue: offset for queue, offset in ends.items() if queue.topic in topics}
 
     def _commit(self, query: str, ends: Mapping[QueueId, int]) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
@@ -28,6 +28,23 @@ def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
             topic for topic in topics if compiled.fullmatch(topic) and not is_system_topic(topic)
         )
     )
+
+
+def selects(options: ReadOptions) -> Callable[[QueueId], bool]:
+    """Whether a queue is among what the options select; any is when they select nothing."""
+    if options.assign is not None:
+        wanted = options.assign.queues
+        return lambda queue: any(
+            broker in (None, queue.broker) and queue.index in indexes
+            for broker, indexes in wanted.get(queue.topic, {}).items()
+        )
+    if options.subscribe is not None:
+        topics = frozenset(options.subscribe)
+        return lambda queue: queue.topic in topics
+    if options.subscribe_pattern is not None:
+        pattern = options.subscribe_pattern
+        return lambda queue: bool(matching_topics(pattern, (queue.topic,)))
+    return lambda _queue: True
 
 
 def assigned_queues(

@@ -148,7 +148,7 @@ class StreamDriver:
     def confirm(self, durable: SourceOffset) -> None:
         """Commit the end of a batch that Spark has finished as the group's progress."""
         if self._committer is not None:
-            self._committer.offer(durable.offsets)
+            self._committer.offer(self._offsets.selected(durable))
 
     def commits(self) -> bool:
         """True when this query keeps a group's progress."""

@@ -1,6 +1,7 @@
 """Where a stream stands in every queue: the checkpoint's offsets, queues found, places corrected.
 
-A queue keeps its place while its broker is merely missing. A queue found later is read from its
+A queue keeps its place while its broker is merely missing, and while a restarted query no longer
+selects it: then it is not read either. A queue found later is read from its
 first message. When a place is gone the loss is raised, or logged and the place corrected: the
 correction holds for as long as Spark hands in the old place.
 """
@@ -17,6 +18,7 @@ from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import judge
 from pyspark_rocketmq.read_ends import go_on
+from pyspark_rocketmq.selection import selects
 from pyspark_rocketmq.survey import Survey, take_survey
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
@@ -53,6 +55,8 @@ class StreamOffsets:
         self._queues: tuple[QueueId, ...] = ()
         self._topics: tuple[str, ...] = ()
         self._news: Survey | None = None
+        self._selects = selects(options)
+        self._selected: tuple[SourceOffset | None, Mapping[QueueId, int]] = (None, {})
 
     def topics(self) -> tuple[str, ...]:
         """Every topic that is read or was."""
@@ -76,6 +80,22 @@ class StreamOffsets:
         """
         self._judge_all(cluster, start, survey)
         self._note(start, survey)
+        left_out = start.offsets.keys() - self.selected(start).keys()
+        if left_out:
+            _log.warning(
+                "%d queues of the checkpoint are no longer selected, they keep their places and "
+                "are not read: %s",
+                len(left_out),
+                "; ".join(map(str, sorted(left_out)[:3])),
+            )
+
+    def selected(self, start: SourceOffset) -> Mapping[QueueId, int]:
+        """The offsets of the queues that are read: the checkpoint may hold more."""
+        if self._selected[0] is not start:
+            kept = {queue: n for queue, n in start.offsets.items() if self._selects(queue)}
+            whole = start.offsets if len(kept) == len(start.offsets) else kept
+            self._selected = (start, whole)
+        return self._selected[1]
 
     def survey(self, found: Survey) -> None:
         """Take note of a new survey; it is judged when Spark asks next."""
@@ -119,7 +139,7 @@ class StreamOffsets:
         return any(
             self._moved.get(queue, (None, 0))[0] != offset
             and self._is_odd_queue(queue, offset, start.births.get(queue), news)
-            for queue, offset in start.offsets.items()
+            for queue, offset in self.selected(start).items()
         )
 
     def _is_odd_queue(self, queue: QueueId, offset: int, birth: int | None, news: Survey) -> bool:
@@ -135,7 +155,7 @@ class StreamOffsets:
             ends.get(queue, offset) < offset
             and queue not in self._removed
             and self._moved.get(queue, (None, 0))[0] != offset
-            for queue, offset in start.offsets.items()
+            for queue, offset in self.selected(start).items()
         )
 
     def _look_again(self, cluster: Cluster, start: SourceOffset) -> None:
@@ -153,10 +173,11 @@ class StreamOffsets:
         self._note(start, fresh)
 
     def _note(self, start: SourceOffset, survey: Survey) -> None:
-        known = set(start.offsets) | set(survey.queues)
+        found = {queue: held for queue, held in survey.bounds.items() if self._selects(queue)}
+        known = {*self.selected(start), *filter(self._selects, survey.queues)}
         self._queues = tuple(sorted(known))
         self._topics = tuple(sorted({queue.topic for queue in known}))
-        for queue, held in survey.bounds.items():
+        for queue, held in found.items():
             self.ends[queue] = held.end
             if held.is_current:
                 self._starts_seen[queue] = held.start
@@ -166,7 +187,7 @@ class StreamOffsets:
         self.births.update(survey.births)
 
     def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: Survey) -> None:
-        for queue, offset in start.offsets.items():
+        for queue, offset in self.selected(start).items():
             held = fresh.bounds.get(queue)
             if held is None or self._moved.get(queue, (None, 0))[0] == offset:
                 continue
@@ -207,9 +228,10 @@ class StreamOffsets:
             if topic not in survey.absent_topics:
                 del self._absent_since_ms[topic]
                 self._lost_topics.discard(topic)
+        offsets = self.selected(start)
         for topic in survey.absent_topics:
             since = self._absent_since_ms.setdefault(topic, now_ms)
-            mine = [queue for queue in start.offsets if queue.topic == topic]
+            mine = [queue for queue in offsets if queue.topic == topic]
             is_overdue = now_ms - since >= self._options.retry_outage_ms
             if (
                 mine
@@ -221,7 +243,7 @@ class StreamOffsets:
             ):
                 self._lost_topics.add(topic)
                 self._lose_topic(start, mine)
-        for queue in start.offsets:
+        for queue in offsets:
             if queue in listed:
                 self._removed.discard(queue)
             elif queue not in self._removed and self._is_removed(queue, survey):

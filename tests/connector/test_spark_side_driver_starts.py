@@ -59,3 +59,44 @@ def test_numbers_outside_of_what_is_there_are_a_loss(world: FakeWorld, run: Run)
         run(**numbers).driver.initial_offset()
     lenient = run(failOnDataLoss="false", **numbers)
     assert offsets(lenient.driver.initial_offset()) == {queue: 5}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"subscribe": "orders,bills"}, {"subscribe": "orders"}),
+        ({"subscribePattern": "orders|bills"}, {"subscribePattern": "orders"}),
+        ({"subscribe": "orders,bills"}, {"assign": '{"orders":[0]}'}),
+    ],
+)
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_restart_that_selects_less_keeps_the_rest_in_its_place_and_leaves_it_unread(
+    world: FakeWorld, run: Run, before: dict[str, str], after: dict[str, str], is_gone: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    (order,), (bill,) = world.create("orders", 1), world.create("bills", 1)
+    world.put(order, 5)
+    world.put(bill, 5)
+    query = run(startingOffsets="earliest", **before)
+    end = query.latest(query.driver.initial_offset())
+    assert offsets(end) == {order: 5, bill: 5}
+    world.put(order, 2)
+    if is_gone:
+        world.delete("bills")  # No loss of this query's any more.
+    else:
+        world.put(bill, 2)
+    narrow = run(**after)
+    for count in (7, 9):
+        end = narrow.latest(end)
+        assert offsets(end) == {order: count, bill: 5}
+        world.put(order, 2)
+        narrow.driver._lookout._stop.wait(0.25)  # type: ignore[union-attr]
+    assert caplog.text.count("no longer selected") == 1
+    if is_gone:
+        return
+    # Narrow runs that end by themselves leave it unread as well, and a wide one reads it again.
+    last = run(**after)
+    last.driver.prepare_available_now()
+    end = last.latest(end)
+    assert offsets(end) == {order: 11, bill: 5}
+    assert offsets(run(**before).latest(end)) == {order: 11, bill: 7}

@@ -244,8 +244,8 @@ def test_a_topic_that_does_not_exist_is_named(topic: str, read: Read) -> None:
 
 
 def test_nobody_at_the_address_is_reported_in_time(read: Read) -> None:
-    with pytest.raises(PySparkException, match=r"ROCKETMQ_CONNECTION\.REFUSED"):
-        read(nameServer="127.0.0.1:1", retry__outageMs="200").count()
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_CONNECTION\.UNREACHABLE"):
+        read(nameServer="127.0.0.1:1", connectTimeoutMs="200").count()
 
 
 def test_writing_is_refused_clearly(spark: SparkSession, broker: Broker, topic: str) -> None:
