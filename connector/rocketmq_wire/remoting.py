@@ -16,6 +16,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.headers import Header
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting_admin import ADMIN_CODECS
 from rocketmq_wire.remoting_codec import (
     Codec,
     EncodedReply,
@@ -23,6 +24,7 @@ from rocketmq_wire.remoting_codec import (
     Fields,
     ResponseCode,
 )
+from rocketmq_wire.remoting_connections import CONNECTION_CODECS
 from rocketmq_wire.remoting_consumption import CONSUMPTION_CODECS
 from rocketmq_wire.remoting_groups import GROUP_CODECS
 from rocketmq_wire.remoting_messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
@@ -41,6 +43,8 @@ _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
     *GROUP_CODECS,
     *CONSUMPTION_CODECS,
     *TOPIC_CODECS,
+    *ADMIN_CODECS,
+    *CONNECTION_CODECS,
 )
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}
 _DECODERS: Final[dict[int, _Decode]] = {
@@ -67,7 +71,7 @@ def decode_request(header: Header, body: Buffer) -> Request[Reply]:
         code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         raise broker_error(code, f" request type {header.code} not supported")
     try:
-        return decode(Fields(header.ext_fields, header.version), body)
+        return decode(Fields(header.ext_fields, header.version, header.language), body)
     except RemoteProtocolError as error:
         raise broker_error(ResponseCode.SYSTEM_ERROR, str(error)) from error
 

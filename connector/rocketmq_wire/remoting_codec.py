@@ -23,14 +23,19 @@ class RequestCode(enum.IntEnum):
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
     UPDATE_AND_CREATE_TOPIC = 17
     GET_ALL_TOPIC_CONFIG = 21
+    UPDATE_BROKER_CONFIG = 25
+    GET_BROKER_CONFIG = 26
+    GET_BROKER_RUNTIME_INFO = 28
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
     GET_EARLIEST_MSG_STORETIME = 32
+    VIEW_MESSAGE_BY_ID = 33
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
     CONSUMER_SEND_MSG_BACK = 36
@@ -41,14 +46,25 @@ class RequestCode(enum.IntEnum):
     CHECK_CLIENT_CONFIG = 46
     GET_ROUTEINFO_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
     GET_TOPIC_STATS_INFO = 202
+    GET_CONSUMER_CONNECTION_LIST = 203
+    GET_PRODUCER_CONNECTION_LIST = 204
+    WIPE_WRITE_PERM_OF_BROKER = 205
     GET_ALL_TOPIC_LIST = 206
+    DELETE_SUBSCRIPTIONGROUP = 207
     GET_CONSUME_STATS = 208
     DELETE_TOPIC_IN_BROKER = 215
     DELETE_TOPIC_IN_NAMESRV = 216
+    INVOKE_BROKER_TO_RESET_OFFSET = 222
+    QUERY_TOPIC_CONSUME_BY_WHO = 300
+    CLEAN_EXPIRED_CONSUMEQUEUE = 306
     SEND_MESSAGE_V2 = 310
+    GET_BROKER_CONSUME_STATS = 317
+    GET_NAMESRV_CONFIG = 319
     SEND_BATCH_MESSAGE = 320
+    ADD_WRITE_PERM_OF_BROKER = 327
     GET_TOPIC_CONFIG = 351
     LITE_PULL_MESSAGE = 361
 
@@ -84,12 +100,12 @@ class EncodedReply(NamedTuple):
 class Fields:
     """Typed access to header fields. Every method raises RemoteProtocolError for a bad one."""
 
-    __slots__ = ("_fields", "version")
+    __slots__ = ("_fields", "language", "version")
 
-    def __init__(self, fields: Mapping[str, str], version: int = 0) -> None:
+    def __init__(self, fields: Mapping[str, str], version: int = 0, language: str = "") -> None:
         self._fields = fields
-        self.version = version
-        """The version in the frame's header: what the sender understands depends on it."""
+        self.version, self.language = version, language
+        """Of the frame's header: what the sender understands depends on its version."""
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._fields.get(name, default)

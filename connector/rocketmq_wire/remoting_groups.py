@@ -133,13 +133,14 @@ def _consumer_json(consumer: ConsumerInfo) -> Json:
         "groupName": consumer.group,
         "messageModel": consumer.message_model,
         "subscriptionDataSet": [
-            _subscription_json(*subscription) for subscription in consumer.subscriptions
+            subscription_json(*subscription) for subscription in consumer.subscriptions
         ],
         "unitMode": consumer.unit_mode,
     }
 
 
-def _subscription_json(topic: str, expression: str, kind: str, version: int) -> Json:
+def subscription_json(topic: str, expression: str, kind: str, version: int) -> Json:
+    """A subscription as heartbeats carry it."""
     tags = TagExpression.parse(expression) if kind == "TAG" else TagExpression()
     return {
         "classFilterMode": False,
@@ -153,9 +154,10 @@ def _subscription_json(topic: str, expression: str, kind: str, version: int) -> 
 
 
 def _decode_heartbeat(fields: Fields, body: Buffer) -> Heartbeat:
-    del fields
     heartbeat = json_object(body)
     return Heartbeat(
+        version=fields.version,
+        language=fields.language,
         client_id=member_text(heartbeat, "clientID"),
         producer_groups=tuple(
             member_text(producer, "groupName")
@@ -209,7 +211,7 @@ def _encode_check(request: CheckSubscription) -> Encoded:
     body = {
         "clientId": request.client_id,
         "group": request.group,
-        "subscriptionData": _subscription_json(
+        "subscriptionData": subscription_json(
             request.topic, subscription.expression, subscription.kind, 0
         ),
     }
@@ -283,6 +285,11 @@ def _decode_get_stats(fields: Fields, body: Buffer) -> GetConsumeStats:
 
 def _encode_stats(request: GetConsumeStats, reply: ConsumeStatsReply) -> EncodedReply:
     del request
+    return success(body=stats_json(reply))
+
+
+def stats_json(stats: ConsumeStatsReply) -> Json:
+    """A group's place in some queues, as a map keyed by queues."""
     table = ObjectKeyed(
         {
             queue_key(queue): {
@@ -291,15 +298,19 @@ def _encode_stats(request: GetConsumeStats, reply: ConsumeStatsReply) -> Encoded
                 "lastTimestamp": progress.updated_ms,
                 "pullOffset": progress.pull_offset,
             }
-            for queue, progress in reply.queues.items()
+            for queue, progress in stats.queues.items()
         }
     )
-    return success(body={"consumeTps": float(reply.tps), "offsetTable": table})
+    return {"consumeTps": float(stats.tps), "offsetTable": table}
 
 
 def _decode_stats(request: GetConsumeStats, reply: EncodedReply) -> ConsumeStatsReply:
     del request
-    stats = json_body(reply)
+    return stats_of(json_body(reply))
+
+
+def stats_of(stats: dict[str, Json]) -> ConsumeStatsReply:
+    """What `stats_json` wrote."""
     queues = {}
     for key, value in member_object(stats, "offsetTable").items():
         progress = as_object(value, "offsetTable")

@@ -117,6 +117,9 @@ class Heartbeat(Request[Done]):
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerInfo, ...] = ()
+    language: str = field(default="", compare=False)
+    """With `version`, what the client says of itself with every request: a decoder fills it in."""
+    version: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
