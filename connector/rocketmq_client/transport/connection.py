@@ -25,6 +25,7 @@ from rocketmq_wire.errors import (
     TransportError,
 )
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import GetRoute, Reply, Request
 from rocketmq_wire.session import ClientSession
 
@@ -71,6 +72,8 @@ class Connection:
         self._socket: socket.socket | TlsSocket | None = None
         self._was_heard = False
         self._sent_at_ms: dict[int, int] = {}
+        self.notices: list[NotifyMembersChanged] = []
+        """What the broker told us unasked; the exchange takes it after each turn."""
         self._heard_ms = now_ms
         self._begin()
 
@@ -348,6 +351,7 @@ class Connection:
                 callback(completed.result)
         for answer in self._session.take_answers():
             self._queue((answer,))
+        self.notices.extend(self._session.take_notices())
 
 
 def _new_socket(family: int) -> socket.socket:

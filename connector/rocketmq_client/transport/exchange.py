@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -13,8 +14,10 @@ from rocketmq_client.transport.buffers import BufferPool
 from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.connection import Connection, OnDone
 from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
 
+_NOTICES_MAX: Final = 256
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
@@ -50,6 +53,8 @@ class Exchange:
         self._wakers: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
         self._is_closing = False
+        self.notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
+        """What brokers told us unasked; of very many the last ones."""
 
     def wake(self) -> None:
         """Let a waiting `step` return, or the next one. From any thread."""
@@ -117,6 +122,11 @@ class Exchange:
                 self._drain_wakers()
                 continue
             connection.on_ready(now_ms, readable=bool(mask & _READ), writable=bool(mask & _WRITE))
+            if connection.notices:
+                self.notices.extend(connection.notices)
+                connection.notices.clear()
+                # Whoever waits for answers is to look at what a broker said by itself, too.
+                self._is_woken = True
         # Behind the reading: an answer that has already arrived is not expired.
         for connection in list(self._connections.values()):
             deadline_ms = connection.deadline_ms

@@ -23,6 +23,7 @@ from rocketmq_wire.errors import (
     TransportError,
 )
 from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import (
     ClusterReply,
     GetCluster,
@@ -108,6 +109,12 @@ class TcpTransport:
     def wake(self) -> None:
         """See `Transport.wake`."""
         self._exchange.wake()
+
+    def take_notices(self) -> list[NotifyMembersChanged]:
+        """What brokers told us unasked; `completed` returns when there is something."""
+        notices = list(self._exchange.notices)
+        self._exchange.notices.clear()
+        return notices
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""
