@@ -82,6 +82,15 @@ def fill(cluster, queue, count, *, start=0, tags=None, size=0):
         requests = [producer.batch_request(queue, batch) for batch in batches]
         for sent in producer.send_many(requests):
             assert isinstance(sent.result, SendReply)
+            end = sent.result.start + sent.result.count
+            await_end(cluster, queue, end)
+
+
+def await_end(cluster, queue, end):
+    """Java's broker acknowledges a message a moment before its queue lists it."""
+    deadline = time.monotonic() + 10
+    while cluster.bounds([queue])[queue].end < end:
+        assert time.monotonic() < deadline
 
 
 def messages_in(chunk):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.batch import BatchEntry, encode_batch
-from rocketmq_wire.model import QueueId, TopicConfig
+from rocketmq_wire.model import Bounds, QueueId, TopicConfig
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import SendBatch
 
@@ -38,6 +38,16 @@ class Loader:
             request = SendBatch("loader", queue, int(time.time() * 1_000), encode_batch(entries))
             self.cluster.transport.call(request, broker=queue.broker, timeout_ms=10_000)
         sent.extend(bodies)
+        self.await_end(queue, len(sent))
+
+    def await_end(self, queue: QueueId, end: int) -> None:
+        """Java's broker acknowledges a message a moment before its queue lists it."""
+        deadline = time.monotonic() + 10
+        while True:
+            held = self.cluster.bounds([queue])[queue]
+            if isinstance(held, Bounds) and held.end >= end:
+                return
+            assert time.monotonic() < deadline, f"{queue} ends at {held}, not at {end}"
 
     def rows(self, *queues: QueueId, start: int = 0, end: int | None = None) -> list[Row]:
         """What reading these queues from `start` to `end` must give, sorted."""

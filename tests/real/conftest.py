@@ -1,0 +1,51 @@
+"""One real cluster at a time, for every version; `--short` keeps a few minutes of the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark.conftest import loader, queries, read, spark, topic
+from support.real_cluster import VERSIONS, RealCluster
+
+__all__ = ["loader", "queries", "read", "spark", "topic"]
+
+_HERE = Path(__file__).parent
+# Adopted tests are imported, not collected: their asserts explain themselves all the same.
+pytest.register_assert_rewrite(
+    "contract.test_cluster_contract", "spark.test_batch_read", "spark.test_stream_read",
+    "spark.test_data_loss", "spark.test_group_progress", "spark.test_lag",
+)  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--short", action="store_true", help="only what is marked short")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spark's gateway leaves sockets to the interpreter's end; brokers take seconds to start."""
+    ours = [item for item in items if _HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(400))
+        item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+    if config.getoption("--short"):
+        left_out = [item for item in ours if item.get_closest_marker("short") is None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
+    """The cluster of one version: a name server and `broker-a`.
+
+    Tests that add or kill processes leave these two running. Only the processes of one version
+    run at a time, for pytest puts the tests of one parameter together.
+    """
+    version: str = request.param
+    with RealCluster(version, tmp_path_factory.mktemp(f"rocketmq-{version}-")) as cluster:
+        yield cluster

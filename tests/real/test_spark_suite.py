@@ -1,0 +1,62 @@
+"""The Spark suite, on unmodified RocketMQ."""
+
+from __future__ import annotations
+
+import spark.test_batch_read as batch_read
+import spark.test_data_loss as data_loss
+import spark.test_group_progress as group_progress
+import spark.test_lag as lag
+import spark.test_stream_read as stream_read
+from real.adoption import adopt
+
+_OURS = "the gRPC service is the bundled broker's"
+_NO_BROKER = "asks nothing of a broker"
+
+globals().update(
+    adopt(
+        batch_read,
+        without={
+            "test_grpc_gives_the_same_rows": _OURS,
+            "test_nobody_at_the_address_is_reported_in_time": _NO_BROKER,
+            "test_writing_is_refused_clearly": _NO_BROKER,
+        },
+        short=(
+            "test_the_format_is_found_without_registration_and_rows_are_exact",
+            "test_starts_and_ends_by_time",
+            "test_tags_filter",
+        ),
+    )
+)
+globals().update(
+    adopt(
+        stream_read,
+        without={
+            "test_grpc_streams_the_same": _OURS,
+            "test_stop_is_prompt_while_the_broker_is_away_and_a_query_survives_its_return": (
+                "starts a broker of its own; test_outages does it with a real one"
+            ),
+            "test_a_checkpoint_of_another_version_is_refused_by_name": _NO_BROKER,
+        },
+        short=(
+            "test_available_now_reads_all_there_is_in_several_batches",
+            "test_new_queues_and_new_topics_are_found_while_running",
+        ),
+    )
+)
+globals().update(
+    adopt(
+        data_loss,
+        without={
+            "test_expired_messages": "ages a store of ours; test_retention does it with a real one"
+        },
+        short=("test_a_topic_created_anew_and_refilled_beyond_the_checkpoint",),
+    )
+)
+globals().update(
+    adopt(
+        group_progress,
+        without={},
+        short=("test_progress_is_exact_after_each_batch_and_at_the_end",),
+    )
+)
+globals().update(adopt(lag, without={}))
