@@ -8,8 +8,9 @@ offsets, store time and host) is written by `RecordBlock.patch`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
-from rocketmq_arrow.small_batches import FewRecords, lay_out_few
+from rocketmq_arrow.small_batches import SMALL_BODY_SIZE_MAX, FewRecords, lay_out_few
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.properties import TAGS, decode_properties
@@ -51,7 +52,6 @@ _TOPIC_SIZE_MAX: Final = 255
 _ENTRY_FLAG_AT: Final = 12
 _ENTRY_BODY_AT: Final = 20
 _SYS_TRANSACTION: Final = 0xC
-_SEPARATOR: Final = b"\x02"
 _HOST_EXTRA: Final = 12
 _FIXED: Final = struct.Struct(">iIiiiqqiq")
 
@@ -89,13 +89,15 @@ class RecordBlock:
 
     def patch(
         self,
-        queue_index: int,
-        queue_offset_start: int,
+        queue_index: int | Positions,
+        queue_offset: int | Positions,
         physical_start: int,
         store_ms: int,
         store_host: Host,
     ) -> None:
-        """Writes queue, consecutive offsets, positions, store time and store host.
+        """Writes queue, offsets, positions, store time and store host.
+
+        Offsets are consecutive from a number on, or given for each record, as queues may be.
 
         Raises:
             LocalProtocolError: the host's address is longer or shorter than the records' ones.
@@ -111,7 +113,9 @@ class RecordBlock:
         _put(buffer, starts + QUEUE_AT, np.full(count, queue_index, ">i4"))
         # Queue offset and physical offset stand side by side, and so do store time and host.
         offsets = np.empty((count, 2), ">i8")
-        offsets[:, 0] = np.arange(queue_offset_start, queue_offset_start + count)
+        if isinstance(queue_offset, int):
+            queue_offset = np.arange(queue_offset, queue_offset + count)
+        offsets[:, 0] = queue_offset
         offsets[:, 1] = starts + physical_start
         _put(buffer, starts + QUEUE_OFFSET_AT, offsets.view("V16")[:, 0])
         stored = struct.pack(">q", store_ms) + _host_bytes(store_host)
@@ -121,15 +125,44 @@ class RecordBlock:
         _put(buffer, places, np.frombuffer(stored, f"V{len(stored)}"))
 
 
+class BatchPart(NamedTuple):
+    """One batch (code 320) of those that become a block together."""
+
+    body: Buffer
+    queue_index: int
+    born_ms: int
+    born_host: Host
+    sys_flag: int
+
+
+def join_records(parts: Sequence[tuple[Buffer, Buffer]]) -> tuple[bytearray, bytes]:
+    """Several senders' records and sizes as one buffer of records, writable, and its sizes.
+
+    Raises:
+        CorruptRecordError: one sender's sizes do not add up to what it sent: taken together they
+            might, and a record would be half of one sender's, half of the other's.
+    """
+    for records, sizes in parts:
+        sizes_size = memoryview(sizes).nbytes
+        given = np.frombuffer(sizes, "<i4", sizes_size // 4)
+        if not sizes_size:
+            raise CorruptRecordError("records", 0, "there is no record")
+        if sizes_size % 4 or int(given.sum(dtype=np.int64)) != memoryview(records).nbytes:
+            raise CorruptRecordError("records", 0, "the given sizes do not add up")
+    return bytearray().join(part[0] for part in parts), b"".join(part[1] for part in parts)
+
+
 def block_from_records(
     buffer: Buffer,
     sizes: Buffer | None = None,
     check_crc: bool = True,
     *,
     topic: str | None = None,
+    takes_over: bool = False,
     where: str = "records",
 ) -> RecordBlock:
-    """A block of records that a sender laid out, copied and checked.
+    """A block of records that a sender laid out, checked. The buffer is copied, or with
+    `takes_over`, if it can be written to, becomes the block's own.
 
     All records must be of one topic: `topic` where it is known, else that of the first.
 
@@ -139,7 +172,9 @@ def block_from_records(
     starts, record_sizes = record_bounds(buffer, sizes, where=where)
     if not len(starts):
         raise CorruptRecordError(where, 0, "there is no record")
-    data = np.array(np.frombuffer(buffer, np.uint8))
+    data = np.frombuffer(buffer, np.uint8)
+    if not (takes_over and data.flags.writeable):
+        data = data.copy()
     name = _first_topic(data, int(record_sizes[0]), where) if topic is None else topic
     layout, damaged = read_layout(data, starts, record_sizes, name.encode())
     if len(damaged):
@@ -166,33 +201,71 @@ def block_from_batch(
     store_host: Host,
     flag: int,  # noqa: ARG001 - the batch's own flag: brokers store that of each entry.
     sys_flag: int,
-    batch_properties: bytes = b"",
     where: str = "batch",
 ) -> RecordBlock:
     """A block of the messages of a batch body, each laid out as a record with its checksum.
-
-    `batch_properties` are appended to every message's own, as brokers before 5.4 do.
 
     Raises:
         CorruptRecordError: the body is torn, hostile or empty.
         LocalProtocolError: topic, properties or the whole do not fit into records.
     """
-    template = fixed_fields(
-        topic,
-        queue_index=queue_index,
-        sys_flag=sys_flag,
-        born_ms=born_ms,
-        born_host=born_host,
-        store_host=store_host,
-    )
+    part = BatchPart(body, queue_index, born_ms, born_host, sys_flag)
+    return block_from_batches([part], topic=topic, store_host=store_host, where=where)[0]
+
+
+def block_from_batches(
+    parts: Sequence[BatchPart], *, topic: str, store_host: Host, where: str = "batch"
+) -> tuple[RecordBlock, list[int]]:
+    """One block of the messages of several batches, and how many each has.
+
+    Their records' fixed fields must be of one size: born hosts of one kind.
+
+    Raises:
+        CorruptRecordError: one of the bodies is torn, hostile or empty.
+        LocalProtocolError: topic, properties or the whole do not fit into records.
+    """
     topic_bytes = topic_field(topic)
-    few = None if batch_properties else lay_out_few(body, template, topic_bytes)
+    templates = [
+        fixed_fields(
+            topic,
+            queue_index=part.queue_index,
+            sys_flag=part.sys_flag,
+            born_ms=part.born_ms,
+            born_host=part.born_host,
+            store_host=store_host,
+        )
+        for part in parts
+    ]
+    few = _few_of(parts, templates, topic_bytes)
     if few is not None:
-        return _block_of_few(few, topic)
-    starts, entry_sizes = entry_bounds(body, where=where)
-    if not len(starts):
-        raise CorruptRecordError(where, 0, "the batch is empty")
-    data = np.frombuffer(body, np.uint8)
+        return _block_of_few(few, topic), [len(each.sizes) for each in few]
+    starts, sizes, counts, base = [], [], [], 0
+    for part in parts:
+        part_starts, part_sizes = entry_bounds(part.body, where=where)
+        if not len(part_starts):
+            raise CorruptRecordError(where, 0, "the batch is empty")
+        starts.append(part_starts + base)
+        sizes.append(part_sizes)
+        counts.append(len(part_starts))
+        base += len(part.body)
+    data = np.frombuffer(_joined([part.body for part in parts]), np.uint8)
+    header = np.repeat(
+        np.frombuffer(b"".join(templates), np.uint8).reshape(len(parts), -1), counts, axis=0
+    )
+    entries = np.concatenate(starts), np.concatenate(sizes)
+    return _block_of_entries(data, *entries, header, topic, where), counts
+
+
+def _block_of_entries(
+    data: Bytes,
+    starts: Positions,
+    entry_sizes: Positions,
+    header: NDArray[np.uint8],
+    topic: str,
+    where: str,
+) -> RecordBlock:
+    """Entries of batches as records; `header` is a record up to and with its body's size."""
+    topic_bytes, fixed_size = topic_field(topic), header.shape[1]
     ends = starts + entry_sizes
     body_starts = starts + _ENTRY_BODY_AT
     body_ends = body_starts + numbers_at(data, body_starts - 4, ">i4").astype(np.int64)
@@ -201,18 +274,18 @@ def block_from_batch(
     text_sizes = numbers_at(data, body_ends, ">i2").astype(np.int64)
     is_wrong = body_ends + 2 + text_sizes != ends
     _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
-    tail: list[Piece] = [Ranges(data, body_ends, ends)]
-    if batch_properties:
-        tail = _extended_properties(data, body_ends + 2, ends, batch_properties)
-        text_sizes = _sizes_after(tail)
-    header = np.tile(np.frombuffer(template, np.uint8), (len(starts), 1))
-    sizes = len(template) + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
+    sizes = fixed_size + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
     crcs = body_crcs(take_binary(data, body_starts, body_ends))
     put_column(header, 0, ">i4", sizes)
     put_column(header, CRC_AT, ">i4", crcs)
     put_column(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
-    put_column(header, len(template) - 4, ">i4", body_ends - body_starts)
-    pieces = [Rows(header), Ranges(data, body_starts, body_ends), Constant(topic_bytes), *tail]
+    put_column(header, fixed_size - 4, ">i4", body_ends - body_starts)
+    pieces: list[Piece] = [
+        Rows(header),
+        Ranges(data, body_starts, body_ends),
+        Constant(topic_bytes),
+        Ranges(data, body_ends, ends),
+    ]
     rows, row_starts, row_sizes = assemble(pieces, len(starts))
     assert np.array_equal(row_sizes, sizes)
     # Patched later, so it must be our own: 10 ns a record.
@@ -285,17 +358,34 @@ def _block(
     return RecordBlock(data, starts, sizes.astype(np.int32), tag_hashes, topic, text_starts)
 
 
-def _block_of_few(few: FewRecords, topic: str) -> RecordBlock:
-    sizes = np.array(few.sizes, np.int32)
+def _few_of(
+    parts: Sequence[BatchPart], templates: Sequence[bytes], topic_bytes: bytes
+) -> list[FewRecords] | None:
+    """The records of batches that are small all together; None if they are not, or not sound."""
+    if sum(len(part.body) for part in parts) > SMALL_BODY_SIZE_MAX:
+        return None
+    few = []
+    for part, template in zip(parts, templates, strict=True):
+        records = lay_out_few(part.body, template, topic_bytes)
+        if records is None:
+            return None
+        few.append(records)
+    return few
+
+
+def _block_of_few(few: Sequence[FewRecords], topic: str) -> RecordBlock:
+    sizes = np.array([size for each in few for size in each.sizes], np.int32)
+    text_sizes = np.array([size for each in few for size in each.text_sizes], np.int64)
+    tag_hashes = np.array([value for each in few for value in each.tag_hashes], np.int64)
     ends = np.cumsum(sizes, dtype=np.int64)
+    data = few[0].data if len(few) == 1 else bytearray().join(each.data for each in few)
     return RecordBlock(
-        np.frombuffer(few.data, np.uint8),
-        ends - sizes,
-        sizes,
-        np.array(few.tag_hashes, np.int64),
-        topic,
-        ends - np.array(few.text_sizes, np.int64),
+        np.frombuffer(data, np.uint8), ends - sizes, sizes, tag_hashes, topic, ends - text_sizes
     )
+
+
+def _joined(buffers: Sequence[Buffer]) -> Buffer:
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
 
 def _put(buffer: Bytes, places: Positions, values: NDArray[np.generic]) -> None:
@@ -335,7 +425,8 @@ def _check_flags(layout: Layout, where: str) -> None:
             raise CorruptRecordError(
                 where, int(layout.starts[found[0]]), f"the record is {what}, which is not taken"
             )
-    if len(np.unique(flags & SYS_STORE_HOST_V6)) > 1:
+    is_v6 = flags & SYS_STORE_HOST_V6 != 0
+    if is_v6.any() and not is_v6.all():
         raise CorruptRecordError(where, 0, "the records' store hosts are of IPv4 and of IPv6")
 
 
@@ -379,26 +470,3 @@ def fixed_fields(
             reconsume_times_to_body_size,
         )
     )
-
-
-def _extended_properties(
-    data: Bytes, starts: Positions, ends: Positions, added: bytes
-) -> list[Piece]:
-    """The pieces of properties with others behind them: their size, both, and a 0x02 between."""
-    is_open = ends > starts
-    is_open[is_open] = data[ends[is_open] - 1] != _SEPARATOR[0]
-    sizes = ends - starts + is_open + len(added)
-    if sizes.max() > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(
-            f"with the batch's own the properties take {sizes.max()} bytes, "
-            f"more than {PROPERTIES_SIZE_MAX}"
-        )
-    size_fields = sizes.astype(">i2").view(np.uint8).reshape(-1, 2)
-    between = Constant(_SEPARATOR, is_open)
-    return [Rows(size_fields), Ranges(data, starts, ends), between, Constant(added)]
-
-
-def _sizes_after(tail: list[Piece]) -> Positions:
-    first = tail[0]
-    assert isinstance(first, Rows)
-    return first.matrix.view(">i2")[:, 0].astype(np.int64)

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.blocks import (
+    BatchPart,
     RecordBlock,
     block_from_batch,
+    block_from_batches,
     block_from_message,
     block_from_records,
 )
+from rocketmq_arrow.blocks import join_records as join_senders
 from rocketmq_arrow.java_hashes import java_hashes
 from rocketmq_arrow.key_hashes import index_value, key_entries
 from rocketmq_wire.batch import BatchEntry, decode_batch, encode_batch
@@ -47,7 +50,6 @@ ARRIVAL: dict[str, Any] = {
     "store_host": STORE_HOST,
     "flag": 0,
     "sys_flag": 0,
-    "batch_properties": b"",
 }
 
 
@@ -170,6 +172,30 @@ def test_hostile_records_are_refused_with_their_place(
         assert caught.value.position == len(records[0])
 
 
+def test_records_of_several_senders_become_one_block() -> None:
+    sent = [make_records(count, 20) for count in (3, 1, 40)]
+    records, sizes = join_senders(sent)
+    together = block_from_records(records, sizes, topic="orders", takes_over=True)
+    assert together.buffer.tobytes() == b"".join(part[0] for part in sent)
+    together.patch(np.repeat([5, 0, 7], [3, 1, 40]), np.arange(44) * 2, 1000, 99, PATCH_HOST)
+    messages = messages_of(together)
+    assert [message.queue_index for message in messages] == [5] * 3 + [0] + [7] * 40
+    assert [message.queue_offset for message in messages] == list(range(0, 88, 2))
+    assert records == together.buffer.tobytes()
+
+
+def test_senders_whose_sizes_only_fit_together_are_refused() -> None:
+    records, sizes = make_records(4, 20)
+    middle = int.from_bytes(sizes[:4], "little") + 10
+    for parts in (
+        [(records[:middle], sizes[:8]), (records[middle:], sizes[8:])],
+        [(records, sizes), (b"", b"")],
+        [(records, sizes + b"x")],
+    ):
+        with pytest.raises(CorruptRecordError):
+            join_senders(parts)
+
+
 def test_no_records_are_refused() -> None:
     with pytest.raises(CorruptRecordError, match="no record"):
         block_from_records(b"")
@@ -228,19 +254,24 @@ def test_batch_takes_any_host_and_topic(born_host: Host, store_host: Host, topic
     assert [message.queue_offset for message in messages] == [10, 11, 12]
 
 
-def test_batch_properties_are_appended_to_each_message() -> None:
-    texts = [b"a\x01b\x02", b"a\x01b", b"", b"UNIQ_KEY\x01own\x02"]
-    body = encode_batch([BatchEntry(0, b"x", text) for text in texts])
-    block = block_from_batch(body, **ARRIVAL | {"batch_properties": b"UNIQ_KEY\x01batch\x02"})
-    assert [message.properties for message in messages_of(block)] == [
-        {"a": "b", "UNIQ_KEY": "batch"},
-        {"a": "b", "UNIQ_KEY": "batch"},
-        {"UNIQ_KEY": "batch"},
-        {"UNIQ_KEY": "batch"},
+@pytest.mark.parametrize("counts", [(1, 2, 3), (700, 1, 40)])
+def test_several_batches_become_the_records_that_each_would_become(counts: tuple[int, ...]) -> None:
+    parts = [
+        BatchPart(encode_batch(batch_of(count, 10 + count % 7)), index, 1_000 + index, host, 0)
+        for index, (count, host) in enumerate(
+            zip(counts, [BORN_HOST, PATCH_HOST, BORN_HOST], strict=True)
+        )
     ]
-    large = encode_batch([BatchEntry(0, b"x", b"k\x01" + b"v" * 32_000)])
-    with pytest.raises(LocalProtocolError, match="more than 32767"):
-        block_from_batch(large, **ARRIVAL | {"batch_properties": b"n\x01" + b"v" * 1000})
+    together, found = block_from_batches(parts, topic="orders", store_host=STORE_HOST)
+    apart = [block_from_batches([part], topic="orders", store_host=STORE_HOST)[0] for part in parts]
+    assert found == list(counts)
+    assert together.buffer.tobytes() == b"".join(block.buffer.tobytes() for block in apart)
+    assert together.sizes.tolist() == [size for block in apart for size in block.sizes.tolist()]
+    hashes = [value for block in apart for value in block.tag_hashes.tolist()]
+    assert together.tag_hashes.tolist() == hashes
+    torn = parts[1]._replace(body=parts[1].body[:-1])
+    with pytest.raises(CorruptRecordError):
+        block_from_batches([parts[0], torn], topic="orders", store_host=STORE_HOST)
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
@@ -322,11 +353,10 @@ def test_one_message_equals_the_scalar_codecs_record() -> None:
 
 
 def test_message_that_does_not_fit_is_refused() -> None:
-    sound = {name: value for name, value in ARRIVAL.items() if name != "batch_properties"}
     with pytest.raises(LocalProtocolError, match="more than 32767"):
-        block_from_message(**sound, body=b"x", properties=b"k\x01" + b"v" * 32_767)
+        block_from_message(**ARRIVAL, body=b"x", properties=b"k\x01" + b"v" * 32_767)
     with pytest.raises(LocalProtocolError, match="1 to 255 bytes"):
-        block_from_message(**sound | {"topic": "t" * 256}, body=b"x", properties=b"")
+        block_from_message(**ARRIVAL | {"topic": "t" * 256}, body=b"x", properties=b"")
 
 
 # --- hashes ---------------------------------------------------------------------------------

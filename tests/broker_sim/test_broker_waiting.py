@@ -80,11 +80,11 @@ def test_sends_that_come_during_a_sync_share_the_next_one():
         disk, durable = Disk(), []
         commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=pytest.fail)
         disk.appended = 1
-        commit.order()
+        commit.order(1)
         await entered(disk)
         for appended in (2, 3, 4):
             disk.appended = appended
-            commit.order()
+            commit.order(appended)
         disk.release.release()
         await entered(disk)
         disk.release.release()
@@ -94,12 +94,26 @@ def test_sends_that_come_during_a_sync_share_the_next_one():
     assert asyncio.run(scenario()) == (2, [1, 4])
 
 
+def test_what_a_sync_reached_is_not_synced_again():
+    async def scenario():
+        disk, durable = Disk(), []
+        commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=pytest.fail)
+        disk.appended = 3
+        for end in (1, 2, 3):
+            commit.order(end)
+        disk.release.release()
+        await commit.finish()
+        return disk.count, durable
+
+    assert asyncio.run(scenario()) == (1, [3])
+
+
 def test_failed_sync_is_told_and_the_thread_ends_cleanly():
     async def scenario():
         disk, failures = Disk(), []
         disk.error = OSError("no space")
         commit = GroupCommit(disk.sync, on_durable=pytest.fail, on_failure=failures.append)
-        commit.order()
+        commit.order(1)
         disk.release.release()
         await commit.finish()
         return failures

@@ -56,6 +56,33 @@ def test_what_is_appended_during_a_sync_waits_for_the_next_one(store: Store) -> 
     assert store.publish() == [Arrival("orders", 0, 2)]
 
 
+def test_parts_of_a_block_go_to_their_queues_in_one_write(store: Store) -> None:
+    store.append("orders", 0, block_of("orders", b"first"), NOW)
+    block = block_of("orders", b"a", b"b", b"c", b"d", b"e")
+    appended = store.append_parts("orders", block, [(0, 2), (1, 1), (0, 1), (0, 1)], NOW)
+    assert appended is not None
+    assert [(part.start, part.count) for part in appended] == [(1, 2), (0, 1), (3, 1), (4, 1)]
+    record_size = int(block.sizes[0])
+    begins = [part.physical_start for part in appended]
+    assert np.diff(begins).tolist() == [2 * record_size, record_size, record_size]
+    assert [part.end_position for part in appended] == [*begins[1:], store.appended_end]
+    assert store.sync() == store.appended_end
+    assert store.publish() == [Arrival("orders", 0, 5), Arrival("orders", 1, 1)]
+    assert read_all(store, "orders", 0) == [b"first", b"a", b"b", b"d", b"e"]
+    assert read_all(store, "orders", 1) == [b"c"]
+    assert store.append("orders", 0, block_of("orders", b"next"), NOW).start == 5
+
+
+def test_parts_that_do_not_fit_in_the_file_are_not_written(store: Store) -> None:
+    bodies = [b"x" * 300] * 10
+    store.append("orders", 0, block_of("orders", *bodies[:8]), NOW)
+    end = store.appended_end
+    parts = [(0, 5), (1, 5)]
+    assert store.append_parts("orders", block_of("orders", *bodies), parts, NOW) is None
+    assert store.appended_end == end
+    assert store.append("orders", 0, block_of("orders", b"next"), NOW).start == 8
+
+
 @pytest.mark.parametrize("flush", [FlushMode.ASYNC, FlushMode.MEMORY])
 def test_without_sync_flush_messages_are_seen_at_once(flush: FlushMode) -> None:
     store = Store.open(MemoryFiles(), StoreConfig(segment_size=4096, flush=flush), NOW)

@@ -36,19 +36,22 @@ class SimpleBlock:
 
     def patch(
         self,
-        queue_index: int,
-        queue_offset_start: int,
+        queue_index: int | npt.NDArray[np.int64],
+        queue_offset: int | npt.NDArray[np.int64],
         physical_start: int,
         store_ms: int,
         store_host: Host,
     ) -> None:
         data = self.buffer.data
         host = struct.pack(">4si", store_host.address, store_host.port)
-        for count, start in enumerate(self.starts.tolist()):
-            struct.pack_into(">i", data, start + 12, queue_index)
-            struct.pack_into(
-                ">qq", data, start + 20, queue_offset_start + count, physical_start + start
-            )
+        total = len(self.starts)
+        indices = np.broadcast_to(queue_index, total).tolist()
+        offsets = np.broadcast_to(queue_offset, total).tolist()
+        if isinstance(queue_offset, int):
+            offsets = list(range(queue_offset, queue_offset + total))
+        for index, offset, start in zip(indices, offsets, self.starts.tolist(), strict=True):
+            struct.pack_into(">i", data, start + 12, index)
+            struct.pack_into(">qq", data, start + 20, offset, physical_start + start)
             struct.pack_into(">q8s", data, start + 56, store_ms, host)
 
 

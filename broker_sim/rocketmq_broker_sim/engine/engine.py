@@ -5,7 +5,7 @@ The engine never knows which protocol asked. It is not thread-safe: one event lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
 from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests import Reply, Request, SendBatch, SendRecords
 
 DONE = Answer(ask.Done())
 

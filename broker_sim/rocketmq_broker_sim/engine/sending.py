@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,11 +11,13 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.blocks import (
-    RecordBlock,
-    block_from_batch,
+    BatchPart,
+    block_from_batches,
     block_from_message,
     block_from_records,
+    join_records,
 )
+from rocketmq_arrow.gather import Positions
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.delays import delayed, level_of
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
@@ -43,6 +45,7 @@ _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
 # A position in the log ends an offset message id, as 16 hexadecimal digits.
 _POSITION_DIGITS: Final = 16
+_SIZE_SIZE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +102,14 @@ class Sending:
 
     def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
         """Code 320. Refusals: 3, 13, 16, 17, 29."""
-        queue = self._place(request.queue, request.default_queue_count)
-        self._check_body(request.body)
-        _check_properties(request.properties, request.sys_flag)
+        queue = self._place_batch(request)
+        part = _part_of(request, queue, peer)
         with _refused_if_broken("the batch"):
-            block = block_from_batch(
-                request.body,
-                topic=queue.topic,
-                queue_index=queue.index,
-                born_ms=request.born_ms,
-                born_host=record_host(peer.host, peer.port),
-                store_host=self.identity.store_host,
-                flag=request.flag,
-                sys_flag=request.sys_flag,
-                # As brokers from 5.4 on, which leave the inner messages as they came: before, each
-                # got the batch's UNIQ_KEY behind its own, and so all of them the same id.
-                batch_properties=b"",
+            block, _ = block_from_batches(
+                [part], topic=queue.topic, store_host=self.identity.store_host
             )
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
-        message_ids = _joined_ids(self.identity.store_host, appended, block)
-        unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
-        return self._acknowledge(queue, appended, message_ids, unique_key)
+        return self._acknowledge_batch(request, queue, appended, block.starts)
 
     def send_records(self, request: SendRecords, now_ms: int) -> Outcome:
         """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
@@ -128,8 +118,66 @@ class Sending:
             block = block_from_records(request.records, request.sizes, topic=queue.topic)
             # In here, too: records with room for an IPv6 store host cannot take ours.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
-        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
-        return self._acknowledge(queue, appended, message_id, None)
+        return self._acknowledge_records(queue, appended)
+
+    def send_batches(
+        self, requests: Sequence[tuple[SendBatch, Peer]], now_ms: int
+    ) -> list[Outcome] | None:
+        """Several batches of one topic as one block. Whatever is wrong, nothing was stored then:
+        a refusal is that of one of them, None says that they cannot be one block.
+        """
+        queues = [self._place_batch(request) for request, _ in requests]
+        parts = [
+            _part_of(request, queue, peer)
+            for (request, peer), queue in zip(requests, queues, strict=True)
+        ]
+        if len({(len(part.born_host.address), part.sys_flag) for part in parts}) > 1:
+            return None
+        topic = queues[0].topic
+        with _refused_if_broken("the batch"):
+            block, counts = block_from_batches(
+                parts, topic=topic, store_host=self.identity.store_host
+            )
+        places = [(queue.index, count) for queue, count in zip(queues, counts, strict=True)]
+        appended = self._store.append_parts(topic, block, places, now_ms)
+        if appended is None:
+            return None
+        outcomes, first = [], 0
+        for (request, _), queue, each in zip(requests, queues, appended, strict=True):
+            starts = block.starts[first : first + each.count]
+            outcomes.append(self._acknowledge_batch(request, queue, each, starts))
+            first += each.count
+        return outcomes
+
+    def send_all_records(
+        self, requests: Sequence[SendRecords], now_ms: int
+    ) -> list[Outcome] | None:
+        """Records of one topic from several requests as one block, as `send_batches` does it."""
+        queues = [self._place(request.queue, default_queue_count=4) for request in requests]
+        topic = queues[0].topic
+        parts = [(each.records, each.sizes) for each in requests if each.sizes is not None]
+        if len(parts) < len(requests):
+            return None
+        with _refused_if_broken("the block of records"):
+            records, sizes = join_records(parts)
+            block = block_from_records(records, sizes, topic=topic, takes_over=True)
+            places = [
+                (queue.index, len(each) // _SIZE_SIZE)
+                for queue, (_, each) in zip(queues, parts, strict=True)
+            ]
+            appended = self._store.append_parts(topic, block, places, now_ms)
+        if appended is None:
+            return None
+        return [
+            self._acknowledge_records(queue, each)
+            for queue, each in zip(queues, appended, strict=True)
+        ]
+
+    def _place_batch(self, request: SendBatch) -> QueueId:
+        queue = self._place(request.queue, request.default_queue_count)
+        self._check_body(request.body)
+        _check_properties(request.properties, request.sys_flag)
+        return queue
 
     def _place(self, queue: QueueId, default_queue_count: int) -> QueueId:
         """The queue a send goes to: the one it names, or the next in turn."""
@@ -175,6 +223,17 @@ class Sending:
         # What is added must not make a legal message illegal.
         return (whole if len(whole) <= PROPERTIES_SIZE_MAX else properties), unique_key
 
+    def _acknowledge_batch(
+        self, request: SendBatch, queue: QueueId, appended: Appended, starts: Positions
+    ) -> Outcome:
+        message_ids = _joined_ids(self.identity.store_host, appended, starts)
+        unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
+        return self._acknowledge(queue, appended, message_ids, unique_key)
+
+    def _acknowledge_records(self, queue: QueueId, appended: Appended) -> Outcome:
+        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
+        return self._acknowledge(queue, appended, message_id, None)
+
     def _acknowledge(
         self, queue: QueueId, appended: Appended, message_id: str, unique_key: str | None
     ) -> Outcome:
@@ -213,9 +272,16 @@ def _check_properties(
     return names
 
 
-def _joined_ids(store_host: Host, appended: Appended, block: RecordBlock) -> str:
-    """The offset message ids of a block's records, joined by commas as batch answers carry them."""
-    positions = block.starts.astype(np.int64)
+def _part_of(request: SendBatch, queue: QueueId, peer: Peer) -> BatchPart:
+    # As brokers from 5.4 on, which leave the inner messages as they came: before, each got the
+    # batch's UNIQ_KEY behind its own, and so all of them the same id.
+    born_host = record_host(peer.host, peer.port)
+    return BatchPart(request.body, queue.index, request.born_ms, born_host, request.sys_flag)
+
+
+def _joined_ids(store_host: Host, appended: Appended, starts: Positions) -> str:
+    """The offset message ids of records, joined by commas as batch answers carry them."""
+    positions = starts.copy()
     for (first, position), (end, _) in itertools.pairwise((*appended.pieces, (len(positions), 0))):
         positions[first:end] += position - positions[first]
     head = offset_message_id(store_host, 0)[:-_POSITION_DIGITS].encode()

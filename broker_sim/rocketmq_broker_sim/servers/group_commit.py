@@ -25,15 +25,20 @@ class GroupCommit:
         self._sync, self._on_durable, self._on_failure = sync, on_durable, on_failure
         self._loop = asyncio.get_running_loop()
         self._orders: SimpleQueue[bool] = SimpleQueue()
-        self._is_ordered = False
+        self._ordered_end = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._thread = threading.Thread(target=self._run, name="rocketmq-flush", daemon=True)
         self._thread.start()
 
-    def order(self) -> None:
-        """Have what is appended by now synced; on the loop's thread."""
-        self._is_ordered = True
+    @property
+    def is_idle(self) -> bool:
+        """True if no sync runs and none is ordered."""
+        return self._idle.is_set()
+
+    def order(self, end: int) -> None:
+        """Have the log synced up to a position that is appended by now; on the loop's thread."""
+        self._ordered_end = max(self._ordered_end, end)
         if self._idle.is_set():
             self._begin()
 
@@ -44,7 +49,6 @@ class GroupCommit:
         self._thread.join()
 
     def _begin(self) -> None:
-        self._is_ordered = False
         self._idle.clear()
         self._orders.put(True)
 
@@ -62,13 +66,13 @@ class GroupCommit:
 
     def _synced(self, durable_end: int) -> None:
         # Ordered meanwhile: the disk works on while the answers are written.
-        if self._is_ordered:
+        if self._ordered_end > durable_end:
             self._begin()
         else:
             self._idle.set()
         self._on_durable(durable_end)
 
     def _failed(self, error: Exception) -> None:
-        self._is_ordered = False
+        self._ordered_end = 0
         self._idle.set()
         self._on_failure(error)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import refusals
@@ -41,6 +42,7 @@ R = TypeVar("R", bound=Reply)
 
 _LOG = logging.getLogger(__name__)
 _SENDS: Final = (SendMessage, SendBatch, SendRecords, SendBack)
+_GATHERED: Final = (SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _CLEAN_SECONDS: Final = 10.0
@@ -54,10 +56,37 @@ _INDEX_LAG_MAX: Final = 32 * 1024 * 1024
 _INDEX_PAUSE_SECONDS: Final = 0.05
 _BUSY_SIZE: Final = 512 * 1024
 """Of log, written in one such pause."""
+_GATHERED_SIZE_MAX: Final = 1024 * 1024
+"""Of sends that wait to be appended together: some 4,000 small messages, which stay in the cache.
+A pass over 4,000 costs a third less a message than one over 1,000, a tenth of one over 32."""
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class _Send(NamedTuple):
+    """A send that waits to be appended."""
+
+    request: SendBatch | SendRecords
+    peer: Peer
+    done: Done
+
+
+def _kind_and_topic(send: _Send) -> tuple[type, str]:
+    return type(send.request), send.request.queue.topic
+
+
+def _refusal_of(error: Exception, what: str) -> BrokerError:
+    """What a failed request is answered with."""
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, StorageError):
+        _LOG.error("request=%s: %s", what, error)
+        # Of a block that goes over the end of a file the first part may be stored.
+        return refusals.outcome_unknown(str(error))
+    _LOG.error("request=%s failed", what, exc_info=error)
+    return broker_error(refusals.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
 class EngineShell:
@@ -67,6 +96,8 @@ class EngineShell:
         self.engine, self.store, self.config = engine, store, config
         self._held = HeldPulls(count_max=config.held_pulls_max)
         self._unsynced: deque[tuple[int, Reply, Done]] = deque()
+        self._gathered: list[_Send] = []
+        self._gathered_size = 0
         self._listeners: dict[int, Callable[[str], None]] = {}
         self._no_writes: str | None = None
         """Why sends are refused; None while they are taken."""
@@ -98,6 +129,7 @@ class EngineShell:
     async def stop_serving(self) -> None:
         """Answer all that waits; sends are refused from here on."""
         self._is_stopping = True
+        self._append_gathered()
         self._no_writes = self._no_writes or "the broker is stopping"
         for pull in self._held.take_all():
             self._resume(pull, is_final=True)
@@ -126,19 +158,19 @@ class EngineShell:
         if self._no_writes is not None and isinstance(request, _SENDS):
             done(refusals.store_unavailable(self._no_writes))
             return None
+        if isinstance(request, _GATHERED) and self._waits_for_sync and not self._commit.is_idle:
+            self._gather(_Send(request, peer, done))
+            return None
+        if self._gathered and isinstance(request, (*_SENDS, *_TOPIC_CHANGES)):
+            # What was sent before is stored before.
+            self._append_gathered()
+        return self._do(request, peer, done)
+
+    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | None:
         try:
             outcome = self.engine.handle(request, peer, now_ms())
-        except BrokerError as error:
-            done(error)
-            return None
-        except StorageError as error:
-            _LOG.error("request=%s: %s", type(request).__name__, error)
-            # Of a block that goes over the end of a file the first part may be stored.
-            done(refusals.outcome_unknown(str(error)))
-            return None
         except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
-            _LOG.exception("request=%s failed", type(request).__name__)
-            done(broker_error(refusals.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+            done(_refusal_of(error, type(request).__name__))
             return None
         if isinstance(outcome, Hold):
             pull = HeldPull(outcome, peer.key, done)
@@ -204,7 +236,50 @@ class EngineShell:
             done(outcome.reply)
             return
         self._unsynced.append((outcome.position, outcome.reply, done))
-        self._commit.order()
+        self._commit.order(outcome.position)
+
+    # --- sends that are appended together -----------------------------------------------------
+
+    def _gather(self, send: _Send) -> None:
+        """Keep a send until the running sync ends: it cannot be durable before the next one."""
+        request = send.request
+        body = request.records if isinstance(request, SendRecords) else request.body
+        self._gathered.append(send)
+        self._gathered_size += len(body)
+        if self._gathered_size >= _GATHERED_SIZE_MAX:
+            self._append_gathered()
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_size = self._gathered, [], 0
+        for _, sends in itertools.groupby(gathered, _kind_and_topic):
+            self._append_joined(list(sends))
+
+    def _append_joined(self, sends: Sequence[_Send]) -> None:
+        if self._no_writes is not None:
+            for send in sends:
+                send.done(refusals.store_unavailable(self._no_writes))
+            return
+        outcomes: Sequence[Outcome] | None = None
+        if len(sends) > 1:
+            try:
+                outcomes = self.engine.handle_joined(
+                    [(send.request, send.peer) for send in sends], now_ms()
+                )
+            except BrokerError:
+                # Nothing was stored. Each for itself: whose fault it is, gets the refusal.
+                outcomes = None
+            except Exception as error:  # noqa: BLE001 - the requests' outermost frame
+                refusal = _refusal_of(error, type(sends[0].request).__name__)
+                for send in sends:
+                    send.done(refusal)
+                return
+        if outcomes is None:
+            for send in sends:
+                self._do(send.request, send.peer, send.done)
+            return
+        for send, outcome in zip(sends, outcomes, strict=True):
+            assert not isinstance(outcome, Hold)
+            self._carry_out(outcome, send.done)
 
     def _hold(self, pull: HeldPull) -> None:
         if self._is_stopping or self._held.is_full:
@@ -246,6 +321,9 @@ class EngineShell:
             _, reply, done = waiting.popleft()
             done(reply)
         self._wake(arrivals)
+        if self._gathered:
+            # Behind the tasks that write these answers: clients go on while we append.
+            self._loop.call_soon(self._append_gathered)
 
     def _on_sync_failure(self, error: Exception) -> None:
         # After a failed sync the kernel may have dropped the data: nothing later can be trusted to
@@ -255,6 +333,7 @@ class EngineShell:
         while self._unsynced:
             *_, done = self._unsynced.popleft()
             done(refusals.outcome_unknown(self._no_writes))
+        self._append_gathered()
 
     # --- ticks --------------------------------------------------------------------------------
 
@@ -268,7 +347,7 @@ class EngineShell:
 
     async def _sync(self) -> None:
         if self._no_writes is None:
-            self._commit.order()
+            self._commit.order(self.store.appended_end)
 
     async def _flush(self) -> None:
         """Save how far the groups have consumed, and what was delivered late."""
@@ -291,7 +370,7 @@ class EngineShell:
         if self._no_writes is not None or not self.engine.deliver_delayed(now_ms()):
             return
         if self._waits_for_sync:
-            self._commit.order()
+            self._commit.order(self.store.appended_end)
         else:
             self._wake(self.store.publish())
 

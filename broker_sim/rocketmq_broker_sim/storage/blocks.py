@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from rocketmq_wire.model import Host
 
+Positions = npt.NDArray[np.int64]
+
 
 class Block(Protocol):
     """Records back to back. The first one starts at byte 0."""
@@ -27,10 +29,13 @@ class Block(Protocol):
 
     def patch(
         self,
-        queue_index: int,
-        queue_offset_start: int,
+        queue_index: int | Positions,
+        queue_offset: int | Positions,
         physical_start: int,
         store_ms: int,
         store_host: Host,
     ) -> None:
-        """Write what only the broker knows into every record."""
+        """Write what only the broker knows into every record.
+
+        Offsets are consecutive from a number on, or given for each record, as queues may be.
+        """

