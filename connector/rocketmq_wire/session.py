@@ -257,8 +257,11 @@ class ServerSession:
         version: int = BROKER_VERSION,
         frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
+        check: Callable[[Header, Buffer, Request[Reply]], None] | None = None,
     ) -> None:
+        """`check` raises the BrokerError by which a request is refused."""
         self._language, self._version = language, version
+        self._check = check
         self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
         self._opaque_next = 0
         self.stray_reply_count = 0
@@ -285,6 +288,8 @@ class ServerSession:
             request: Request[Reply] | BrokerError
             try:
                 request = decode_request(header, frame.body)
+                if self._check is not None:
+                    self._check(header, frame.body, request)
             except BrokerError as error:
                 request = error
             return Asked(header.opaque, header.code, header.is_oneway, request)

@@ -10,6 +10,8 @@ from typing import Final
 from rocketmq_broker_sim.config import BrokerConfig, ConfigError
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.routes import WILDCARDS, Identity
+from rocketmq_broker_sim.security.accounts import AccountFileError
+from rocketmq_broker_sim.security.guard import Guard, make_guard
 from rocketmq_broker_sim.security.tls_files import TlsFileError, TlsFiles
 from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
 from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
@@ -118,7 +120,7 @@ async def _serve(
         bound.port("port", config.port),
         store_host,
     )
-    tls_files = _tls_files(config)
+    tls_files, guard = _tls_files(config), _guard(config)
     engine = Engine(config, store, identity)
     shell = EngineShell(engine, store, config)
     ports = {"port": identity.port}
@@ -132,7 +134,7 @@ async def _serve(
     remoting: list[RemotingServer] = []
     try:
         role = Role.BROKER if config.name_server_apart else Role.BOTH
-        remoting.append(RemotingServer(shell, config, role, tls_files))
+        remoting.append(RemotingServer(shell, config, role, tls_files, guard))
         await remoting[-1].listen(bound.take("port", config.port))
         if config.name_server_apart:
             remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
@@ -141,7 +143,7 @@ async def _serve(
         if config.grpc:
             # gRPC binds for itself; our socket only found out that the port is free.
             bound.take("grpcPort", config.grpc_port).close()
-            grpc = await _start_grpc(shell, config, ports["grpcPort"], tls_files)
+            grpc = await _start_grpc(shell, config, ports["grpcPort"], tls_files, guard)
         if not config.in_memory:
             store.configs.save(_ADDRESSES, ports)
     except BaseException:
@@ -171,8 +173,19 @@ def _tls_files(config: BrokerConfig) -> TlsFiles | None:
         raise ConfigError(str(error)) from error
 
 
+def _guard(config: BrokerConfig) -> Guard | None:
+    try:
+        return make_guard(config.acl_file, config.auth_file)
+    except AccountFileError as error:
+        raise ConfigError(str(error)) from error
+
+
 async def _start_grpc(
-    shell: EngineShell, config: BrokerConfig, port: int, tls_files: TlsFiles | None
+    shell: EngineShell,
+    config: BrokerConfig,
+    port: int,
+    tls_files: TlsFiles | None,
+    guard: Guard | None,
 ) -> GrpcServer:
     limits = GrpcLimits(suspend_ms_max=config.suspend_ms_max)
     try:
@@ -183,6 +196,7 @@ async def _start_grpc(
             limits=limits,
             tls_files=tls_files,
             takes_plaintext=config.tls_mode != "enforcing",
+            guard=guard,
         )
     except OSError as error:
         raise PortTakenError(config.host, port, error.strerror or str(error)) from error

@@ -14,12 +14,13 @@ import ipaddress
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote
 
 import grpc
 
 from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc_mapping import METHODS, error_to_metadata
 from rocketmq_wire.grpc_methods import Method, Outcome
@@ -99,11 +100,21 @@ def _is_address(host: str) -> bool:
     return True
 
 
+class _Client(NamedTuple):
+    """Who makes a call, and what it says about itself."""
+
+    peer: Peer
+    metadata: Mapping[str, str]
+
+
 class BulkCalls:
     """The handlers of the service, by name."""
 
-    def __init__(self, shell: Shell, *, local_host: str, suspend_ms_max: int) -> None:
+    def __init__(
+        self, shell: Shell, *, local_host: str, suspend_ms_max: int, guard: Guard | None = None
+    ) -> None:
         self._shell = shell
+        self._guard = guard
         self._local_host = local_host
         self._suspend_ms_max = suspend_ms_max
         self.relayed_peers: Mapping[int, tuple[str, int]] = {}
@@ -127,6 +138,24 @@ class BulkCalls:
         found["SendRecordsStream"] = grpc.stream_stream_rpc_method_handler(self.send_records)
         return found
 
+    async def _ask(self, request: Request[R], client: _Client) -> R:
+        """Have a request done for a client that may want it. Raises BrokerError."""
+        if self._guard is not None:
+            # Asked every time: a stream of sends is open for as long as its producer lives.
+            host = client.peer.host
+            account = self._guard.identify_call(host, client.metadata)
+            self._guard.check_right(account, host, request)
+        return await self._shell.ask(request, client.peer)
+
+    def _client(self, context: Context) -> _Client:
+        if self._guard is None:
+            return _Client(self._peer(context), {})
+        found = context.invocation_metadata() or ()
+        return _Client(
+            self._peer(context),
+            {name: value for name, value in found if isinstance(value, str)},
+        )
+
     def _peer(self, context: Context) -> Peer:
         peer = parse_peer(context.peer(), local_host=self._local_host)
         behind = self.relayed_peers.get(peer.port)
@@ -134,10 +163,10 @@ class BulkCalls:
 
     def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def answer(content: bytes, context: Context) -> bytes:
-            peer = self._peer(context)
+            client = self._client(context)
             try:
                 wanted = method.decode_requests(content)
-                outcomes = await self._ask_all(wanted, peer)
+                outcomes = await self._ask_all(wanted, client)
                 return method.encode_outcomes(wanted, outcomes)
             except BrokerError as error:
                 await _refuse(context, error)
@@ -146,11 +175,11 @@ class BulkCalls:
 
         return answer
 
-    async def _ask_all(self, wanted: Sequence[Request[Any]], peer: Peer) -> list[Outcome]:
+    async def _ask_all(self, wanted: Sequence[Request[Any]], client: _Client) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for place, request in enumerate(wanted, 1):
             try:
-                outcomes.append(await self._shell.ask(request, peer))
+                outcomes.append(await self._ask(request, client))
             except BrokerError as error:
                 outcomes.append(error)
             if place % _ITEMS_PER_TURN == 0:
@@ -169,13 +198,13 @@ class BulkCalls:
             request = decode_pull_records(content)
         except RemoteProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        peer = self._peer(context)
+        client = self._client(context)
         for index, wanted in enumerate(request.ranges):
-            if not await self._stream_range(request, index, wanted, peer, context):
+            if not await self._stream_range(request, index, wanted, client, context):
                 return
 
     async def _stream_range(
-        self, request: PullRecords, index: int, wanted: PullRange, peer: Peer, context: Context
+        self, request: PullRecords, index: int, wanted: PullRange, client: _Client, context: Context
     ) -> bool:
         """Stream one range; False if it was not streamed up to its end."""
         start = covered = wanted.start
@@ -183,7 +212,7 @@ class BulkCalls:
         while wanted.end is None or start < wanted.end:
             pull = self._pull(request, wanted, start)
             try:
-                reply = await self._shell.ask(pull, peer)
+                reply = await self._ask(pull, client)
             except BrokerError as error:
                 failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
                 await context.write(encode_chunk(failed))
@@ -222,7 +251,7 @@ class BulkCalls:
 
     async def send_records(self, batches: AsyncIterator[bytes], context: Context) -> None:
         """Store every batch of a stream; answers keep the order of the batches."""
-        peer = self._peer(context)
+        client = self._client(context)
         stream = asyncio.current_task()
         assert stream is not None
         self._send_streams[stream] = 0
@@ -232,7 +261,7 @@ class BulkCalls:
             async for content in batches:
                 self._send_streams[stream] += 1
                 # The task starts before the next one is made: batches are appended in order.
-                await waiting.put(asyncio.create_task(self._send(content, peer)))
+                await waiting.put(asyncio.create_task(self._send(content, client)))
                 if answering.done():
                     break
             if not answering.done():
@@ -246,9 +275,9 @@ class BulkCalls:
                 if task is not None:
                     task.cancel()
 
-    async def _send(self, content: bytes, peer: Peer) -> Outcome:
+    async def _send(self, content: bytes, client: _Client) -> Outcome:
         try:
-            return await self._shell.ask(decode_send_records(content), peer)
+            return await self._ask(decode_send_records(content), client)
         except BrokerError as error:
             return error
 

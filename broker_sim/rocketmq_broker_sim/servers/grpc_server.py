@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.grpc_calls import SUSPEND_MS_MAX, BulkCalls, Shell
 from rocketmq_broker_sim.servers.grpc_front import INNER_HOST, GrpcFront
@@ -113,8 +114,11 @@ async def start_grpc_server(
     limits: GrpcLimits | None = None,
     tls_files: TlsFiles | None = None,
     takes_plaintext: bool = True,
+    guard: Guard | None = None,
 ) -> GrpcServer:
     """Serve `shell` on the running loop; with `tls_files` TLS is taken, too.
+
+    `guard` asks who calls, of the bulk service alone: health and reflection tell nothing secret.
 
     Raises OSError when the port cannot be had.
     """
@@ -123,7 +127,7 @@ async def start_grpc_server(
     server = grpc.aio.server(
         options=server_options(limits), maximum_concurrent_rpcs=limits.calls_max
     )
-    calls = BulkCalls(shell, local_host=host, suspend_ms_max=limits.suspend_ms_max)
+    calls = BulkCalls(shell, local_host=host, suspend_ms_max=limits.suspend_ms_max, guard=guard)
     _add_handlers(server, SERVICE, calls.handlers())
     # The package's types leave out what it makes only where grpc.aio exists: everywhere by now.
     servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]

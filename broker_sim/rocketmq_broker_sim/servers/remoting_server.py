@@ -17,12 +17,15 @@ from typing import Final
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.outcomes import Peer
+from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.first_byte import FirstByte, hand_over, peer_text
 from rocketmq_broker_sim.servers.output import Output
 from rocketmq_broker_sim.servers.shell import EngineShell
 from rocketmq_broker_sim.servers.tls_layer import TlsLayer
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
+from rocketmq_wire.headers import Header
+from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
 from rocketmq_wire.session import Asked, ServerSession
@@ -57,9 +60,11 @@ class RemotingServer:
         config: BrokerConfig,
         role: Role = Role.BOTH,
         tls_files: TlsFiles | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """Without `tls_files` only plaintext is served."""
+        """Without `tls_files` only plaintext is served; without `guard` nobody is asked."""
         self.shell, self.config, self.role = shell, config, role
+        self.guard = guard
         self._tls_files = tls_files
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -128,7 +133,10 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: RemotingServer) -> None:
         self._server, self._shell = server, server.shell
         config = server.config
-        self._session = ServerSession(frame_size_max=config.frame_bytes_max)
+        self._session = ServerSession(
+            frame_size_max=config.frame_bytes_max,
+            check=None if server.guard is None else self._check,
+        )
         self._output_max, self._in_flight_max = (
             config.output_bytes_max,
             config.requests_in_flight_max,
@@ -230,6 +238,10 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_working = False
         self._read_if(not self._is_at_a_bound)
+
+    def _check(self, header: Header, body: Buffer, request: Request[Reply]) -> None:
+        assert self._server.guard is not None
+        self._server.guard.check_request(self.peer.host, header, body, request)
 
     def _take_up(self, asked: Asked) -> None:
         request, role = asked.request, self._server.role

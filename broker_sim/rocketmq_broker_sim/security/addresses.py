@@ -1,0 +1,75 @@
+"""Patterns of remote addresses, as RocketMQ's access control writes them.
+
+`*`, `10.1.2.3`, `10.1.*`, `10.1.2.3-9`, `10.1.2.{3,9}`, several with commas between them, and
+networks such as `10.1.0.0/16`. Of IPv6 only whole addresses, `*` and networks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Final
+
+Matches = Callable[[str], bool]
+
+_COMMAS: Final = re.compile(r",(?![^{]*})")
+_OCTET_MAX: Final = 255
+_ANY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+
+
+def address_pattern(text: str) -> Matches | None:
+    """What tells whether an address fits; None when nothing is written. Raises ValueError."""
+    patterns = [_one(part.strip()) for part in _COMMAS.split(text) if part.strip()]
+    if not patterns:
+        return None
+    return lambda address: any(matches(address) for matches in patterns)
+
+
+def _one(text: str) -> Matches:
+    if text in _ANY:
+        return _anybody
+    if "/" in text:
+        network = ipaddress.ip_network(text, strict=False)
+        return lambda address: ipaddress.ip_address(address) in network
+    if ":" in text:
+        wanted = ipaddress.ip_address(text)
+        return lambda address: ipaddress.ip_address(address) == wanted
+    parts = text.split(".")
+    while parts and parts[-1] == "*" and len(parts) < 4:
+        parts.append("*")
+    if len(parts) != 4:
+        raise ValueError(f"{text!r} is no pattern of addresses")
+    allowed = [_octets(part, text) for part in parts]
+
+    def matches(address: str) -> bool:
+        octets = address.split(".")
+        return len(octets) == 4 and all(
+            octet.isdecimal() and int(octet) in known
+            for octet, known in zip(octets, allowed, strict=True)
+        )
+
+    return matches
+
+
+def _anybody(address: str) -> bool:
+    del address
+    return True
+
+
+def _octets(part: str, text: str) -> frozenset[int]:
+    if part == "*":
+        return frozenset(range(_OCTET_MAX + 1))
+    try:
+        if part.startswith("{") and part.endswith("}"):
+            found = frozenset(int(one) for one in part[1:-1].split(","))
+        elif "-" in part:
+            low, high = (int(one) for one in part.split("-"))
+            found = frozenset(range(low, min(high, _OCTET_MAX + 1) + 1))
+        else:
+            found = frozenset((int(part),))
+    except ValueError:
+        raise ValueError(f"{text!r} is no pattern of addresses") from None
+    if not found or min(found) < 0 or max(found) > _OCTET_MAX:
+        raise ValueError(f"{text!r} is no pattern of addresses")
+    return found

@@ -1,0 +1,82 @@
+"""A request -> what its sender must be allowed to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests import (
+    CommitProgress,
+    Heartbeat,
+    ListGroupClients,
+    PullMessages,
+    Request,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    UnregisterClient,
+)
+
+_RETRY_PREFIX: Final = "%RETRY%"
+# Whatever changes more than messages and progress begins with one of these.
+_ADMIN_VERBS: Final = (
+    *("Add", "Clean", "Create", "Delete", "Remove", "Reset", "Set", "Skip", "Update", "Wipe"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Topics to publish to and to subscribe to, groups to act as, topics only looked at."""
+
+    is_admin: bool = False
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    looks_at: tuple[str, ...] = ()
+    """4.9 asks for no right here."""
+
+
+def needs_of(request: Request[Any]) -> Needs:
+    """What a request takes. One that is not known by name needs what it names."""
+    topics, groups = _topics_of(request), _groups_of(request)
+    if isinstance(request, SendMessage | SendBatch | SendRecords):
+        # What a consumer sends back goes to its group's own topic.
+        return Needs(publish=topics) if topics else Needs(groups=groups)
+    if isinstance(request, PullMessages | CommitProgress):
+        return Needs(subscribe=topics, groups=groups)
+    if isinstance(request, Heartbeat):
+        named = [topic for one in request.consumers for topic, *_ in one.subscriptions]
+        groups = (*(one.group for one in request.consumers), *_retry_groups(named))
+        return Needs(subscribe=_plain(named), groups=tuple(dict.fromkeys(groups)))
+    if isinstance(request, UnregisterClient | ListGroupClients):
+        return Needs(groups=groups)
+    if type(request).__name__.startswith(_ADMIN_VERBS):
+        return Needs(is_admin=True)
+    if type(request).__name__.startswith(("Get", "List", "Search", "Check", "Query")):
+        return Needs(looks_at=topics)
+    return Needs(subscribe=topics, groups=groups)
+
+
+def _topics_of(request: Request[Any]) -> tuple[str, ...]:
+    queue, topic = getattr(request, "queue", None), getattr(request, "topic", None)
+    name = queue.topic if isinstance(queue, QueueId) else topic
+    return _plain([name]) if isinstance(name, str) else ()
+
+
+def _groups_of(request: Request[Any]) -> tuple[str, ...]:
+    queue = getattr(request, "queue", None)
+    named = [getattr(request, "group", None), getattr(request, "consumer_group", None)]
+    groups = [name for name in named if isinstance(name, str) and name]
+    if isinstance(queue, QueueId):
+        groups += _retry_groups([queue.topic])
+    return tuple(dict.fromkeys(groups))
+
+
+def _plain(topics: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in topics if not name.startswith(_RETRY_PREFIX)))
+
+
+def _retry_groups(topics: list[str]) -> list[str]:
+    """The groups whose retry topics these are: a right to the group is a right to them."""
+    return [name.removeprefix(_RETRY_PREFIX) for name in topics if name.startswith(_RETRY_PREFIX)]

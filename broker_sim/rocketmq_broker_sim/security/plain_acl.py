@@ -1,0 +1,156 @@
+"""The access control of RocketMQ 4.9: `plain_acl.yml` -> accounts with rights to topics and groups.
+
+A right is DENY, PUB, SUB or PUB|SUB. Where an account names neither the topic nor the group, its
+defaults count, which are DENY unless it says more. An admin without rights of its own may all.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketmq_broker_sim.security.accounts import AccountFileError, Accounts
+from rocketmq_broker_sim.security.addresses import address_pattern
+from rocketmq_broker_sim.security.needs import Needs
+from rocketmq_broker_sim.security.plain_yaml import Yaml, YamlError, parse_yaml
+
+
+class Right(enum.IntFlag):
+    DENY = 1
+    PUB = 4
+    SUB = 8
+
+
+_WORDS: Final = {
+    "DENY": Right.DENY,
+    "PUB": Right.PUB,
+    "SUB": Right.SUB,
+    "PUB|SUB": Right.PUB | Right.SUB,
+    "SUB|PUB": Right.PUB | Right.SUB,
+}
+_ACCOUNT_KEYS: Final = frozenset(
+    {
+        *("accessKey", "secretKey", "whiteRemoteAddress", "admin"),
+        *("defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms"),
+    }
+)
+# As RocketMQ: shorter keys are refused.
+_KEY_LENGTH_MIN: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAccount:
+    """One entry of the file."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    is_admin: bool = False
+    default_topic: Right = Right.DENY
+    default_group: Right = Right.DENY
+    topics: Mapping[str, Right] = field(default_factory=dict)
+    groups: Mapping[str, Right] = field(default_factory=dict)
+    white: Callable[[str], bool] | None = None
+
+    def trusts(self, host: str) -> bool:
+        return self.white is not None and self.white(host)
+
+    def refusal(self, needs: Needs, host: str) -> str | None:
+        del host
+        if needs.is_admin and not self.is_admin:
+            return f"Need admin permission, but accessKey={self.access_key} is not"
+        if self.is_admin and not self.topics and not self.groups:
+            return None
+        wanted = (
+            *((name, "topic", Right.PUB) for name in needs.publish),
+            *((name, "topic", Right.SUB) for name in needs.subscribe),
+            *((name, "group", Right.SUB) for name in needs.groups),
+        )
+        for name, kind, right in wanted:
+            named = self.topics if kind == "topic" else self.groups
+            default = self.default_topic if kind == "topic" else self.default_group
+            owned = named.get(name, default)
+            if owned & Right.DENY or not owned & right:
+                which = "permission" if name in named else "default permission"
+                return f"No {which} for {kind}:{name}, accessKey={self.access_key}"
+        return None
+
+
+def parse_plain_acl(text: str) -> Accounts:
+    """The accounts of a file. Raises AccountFileError."""
+    try:
+        root = parse_yaml(text)
+        if not isinstance(root, dict):
+            raise AccountFileError("the file is no map")
+        patterns = [address_pattern(one) for one in _texts(root, "globalWhiteRemoteAddresses")]
+        entries = root.get("accounts") or []
+        if not isinstance(entries, list):
+            raise AccountFileError("accounts is no list")
+        accounts = [_account(entry, place) for place, entry in enumerate(entries, 1)]
+    except AccountFileError:
+        raise
+    except (YamlError, ValueError) as error:
+        raise AccountFileError(str(error)) from error
+    by_key = {account.access_key: account for account in accounts}
+    if len(by_key) < len(accounts):
+        raise AccountFileError("an accessKey is there twice")
+    white = [pattern for pattern in patterns if pattern is not None]
+    return Accounts(by_key, lambda host: any(matches(host) for matches in white))
+
+
+def _account(entry: Yaml, place: int) -> PlainAccount:
+    where = f"account {place}"
+    if not isinstance(entry, dict):
+        raise AccountFileError(f"{where} is no map")
+    unknown = set(entry) - _ACCOUNT_KEYS
+    if unknown:
+        raise AccountFileError(f"{where} has the unknown key {min(unknown)!r}")
+    access_key, secret_key = _text(entry, "accessKey"), _text(entry, "secretKey")
+    if min(len(access_key), len(secret_key)) < _KEY_LENGTH_MIN:
+        raise AccountFileError(
+            f"{where}: accessKey and secretKey must have at least {_KEY_LENGTH_MIN} letters"
+        )
+    return PlainAccount(
+        access_key,
+        secret_key,
+        _text(entry, "admin").lower() == "true",
+        _right(_text(entry, "defaultTopicPerm") or "DENY", where),
+        _right(_text(entry, "defaultGroupPerm") or "DENY", where),
+        _rights(_texts(entry, "topicPerms"), where),
+        _rights(_texts(entry, "groupPerms"), where),
+        address_pattern(_text(entry, "whiteRemoteAddress")),
+    )
+
+
+def _rights(entries: Iterable[str], where: str) -> dict[str, Right]:
+    found = {}
+    for entry in entries:
+        name, equals, word = entry.partition("=")
+        if not equals:
+            raise AccountFileError(f"{where}: {entry!r} is not name=right")
+        found[name.strip()] = _right(word.strip(), where)
+    return found
+
+
+def _right(word: str, where: str) -> Right:
+    if word not in _WORDS:
+        raise AccountFileError(f"{where}: {word!r} is none of {', '.join(_WORDS)}")
+    return _WORDS[word]
+
+
+def _text(entry: Mapping[str, Yaml], name: str) -> str:
+    value = entry.get(name, "")
+    if not isinstance(value, str):
+        raise AccountFileError(f"{name} is no text")
+    return value
+
+
+def _texts(entry: Mapping[str, Yaml], name: str) -> list[str]:
+    value = entry.get(name) or []
+    if isinstance(value, str):
+        return [value]
+    texts = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    if len(texts) != len(value):
+        raise AccountFileError(f"{name} is no list of texts")
+    return texts
