@@ -6,9 +6,13 @@ A broker that is missing from a new route keeps its old address: it may only be 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from rocketmq_client.loss import Standing
 from rocketmq_wire.model import MASTER_ID, BrokerAddresses, QueueId, Route
+
+# A master that was away is looked for again this long after the last look.
+MASTER_LOOKUP_INTERVAL_MS: Final = 2_000
 
 
 class BrokerDirectory:
@@ -17,10 +21,12 @@ class BrokerDirectory:
     def __init__(self, address_map: Mapping[str, str]) -> None:
         self._address_map = dict(address_map)
         self._addresses: dict[str, str] = {}
-        self._masterless: set[str] = set()
+        self._masterless: dict[str, int] = {}
+        """When the name server last said so."""
+        self._replicas: dict[tuple[str, int], str] = {}
         self._suspects: set[str] = set()
 
-    def learn(self, brokers: Iterable[BrokerAddresses]) -> None:
+    def learn(self, brokers: Iterable[BrokerAddresses], now_ms: int = 0) -> None:
         """Take over what a route or a cluster answer says."""
         for broker in brokers:
             if not broker.addresses:
@@ -30,9 +36,13 @@ class BrokerDirectory:
             self._addresses[broker.name] = self._mapped(published)
             self._suspects.discard(broker.name)
             if MASTER_ID in broker.addresses:
-                self._masterless.discard(broker.name)
+                self._masterless.pop(broker.name, None)
             else:
-                self._masterless.add(broker.name)
+                self._masterless[broker.name] = now_ms
+            self._replicas = {
+                **{key: at for key, at in self._replicas.items() if key[0] != broker.name},
+                **{(broker.name, id_): self._mapped(at) for id_, at in broker.addresses.items()},
+            }
 
     def address(self, broker: str) -> str | None:
         """Where the broker was last, or None if no name server ever said."""
@@ -42,8 +52,15 @@ class BrokerDirectory:
         """True when the address is that of a replica, since the master is away."""
         return broker in self._masterless
 
-    def is_settled(self, broker: str) -> bool:
+    def replica(self, broker: str, broker_id: int) -> str | None:
+        """Where the broker's member of that id is, if the name server lists one."""
+        return self._replicas.get((broker, broker_id))
+
+    def is_settled(self, broker: str, now_ms: int = 0) -> bool:
         """True unless the broker must be looked up first."""
+        masterless_ms = self._masterless.get(broker)
+        if masterless_ms is not None and now_ms - masterless_ms >= MASTER_LOOKUP_INTERVAL_MS:
+            return False
         return broker in self._addresses and broker not in self._suspects
 
     def suspect(self, address: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final, TypeVar, cast
 
 from rocketmq_client.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.suggestions import Suggestions, is_useful
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.connection import OnDone
@@ -22,20 +23,32 @@ from rocketmq_wire.errors import (
     TlsError,
     TransportError,
 )
-from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.model import MASTER_ID, OffsetRange, QueueId
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import (
     ClusterReply,
+    CommitProgress,
+    CreateTopic,
+    DeleteTopic,
     GetCluster,
+    GetProgress,
     GetRoute,
     OffsetReply,
     Reply,
     Request,
     RouteReply,
+    SendBatch,
+    SendMessage,
 )
 
 R = TypeVar("R", bound=Reply)
 
+# A replica takes these without a word, and its master's next word overwrites them; its copy of a
+# group's progress is seconds old.
+_FOR_MASTERS: Final = (
+    CommitProgress, CreateTopic, DeleteTopic, GetProgress, SendBatch, SendMessage
+)  # fmt: skip
+_MASTER_IS_AWAY: Final = "its master is away, and replicas only serve reads"
 # A lookup before a request takes at most this share of the request's time.
 _LOOKUP_SHARE: Final = 2
 
@@ -154,7 +167,7 @@ class TcpTransport:
         if broker is None:
             self._ask_name_server(request, on_done, timeout_ms)
             return
-        if self._directory.is_settled(broker):
+        if self._directory.is_settled(broker, self._clock.now_ms()):
             self._ask_broker(broker, request, on_done, timeout_ms, on_sent)
             return
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -182,15 +195,56 @@ class TcpTransport:
         address = self._directory.address(broker)
         assert address is not None
         is_replica = self._directory.is_replica(broker)
+        if is_replica and isinstance(request, _FOR_MASTERS):
+            # Looked up again before the next try: the master may be back by then.
+            self._directory.suspect(address)
+            on_done(ConnectError(broker, _MASTER_IS_AWAY))
+            return
+        suggested_id = self._suggestions.broker_id(request)
+        if suggested_id != MASTER_ID and not is_replica:
+            suggested = self._directory.replica(broker, suggested_id)
+            if suggested is not None:
+                self._ask_replica(suggested, broker, request, on_done, timeout_ms, on_sent)
+                return
 
         def finish(result: Reply | RocketMQError) -> None:
             if isinstance(result, TransportError):
                 self._directory.suspect(address)
             elif is_replica and isinstance(result, OffsetReply):
                 result = replace(result, is_current=False)
+            self._suggestions.learn(request, result)
             on_done(result)
 
         handle = self._exchange.submit(address, request, finish, timeout_ms=timeout_ms)
+        if handle is not None and on_sent is not None:
+            on_sent(handle)
+
+    def _ask_replica(
+        self,
+        address: str,
+        broker: str,
+        request: Request[Reply],
+        on_done: OnDone,
+        timeout_ms: int,
+        on_sent: Callable[[Handle], None] | None,
+    ) -> None:
+        """Ask the replica that the master suggested; if that leads nowhere, the master."""
+        deadline_ms = self._clock.now_ms() + timeout_ms
+
+        def finish(result: Reply | RocketMQError) -> None:
+            left_ms = deadline_ms - self._clock.now_ms()
+            if is_useful(request, result):
+                self._suggestions.learn(request, result)
+                on_done(result)
+            elif left_ms > 0:
+                self._suggestions.forget(request)
+                self._ask_broker(broker, request, on_done, left_ms, on_sent)
+            else:
+                self._suggestions.forget(request)
+                on_done(DeadlineExceededError(address, f"waited {timeout_ms} ms"))
+
+        share_ms = max(1, timeout_ms // _LOOKUP_SHARE)
+        handle = self._exchange.submit(address, request, finish, timeout_ms=share_ms)
         if handle is not None and on_sent is not None:
             on_sent(handle)
 
@@ -209,9 +263,9 @@ class TcpTransport:
                 self._ask_name_server(request, on_done, left_ms, tried + 1)
                 return
             if isinstance(result, RouteReply):
-                self._directory.learn(result.route.brokers)
+                self._directory.learn(result.route.brokers, self._clock.now_ms())
             elif isinstance(result, ClusterReply):
-                self._directory.learn(result.cluster.brokers)
+                self._directory.learn(result.cluster.brokers, self._clock.now_ms())
             on_done(result)
 
         share_ms = max(1, timeout_ms // (len(servers) - tried))
@@ -268,6 +322,7 @@ class TcpTransport:
             security=self.settings.security,
         )
         self._directory = BrokerDirectory(self.settings.address_map)
+        self._suggestions = Suggestions()
         self._name_server = 0
         self._ticket = 0
         self._lookups.clear()
