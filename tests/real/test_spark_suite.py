@@ -32,6 +32,7 @@ globals().update(
         stream_read,
         without={
             "test_grpc_streams_the_same": _OURS,
+            "test_a_checkpoint_goes_on_over_the_other_transport": _OURS,
             "test_stop_is_prompt_while_the_broker_is_away_and_a_query_survives_its_return": (
                 "starts a broker of its own; test_outages does it with a real one"
             ),

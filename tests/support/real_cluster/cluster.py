@@ -172,6 +172,16 @@ class RealCluster:
         self.brokers.append(node)
         return node.start()
 
+    def remove(self, node: BrokerNode) -> None:
+        """Kill a broker and wait until the name server has noticed."""
+        node.kill()
+        self.brokers.remove(node)
+        deadline = time.monotonic() + _REGISTERED_SECONDS
+        while self._is_registered(node):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the name server still lists {node.name}")
+            time.sleep(0.05)
+
     def start_proxy(self) -> str:
         """Start a proxy in cluster mode (5.x); returns its remoting address.
 
@@ -231,15 +241,18 @@ class RealCluster:
     def await_registered(self, node: BrokerNode) -> None:
         """Wait until the name server lists a broker. Raises RuntimeError."""
         deadline = time.monotonic() + _REGISTERED_SECONDS
+        while not self._is_registered(node):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{node.name} never registered\n{node.process.log_tail()}")
+            time.sleep(0.05)
+
+    def _is_registered(self, node: BrokerNode) -> bool:
         with self.open() as cluster:
-            while time.monotonic() < deadline:
-                try:
-                    found = cluster.cluster_info().brokers
-                except RocketMQError:
-                    found = ()
-                for broker in found:
-                    is_it = broker.name == node.name
-                    if is_it and broker.addresses.get(node.broker_id) == node.address:
-                        return
-                time.sleep(0.05)
-        raise RuntimeError(f"{node.name} never registered\n{node.process.log_tail()}")
+            try:
+                brokers = cluster.cluster_info().brokers
+            except RocketMQError:
+                return False
+        return any(
+            broker.name == node.name and broker.addresses.get(node.broker_id) == node.address
+            for broker in brokers
+        )

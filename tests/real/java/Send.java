@@ -1,0 +1,110 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Sends what producers of RocketMQ send: NAME_SERVER TOPIC BROKER KIND... to queue 0. */
+public class Send {
+    private static DefaultMQProducer producer;
+    private static MessageQueue queue;
+    private static String topic;
+
+    public static void main(String[] arguments) throws Exception {
+        producer = new DefaultMQProducer("java-senders");
+        producer.setNamesrvAddr(arguments[0]);
+        producer.setSendMsgTimeout(20_000);
+        producer.setMaxMessageSize(8 << 20);
+        producer.start();
+        topic = arguments[1];
+        queue = new MessageQueue(topic, arguments[2], 0);
+        for (int i = 3; i < arguments.length; i++) {
+            send(arguments[i]);
+        }
+        producer.shutdown();
+        System.exit(0);
+    }
+
+    private static void send(String kind) throws Exception {
+        switch (kind) {
+            case "plain": {
+                one(new Message(topic, bytes("plain")));
+                Message tagged = new Message(topic, "TagA", "key1 key2", bytes("tagged"));
+                tagged.putUserProperty("user", "1");
+                tagged.setFlag(-7);
+                one(tagged);
+                break;
+            }
+            case "unicode": {
+                Message unicode = new Message(topic, "中文", "ключ 🔑", bytes("héllo 😀"));
+                unicode.putUserProperty("ünï", "日本語 😀");
+                unicode.putUserProperty("spaces", "  x  y ");
+                unicode.putUserProperty("quotes", "\"{[:]}\\");
+                one(unicode);
+                break;
+            }
+            case "surrogate": {
+                Message lone = new Message(topic, bytes("lone"));
+                lone.putUserProperty("lone", "a\ud800b");
+                one(lone);
+                break;
+            }
+            case "collision":
+                one(new Message(topic, "AaAa", bytes("collide1")));
+                one(new Message(topic, "BBBB", bytes("collide2")));
+                break;
+            case "properties": {
+                Message many = new Message(topic, bytes("many"));
+                for (int i = 0; i < 1_000; i++) {
+                    many.putUserProperty("name" + i, "v".repeat(i % 9 + 1) + i);
+                }
+                one(many);
+                break;
+            }
+            case "batch": {
+                List<Message> batch = new ArrayList<>();
+                for (int i = 0; i < 10; i++) {
+                    Message message = new Message(topic, i % 2 == 0 ? "TagA" : null, "k" + i, bytes("batch-" + i));
+                    message.setFlag(i);
+                    batch.add(message);
+                }
+                check(producer.send(batch, queue));
+                break;
+            }
+            case "large": {
+                // Noise of a sort: compressing it must not make it small.
+                byte[] large = new byte[4 << 20];
+                long state = 42;
+                for (int i = 0; i < large.length; i++) {
+                    state = state * 6364136223846793005L + 1442695040888963407L;
+                    large[i] = (byte) (state >> 56);
+                }
+                one(new Message(topic, "large", large));
+                break;
+            }
+            case "zlib": case "lz4": case "zstd":
+                // The type is chosen by -Drocketmq.message.compressType, read when a producer starts.
+                one(new Message(topic, kind, bytes("abcdefghij".repeat(600) + kind)));
+                break;
+            default:
+                throw new IllegalArgumentException(kind);
+        }
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static void one(Message message) throws Exception {
+        check(producer.send(message, queue));
+    }
+
+    private static void check(SendResult result) {
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw new IllegalStateException(result.toString());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+"""Brokers that restart, die and come while queries run: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql import DataFrame
+
+from rocketmq_wire.model import QueueId
+from support.loader import Loader
+from support.queries import Batches, Queries, rows_of
+from support.real_cluster import RealCluster
+
+_OUTAGE_SECONDS = 30
+
+
+@pytest.fixture
+def in_time(queries: Queries, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An outage of 30 s and the start of a broker on a busy machine take their time."""
+    monkeypatch.setattr("support.queries._SECONDS_MAX", 300)
+    yield
+    queries.stop()
+
+
+@pytest.mark.short
+@pytest.mark.usefixtures("in_time")
+def test_a_broker_killed_mid_query_and_back_after_30_s_loses_and_repeats_nothing(
+    broker: RealCluster, loader: Loader, topic: str, queries: Queries
+) -> None:
+    queues = loader.create(topic, 4)
+    for queue in queues:
+        loader.put(queue, 2_000)
+    batches = Batches()
+    frame = queries.load(
+        startingOffsets="earliest", maxOffsetsPerTrigger="800", group=f"group-{topic}",
+        retry__outageMs="240000",
+    )  # fmt: skip
+    query = queries.start(frame, batches)
+    queries.until(query, lambda: len(batches.sizes) >= 2)
+    broker.master.kill()
+    assert len(batches.rows) < 8_000, "killed too late to prove anything"
+    time.sleep(_OUTAGE_SECONDS)
+    broker.master.start()
+    for queue in queues:
+        loader.put(queue, 100)
+    queries.until(query, lambda: len(batches.rows) >= 8_400)
+    query.awaitTermination(1)
+    assert batches.rows == loader.rows(*queues)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_a_broker_stopped_in_order_while_a_batch_is_read(
+    broker: RealCluster, loader: Loader, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    for _ in range(20):
+        loader.put(queue, 5_000)
+    frame = read(pullBatchSize="32", maxRecordsPerPartition="10000", retry__outageMs="240000")
+    restarted = threading.Event()
+
+    def restart() -> None:
+        broker.master.stop()
+        broker.master.start()
+        restarted.set()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        rows = rows_of(frame)
+    finally:
+        thread.join()
+    assert restarted.is_set()
+    assert rows == loader.rows(queue)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_a_query_goes_on_without_the_name_server(
+    broker: RealCluster, loader: Loader, topic: str, queries: Queries
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 10)
+    batches = Batches()
+    query = queries.start(queries.load(startingOffsets="earliest"), batches)
+    queries.until(query, lambda: len(batches.rows) == 10)
+    broker.stop_name_server()
+    try:
+        loader.put(queue, 10)
+        queries.until(query, lambda: len(batches.rows) == 20)
+    finally:
+        broker.start_name_server()
+        broker.await_registered(broker.master)
+    loader.put(queue, 10)
+    queries.until(query, lambda: len(batches.rows) == 30)
+    assert batches.rows == loader.rows(queue)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_the_queues_of_a_broker_that_is_added_are_found(
+    broker: RealCluster, loader: Loader, topic: str, queries: Queries
+) -> None:
+    (first,) = loader.create(topic, 1)
+    loader.put(first, 10)
+    batches = Batches()
+    frame = queries.load(startingOffsets="earliest", group=f"group-{topic}")
+    query = queries.start(frame, batches)
+    queries.until(query, lambda: len(batches.rows) == 10)
+    node = broker.add_broker("broker-b")
+    try:
+        second = QueueId(topic, "broker-b", 0)
+        assert second in loader.create(topic, 1)
+        loader.put(second, 7)
+        loader.put(first, 3)
+        queries.until(query, lambda: len(batches.rows) == 20)
+        queries.until(
+            query,
+            lambda: (
+                loader.cluster.progress(f"group-{topic}", [first, second]) == {first: 13, second: 7}
+            ),
+        )
+        assert batches.rows == loader.rows(first, second)
+    finally:
+        queries.stop()
+        broker.remove(node)
