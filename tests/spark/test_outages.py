@@ -120,6 +120,29 @@ def test_a_running_stream_outlasts_what_planning_would_not(
     assert batches.rows == loader.rows(queue)
 
 
+def test_stop_does_not_wait_for_a_task_that_waits(
+    loader: Loader, topic: str, queries: Queries, proxy: FaultProxy, place: dict[str, str]
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 5)
+    batches, is_reading = Batches(), threading.Event()
+
+    def take(frame: DataFrame, batch_id: int) -> None:
+        proxy.way = Way.BLACK_HOLE
+        is_reading.set()
+        batches(frame, batch_id)
+
+    options = {"startingOffsets": "earliest", "retry.outageMs": "1h", **place}
+    query = queries.start(queries.load(**options), take)
+    queries.until(query, is_reading.is_set)
+    query.awaitTermination(1)
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    stopping.join(60)
+    assert not stopping.is_alive()
+    assert batches.rows == []
+
+
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
 def test_a_task_waits_and_says_so_once(
     loader: Loader, topic: str, proxy: FaultProxy, place: dict[str, str], how: str,

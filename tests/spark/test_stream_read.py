@@ -62,6 +62,58 @@ def test_grpc_streams_the_same(
     assert progress == dict.fromkeys(queues, 200)
 
 
+def test_a_checkpoint_goes_on_over_the_other_transport(
+    broker: Broker, loader: Loader, topic: str, queries: Queries
+) -> None:
+    queues = loader.create(topic, 2)
+    rows = []
+    for round_, where in enumerate(({}, {"endpoints": broker.endpoints}, {})):
+        for queue in queues:
+            loader.put(queue, 20 + round_)
+        rows += queries.available(startingOffsets="earliest", **where).rows
+    assert sorted(rows) == loader.rows(*queues)
+
+
+def test_a_restart_may_divide_limit_and_name_its_work_anew(
+    loader: Loader, topic: str, queries: Queries
+) -> None:
+    queues = loader.create(topic, 3)
+    for queue in queues:
+        loader.put(queue, 30)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
+    failing = Batches(fail_at=1)
+    with pytest.raises(PySparkException, match="the driver dies here"):
+        queries.run(failing, group=f"a-{topic}", minPartitions="7", **options)
+    # The logged batch is the same rows in other tasks, whatever the limits are by now.
+    again = queries.available(
+        maxPartitions="1", maxOffsetsPerTrigger="1000", startingOffsets="latest",
+        group=f"b-{topic}", includeProperties="true", maxRecordsPerPartition="100",
+    )  # fmt: skip
+    assert again.sizes == [30, 30]
+    assert sorted(failing.rows + again.rows) == loader.rows(*queues)
+    assert loader.cluster.progress(f"b-{topic}", queues) == dict.fromkeys(queues, 30)
+
+
+def test_a_topic_that_a_restart_leaves_out_is_read_on_when_it_is_selected_again(
+    loader: Loader, topic: str, queries: Queries
+) -> None:
+    (here,), (there,) = loader.create(f"{topic}-a", 1), loader.create(f"{topic}-b", 1)
+    both = f"{topic}-a,{topic}-b"
+
+    def put() -> None:
+        loader.put(here, 5)
+        loader.put(there, 5)
+
+    put()
+    first = queries.available(subscribe=both, startingOffsets="earliest")
+    put()
+    narrow = queries.available(subscribe=f"{topic}-a", startingOffsets="earliest")
+    put()
+    wide = queries.available(subscribe=both, startingOffsets="earliest")
+    assert narrow.rows == loader.rows(here, start=5, end=10)
+    assert sorted(first.rows + narrow.rows + wide.rows) == loader.rows(here, there)
+
+
 def test_trigger_once_ignores_the_limits(loader: Loader, topic: str, queries: Queries) -> None:
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 30)
