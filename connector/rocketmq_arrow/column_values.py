@@ -32,6 +32,7 @@ from rocketmq_arrow.layout import (
 )
 from rocketmq_arrow.numpy_arrays import array_of, text_array
 from rocketmq_arrow.property_scan import PropertyScan
+from rocketmq_arrow.property_template import RowTemplate
 from rocketmq_wire.model import QueueId
 
 # 0001-01-01 and the last microsecond of 9999 in microseconds: what Python's datetime can show.
@@ -54,11 +55,12 @@ class ColumnValues:
     bodies: pa.BinaryArray | None
     """As users get them: inflated; None when nobody asked for the column."""
     reasons: pa.StringArray | None = None
+    template: RowTemplate | None = None
     scan: PropertyScan = field(init=False)
 
     def __post_init__(self) -> None:
         layout = self.layout
-        self.scan = PropertyScan(layout.data, layout.text_start, layout.text_end)
+        self.scan = PropertyScan(layout.data, layout.text_start, layout.text_end, self.template)
 
     def column(self, name: str, arrow_type: pa.DataType) -> pa.Array:
         """One column; `arrow_type` decides how a map names its fields."""

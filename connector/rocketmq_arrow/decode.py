@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_arrow.bodies import INFLATED_SIZE_MAX, InflateError, crc_mismatches, inflate
+from rocketmq_arrow.bodies import INFLATED_SIZE_MAX, InflateError, inflate
 from rocketmq_arrow.boundaries import record_bounds, refuse_other_sizes
+from rocketmq_arrow.checksums import wrong_bodies
 from rocketmq_arrow.column_values import ColumnValues
 from rocketmq_arrow.columns import check_schema
 from rocketmq_arrow.gather import Bytes, Mask, Positions, numbers_at, replace_rows, take_binary
@@ -39,6 +40,7 @@ from rocketmq_arrow.layout import (
     unread_layout,
 )
 from rocketmq_arrow.numpy_arrays import array_of, mask_of, text_array
+from rocketmq_arrow.property_template import RowTemplate
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, QueueId
 
@@ -108,9 +110,9 @@ class Decoder:
 
     def __init__(self, options: DecodeOptions) -> None:
         self._options = options
-        self._needs_body = options.check_crc or "body" in options.schema.names
         self._wants_body = "body" in options.schema.names
         self._tags = None if options.tags is None else text_array(sorted(options.tags))
+        self._template = RowTemplate()
         self.skipped = 0
         """Damaged records left out under CorruptPolicy.SKIP."""
 
@@ -187,13 +189,12 @@ class Decoder:
         self._keep_tags(chunk)
         layout = chunk.layout
         bodies = None
-        if self._needs_body:
+        if self._wants_body:
             bodies = take_binary(layout.data, layout.body_start, layout.body_end)
-        if bodies is not None and self._options.check_crc:
-            is_wrong = crc_mismatches(bodies, layout.int32(CRC_AT).astype(np.int64))
-            if is_wrong.any():
-                for row in np.flatnonzero(is_wrong):
-                    chunk.reasons.setdefault(int(row), "the body fails its checksum")
+        if self._options.check_crc:
+            stored = layout.int32(CRC_AT)
+            for row in wrong_bodies(layout.data, layout.body_start, layout.body_end, stored):
+                chunk.reasons.setdefault(int(row), "the body fails its checksum")
         self._fail_if_asked(chunk)
         for rows, inflated in self._inflated_groups(chunk, bodies):
             yield from self._build(chunk, rows, bodies, inflated)
@@ -203,7 +204,7 @@ class Decoder:
         """Drops the rows of other tags: the broker compares hashes, and hashes collide."""
         if self._tags is None or not len(chunk.layout):
             return
-        values = ColumnValues(chunk.queue, chunk.layout, None)
+        values = ColumnValues(chunk.queue, chunk.layout, None, template=self._template)
         is_kept = pc.is_in(values.scan.find("TAGS"), value_set=self._tags)
         if pc.all(is_kept).as_py():
             return
@@ -288,7 +289,8 @@ class Decoder:
             none = pa.nulls(len(layout), pa.string())
             emitted = replace_rows(none, places, list(reasons.values()))
         if len(layout):
-            yield self._batch(ColumnValues(chunk.queue, layout, bodies, emitted))
+            values = ColumnValues(chunk.queue, layout, bodies, emitted, self._template)
+            yield self._batch(values)
 
     def _build_lost(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
         """A batch of the structurally damaged records: the body is the whole record."""

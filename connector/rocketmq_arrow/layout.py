@@ -24,7 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
-from rocketmq_arrow.gather import Bytes, Mask, Positions, equals_at, numbers_at, overlapping
+from rocketmq_arrow.gather import (
+    Bytes,
+    Mask,
+    Positions,
+    differing_rows,
+    equals_at,
+    numbers_at,
+    overlapping,
+    pieces_at,
+)
 
 SYS_COMPRESSED: Final = 0x1
 SYS_BORN_HOST_V6: Final = 0x10
@@ -50,8 +59,8 @@ PREPARED_OFFSET_AT: Final = 76
 BODY_SIZE_AT: Final = 84
 _MAGIC_AT: Final = 4
 _V6_EXTRA: Final = 12
-# With its size in front such a topic has at least 6 bytes, and it is no V2 topic.
-_JOINT_TOPIC_SIZES: Final = range(5, 128)
+# Of V1 records; the size is a signed byte.
+_TOPIC_SIZE_MAX: Final = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +128,8 @@ def read_layout(
     body_start = starts + (HEADER_SIZE + shift)
     topic_start = body_start + body_size
     ends = starts + sizes
-    if topic is not None and len(topic) in _JOINT_TOPIC_SIZES and isinstance(is_v2, int):
-        text_start, is_sound = _joint_text_starts(data, topic_start, topic, ends)
+    if topic is not None and len(topic) <= _TOPIC_SIZE_MAX and isinstance(is_v2, int):
+        text_start, is_sound = _text_starts(data, topic_start, topic, ends)
     else:
         topic_end, is_sound = _topic_ends(data, topic_start, topic, is_v2, ends)
         if not is_sound.all():
@@ -169,8 +178,7 @@ def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> 
 
 
 def _headers_at(data: Bytes, starts: Positions) -> NDArray[np.uint8]:
-    rows = overlapping(data, f"V{HEADER_SIZE}")[starts]
-    return rows.view(np.uint8).reshape(len(starts), HEADER_SIZE)
+    return pieces_at(data, starts, HEADER_SIZE)
 
 
 def _column(header: NDArray[np.uint8], dtype: str, at: int) -> NDArray[Any]:
@@ -252,26 +260,24 @@ def _topic_ends(
     return topic_end, is_topic
 
 
-def _joint_text_starts(
+def _text_starts(
     data: Bytes, topic_start: Positions, topic: bytes, ends: Positions
 ) -> tuple[Positions, Mask]:
     """Where the properties begin, and whether the topic is as expected and they reach the end.
 
-    The topic's last 6 bytes and the size of the properties are read as one number: one gather less.
+    The topic and the size of the properties are gathered together.
     """
     field = struct.pack(">b", len(topic)) + topic
-    text_start = topic_start + (len(field) + 2)
-    words = numbers_at(data, text_start - 8, ">u8")
-    is_sound = words >> np.uint64(16) == int.from_bytes(field[-6:], "big")
-    text_size = (words & np.uint64(0xFFFF)).astype(np.int64)
-    # A size beyond 32,767 is a negative one in the record.
-    is_sound &= (text_start + text_size == ends) & (text_size <= 0x7FFF)
-    if len(field) > 6:
-        is_sound &= equals_at(data, topic_start, field[:-6])
+    size = len(field) + 2
+    text_start = topic_start + size
+    found = pieces_at(data, topic_start, size)
+    is_sound: Mask = text_start + _column(found, ">i2", len(field)) == ends
+    others = differing_rows(found.ravel(), field + b"\0\0", b"\xff" * len(field) + b"\0\0")
+    is_sound[others] = False
     return text_start, is_sound
 
 
 def _is_topic(data: Bytes, topic_start: Positions, topic: bytes, size_code: str) -> Mask:
-    if size_code == ">b" and len(topic) > 127:
+    if size_code == ">b" and len(topic) > _TOPIC_SIZE_MAX:
         return np.zeros(len(topic_start), np.bool_)
     return equals_at(data, topic_start, struct.pack(size_code, len(topic)) + topic)

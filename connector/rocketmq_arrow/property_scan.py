@@ -28,6 +28,7 @@ from rocketmq_arrow.gather import (
     take_binary,
     values_of,
 )
+from rocketmq_arrow.property_template import PlacedItems, RowTemplate
 from rocketmq_wire.properties import decode_properties
 
 _SEPARATOR: Final = 1
@@ -54,9 +55,20 @@ class Items:
 class PropertyScan:
     """The property strings of one chunk's rows."""
 
-    def __init__(self, data: Bytes, starts: Positions, ends: Positions) -> None:
+    def __init__(
+        self,
+        data: Bytes,
+        starts: Positions,
+        ends: Positions,
+        template: RowTemplate | None = None,
+    ) -> None:
         self._text, self._bounds = values_of(take_binary(data, starts, ends))
         self._count = len(starts)
+        self._template = template or RowTemplate()
+
+    @cached_property
+    def _placed(self) -> PlacedItems | None:
+        return self._template.place(self._text, self._bounds)
 
     def _map_of_texts(self, map_type: pa.MapType) -> pa.MapArray:
         bounds = self._bounds.tolist()
@@ -88,15 +100,26 @@ class PropertyScan:
 
     def find(self, name: str) -> pa.StringArray:
         """Each row's value of one property, null where there is none."""
-        starts, ends, missing = self._find(name.encode())
-        values = take_binary(self._text, starts, ends, missing if missing.any() else None)
+        starts, ends, missing = self._find_bounds(name.encode())
+        values = take_binary(self._text, starts, ends, missing)
         return as_text(values, is_ascii=self.is_ascii)
 
     def find_bounds(self, name: str) -> tuple[Bytes, Positions, Positions, Mask]:
         """The text, and each row's value of one property in it; the mask says where none is."""
-        return (self._text, *self._find(name.encode()))
+        starts, ends, missing = self._find_bounds(name.encode())
+        return self._text, starts, ends, _none_of(self._count) if missing is None else missing
 
-    def _find(self, name: bytes) -> tuple[Positions, Positions, Mask]:
+    def _find_bounds(self, name: bytes) -> tuple[Positions, Positions, Mask | None]:
+        """As `find_bounds`, without a mask when every row has a value."""
+        if self._placed is None:
+            starts, ends, missing = self._search(name)
+            return starts, ends, missing if missing.any() else None
+        placed = self._placed.bounds(name)
+        if placed is None:
+            return self._bounds[:-1], self._bounds[:-1], ~_none_of(self._count)
+        return (*placed, None)
+
+    def _search(self, name: bytes) -> tuple[Positions, Positions, Mask]:
         assert len(name) >= 4
         early, tails = self._name_tails
         hits = np.flatnonzero(tails == np.frombuffer(name[-4:], "<u4")[0]) + early
@@ -117,7 +140,7 @@ class PropertyScan:
         if not is_hit.all():
             places, rows, value_ends = places[is_hit], rows[is_hit], value_ends[is_hit]
         if len(rows) == self._count and (rows[1:] > rows[:-1]).all():
-            return places + 1, value_ends, np.zeros(self._count, np.bool_)
+            return places + 1, value_ends, _none_of(self._count)
         starts, ends = self._bounds[:-1].copy(), self._bounds[:-1].copy()
         missing = np.ones(self._count, np.bool_)
         # Of several assignments to one row the last one stays: the last item of a name wins.
@@ -154,6 +177,21 @@ class PropertyScan:
 
     def items(self) -> Items:
         """Every item that counts, duplicates removed."""
+        return self._searched_items() if self._placed is None else self._placed_items(self._placed)
+
+    def _placed_items(self, placed: PlacedItems) -> Items:
+        shape = (self._count, len(placed.values))
+        name_starts, name_ends, value_ends = (np.empty(shape, np.int64) for _ in range(3))
+        for index, name in enumerate(placed.values):
+            bounds = placed.bounds(name)
+            assert bounds is not None
+            np.subtract(bounds[0], 1, out=name_ends[:, index])
+            np.subtract(bounds[0], len(name) + 1, out=name_starts[:, index])
+            value_ends[:, index] = bounds[1]
+        rows = np.repeat(np.arange(self._count), shape[1])
+        return Items(rows, name_starts.ravel(), name_ends.ravel(), value_ends.ravel())
+
+    def _searched_items(self) -> Items:
         last = self._last_bytes()
         starts = np.empty_like(last)
         starts[:1] = 0
@@ -206,6 +244,10 @@ class PropertyScan:
         return pa.Array.from_buffers(
             map_type, self._count, [None, pa.py_buffer(offsets)], children=[entries]
         )
+
+
+def _none_of(count: int) -> Mask:
+    return np.zeros(count, np.bool_)
 
 
 def _is_utf8(text: Bytes) -> bool:

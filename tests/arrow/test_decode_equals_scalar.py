@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rocketmq_arrow import checksums, property_template
 from rocketmq_arrow.columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_wire.errors import CorruptRecordError
@@ -26,6 +29,16 @@ TIMES = st.integers(-62_135_596_800_000, 253_402_300_799_999)
 PROPERTY_PIECES = b"\x01 \x02 \x01 \x02 TAGS KEYS UNIQ_KEY XTAGS a b 0123456789AB \xff".split(b" ")
 PROPERTY_PIECES += ["ü".encode(), b"a long name of a property", b"order-1 order-2"]
 PROPERTY_TEXTS = st.lists(st.sampled_from(PROPERTY_PIECES), max_size=40).map(b"".join)
+
+
+@pytest.fixture(autouse=True, scope="module", params=["as few rows", "as many rows"])
+def ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A handful of records is read in the ways of large chunks, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "as many rows":
+            patch.setattr(checksums, "_ROWS_MIN", 1)
+            patch.setattr(property_template, "_ROWS_MIN", 1)
+        yield
 
 
 @st.composite
