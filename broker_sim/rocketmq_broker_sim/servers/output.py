@@ -1,21 +1,30 @@
 """What waits to be written to one connection, sent from where it lies.
 
-Asyncio's transports copy whatever the socket does not take at once. So large buffers are handed
-over in pieces, the next one only when the transport has none left: a reply of megabytes is copied
-into the kernel and nowhere else, but for the rest of one piece.
+Asyncio's transports copy whatever the socket does not take at once. So large buffers go straight
+into the socket, as much as it takes in one system call, and only a last small piece through the
+transport, which says when there is room again. What is encrypted has no other way than the
+transport: there, pieces follow each other when the transport has none left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from rocketmq_broker_sim.servers.tls_layer import EncryptedTransport
 from rocketmq_wire.model import Buffer
 
-# A system call costs a few microseconds, the copy of a piece tens of them.
+# Of what the transport has to encrypt.
 _PIECE_SIZE: Final = 256 * 1024
+# What the transport copies and keeps to tell us when the socket has room. The kernel says so only
+# when a third of its buffer is free, and the larger the calls, the less they cost: sending a byte
+# to a reader that is the slower one takes 0.26 ns in calls of all there is, and 0.38 in 256 KiB.
+_WAITING_SIZE: Final = 4 * 1024
+_PARTS_MAX: Final = 64
 # Up to here one joined write is cheaper than several.
 _JOIN_SIZE_MAX: Final = 16 * 1024
 
@@ -27,6 +36,9 @@ class Output:
         self._transport = transport
         self._waiting: deque[memoryview] = deque()
         self._is_paused = False
+        self._descriptor: int | None = None
+        if not isinstance(transport, EncryptedTransport):
+            self._descriptor = transport.get_extra_info("socket").fileno()
         self.size = 0
         """Bytes that wait for the reader."""
         transport.set_write_buffer_limits(high=0)
@@ -55,18 +67,45 @@ class Output:
         self._send()
 
     def clear(self) -> None:
-        """Nobody reads any more: let go of the buffers."""
+        """Nobody reads any more: let go of the buffers, and of the socket, which is closed next."""
         self._waiting.clear()
+        self._descriptor = None
         self.size = 0
 
     def _send(self) -> None:
         waiting = self._waiting
         while waiting and not self._is_paused:
-            view = waiting[0]
-            if len(view) > _PIECE_SIZE:
-                piece, waiting[0] = view[:_PIECE_SIZE], view[_PIECE_SIZE:]
-            else:
-                piece = waiting.popleft()
+            piece_size = _PIECE_SIZE
+            if self._descriptor is not None and not self._transport.is_closing():
+                if self._send_directly(self._descriptor):
+                    continue
+                piece_size = _WAITING_SIZE
+            piece = self._next(piece_size)
             self.size -= len(piece)
             # May call pause().
             self._transport.write(piece)
+
+    def _send_directly(self, descriptor: int) -> bool:
+        """Send what the socket takes; True if that was all it was given."""
+        views = list(itertools.islice(self._waiting, _PARTS_MAX))
+        try:
+            sent = os.writev(descriptor, views)
+        except OSError:
+            # Full, or broken: the transport finds out which, and ends a broken connection.
+            return False
+        self.size -= sent
+        left = sent
+        for view in views:
+            if left < len(view):
+                self._waiting[0] = view[left:]
+                return False
+            left -= len(view)
+            self._waiting.popleft()
+        return True
+
+    def _next(self, size_max: int) -> memoryview:
+        view = self._waiting[0]
+        if len(view) <= size_max:
+            return self._waiting.popleft()
+        self._waiting[0] = view[size_max:]
+        return view[:size_max]
