@@ -70,6 +70,15 @@ class AddWritePermission(Request[CountReply]):
     broker: str
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteNameServerEntry(Request[Done]):
+    """102: forget an entry of a name server's own table; tools do so with a topic's order."""
+
+    to_name_server: ClassVar[bool] = True
+    namespace: str
+    key: str
+
+
 # --- groups ---------------------------------------------------------------------------------
 
 

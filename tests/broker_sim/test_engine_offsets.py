@@ -165,7 +165,7 @@ class TestStatistics:
     def test_consume_statistics_show_the_lag(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32, commit=2))
         expected = {
-            ORDERS_0: QueueProgress(5, 2, NOW_MS + 1_000, 2),
+            ORDERS_0: QueueProgress(5, 2, NOW_MS + 1_000, 5),
             ORDERS_1: QueueProgress(0, 0, 0, 0),
         }
         assert filled.ask(GetConsumeStats("g")).queues == expected

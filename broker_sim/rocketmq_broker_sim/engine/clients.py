@@ -6,16 +6,32 @@ heartbeat with the largest version wins, and topics that a heartbeat leaves out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from rocketmq_wire.admin_requests import Connection
 from rocketmq_wire.model import ConsumerInfo, Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a client is, as tools show it."""
+
+    address: str = ""
+    language: str = ""
+    version: int = 0
+
+
+_UNKNOWN: Final = Origin()
 
 
 @dataclass(slots=True)
 class _Member:
     peer_key: int
     seen_ms: int
+    origin: Origin = _UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,8 @@ class RegisteredSubscription:
 class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
+    info: ConsumerInfo | None = None
+    """How the group consumes, by its newest heartbeat; None for producers."""
 
 
 _IsGone = Callable[[_Member], bool]
@@ -46,12 +64,19 @@ class Clients:
         """Consumer groups whose members have not been told yet."""
 
     def register_consumer(
-        self, client_id: str, info: ConsumerInfo, *, peer_key: int, now_ms: int
+        self,
+        client_id: str,
+        info: ConsumerInfo,
+        *,
+        peer_key: int,
+        now_ms: int,
+        origin: Origin = _UNKNOWN,
     ) -> None:
         """Note a consumer's heartbeat."""
         group = self._consumers.setdefault(info.group, _Group())
         known = group.members.get(client_id)
-        group.members[client_id] = _Member(peer_key, now_ms)
+        group.members[client_id] = _Member(peer_key, now_ms, origin)
+        group.info = info
         topics = {topic for topic, *_ in info.subscriptions}
         if known is None or known.peer_key != peer_key or topics != group.subscriptions.keys():
             self._changed.add(info.group)
@@ -64,10 +89,18 @@ class Clients:
                     Subscription(expression, kind), version
                 )
 
-    def register_producer(self, client_id: str, group: str, *, peer_key: int, now_ms: int) -> None:
+    def register_producer(
+        self,
+        client_id: str,
+        group: str,
+        *,
+        peer_key: int,
+        now_ms: int,
+        origin: Origin = _UNKNOWN,
+    ) -> None:
         """Note a producer's heartbeat."""
         members = self._producers.setdefault(group, _Group()).members
-        members[client_id] = _Member(peer_key, now_ms)
+        members[client_id] = _Member(peer_key, now_ms, origin)
 
     def unregister(
         self, client_id: str, *, producer_group: str | None, consumer_group: str | None
@@ -108,6 +141,22 @@ class Clients:
     def consumer_groups(self) -> tuple[str, ...]:
         return tuple(sorted(self._consumers))
 
+    def consumer_info(self, group: str) -> ConsumerInfo | None:
+        """How a group consumes; None when none of it is online."""
+        found = self._consumers.get(group)
+        return found.info if found else None
+
+    def consumer_connections(self, group: str) -> tuple[Connection, ...]:
+        return _connections(self._consumers.get(group))
+
+    def producer_connections(self, group: str) -> tuple[Connection, ...]:
+        return _connections(self._producers.get(group))
+
+    def subscriptions(self, group: str) -> Mapping[str, RegisteredSubscription]:
+        """What the group's members online want, by topic."""
+        found = self._consumers.get(group)
+        return found.subscriptions if found else {}
+
     def subscription(self, group: str, topic: str) -> RegisteredSubscription | None:
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None
@@ -122,6 +171,13 @@ class Clients:
                 if gone and table is self._consumers:
                     self._changed.add(name)
                 _drop_if_empty(table, name)
+
+
+def _connections(group: _Group | None) -> tuple[Connection, ...]:
+    members = sorted(group.members.items()) if group else []
+    return tuple(
+        Connection(client_id, *dataclasses.astuple(member.origin)) for client_id, member in members
+    )
 
 
 def _gone(members: Iterable[tuple[str, _Member]], is_gone: _IsGone) -> list[str]:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import delays, groups, progress, refusals, topics
-from rocketmq_broker_sim.engine.clients import Clients
+from rocketmq_broker_sim.engine.activity import Activity
+from rocketmq_broker_sim.engine.administration import Administration
+from rocketmq_broker_sim.engine.clients import Clients, Origin
 from rocketmq_broker_sim.engine.filtering import check_subscription
 from rocketmq_broker_sim.engine.locks import QueueLocks
-from rocketmq_broker_sim.engine.outcomes import Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
 from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
 from rocketmq_broker_sim.engine.retries import SendBacks
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
 from rocketmq_broker_sim.engine.sending import Sending, SendLimits
+from rocketmq_broker_sim.engine.settings import Settings
 from rocketmq_broker_sim.engine.statistics import Statistics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
@@ -27,6 +30,7 @@ from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendRecords
 
 DONE = Answer(ask.Done())
+_SIZE_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +88,37 @@ class Engine:
             waits_for_sync=config.flush == "sync",
         )
         self._statistics = Statistics(
-            identity.broker_name, store=store, topics=self.topics, progress=self.progress
+            identity.broker_name,
+            store=store,
+            topics=self.topics,
+            progress=self.progress,
+            clients=self.clients,
         )
+        self._activity = Activity()
+        self._administration = Administration(
+            identity,
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            clients=self.clients,
+            progress=self.progress,
+            statistics=self._statistics,
+            settings=Settings(
+                config, pulling=self._pulling, topics=self.topics, groups=self.groups
+            ),
+            activity=self._activity,
+        )
+        self._counted_end = store.appended_end
         self._rules = self._rules_by_request()
 
     def handle(
         self, request: Request[Reply], peer: Peer, now_ms: int, *, is_final: bool = False
     ) -> Outcome:
         """Decide about a request; `is_final` forbids holding it. Raises BrokerError to refuse."""
+        self._activity.begin(now_ms)
         if type(request) is ask.PullMessages:
-            return self._pulling.pull(request, now_ms, is_final=is_final)
+            outcome = self._pulling.pull(request, now_ms, is_final=is_final)
+            return self._counted_pull(outcome, now_ms)
         rule = self._rules.get(type(request))
         if rule is None:
             raise refusals.feature_unsupported(type(request).__name__)
@@ -109,17 +134,20 @@ class Engine:
         batches = [(send, peer) for send, peer in sends if isinstance(send, SendBatch)]
         if batches:
             assert len(batches) == len(sends)
-            return self._sending.send_batches(batches, now_ms)
-        records = [send for send, _ in sends if isinstance(send, SendRecords)]
-        return self._sending.send_all_records(records, now_ms)
+            outcomes = self._sending.send_batches(batches, now_ms)
+        else:
+            records = [send for send, _ in sends if isinstance(send, SendRecords)]
+            outcomes = self._sending.send_all_records(records, now_ms)
+        return outcomes and [self._counted_send(outcome, now_ms) for outcome in outcomes]
 
     def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
         """Ask a held pull again: its queue grew, or its time is over (`is_final`)."""
-        return self._pulling.resume(hold, now_ms, is_final=is_final)
+        outcome = self._pulling.resume(hold, now_ms, is_final=is_final)
+        return self._counted_pull(outcome, now_ms)
 
     def move_to(self, identity: Identity) -> None:
         """The addresses are known only once the servers listen."""
-        self._identity = self._sending.identity = identity
+        self._identity = self._sending.identity = self._administration.identity = identity
         self.delays.store_host = self._send_backs.store_host = identity.store_host
 
     def forget_peer(self, peer_key: int) -> None:
@@ -147,9 +175,15 @@ class Engine:
     def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
         sending, statistics = self._sending, self._statistics
         return {
-            ask.SendMessage: sending.send_message,
-            ask.SendBatch: sending.send_batch,
-            ask.SendRecords: lambda request, _, now_ms: sending.send_records(request, now_ms),
+            ask.SendMessage: lambda request, peer, now_ms: self._counted_send(
+                sending.send_message(request, peer, now_ms), now_ms
+            ),
+            ask.SendBatch: lambda request, peer, now_ms: self._counted_send(
+                sending.send_batch(request, peer, now_ms), now_ms
+            ),
+            ask.SendRecords: lambda request, _, now_ms: self._counted_send(
+                sending.send_records(request, now_ms), now_ms
+            ),
             ask.GetRoute: self._route,
             ask.GetCluster: lambda _, peer, __: Answer(
                 ask.ClusterReply(cluster_of(self._identity, peer))
@@ -191,21 +225,41 @@ class Engine:
             ask.ListGroups: lambda *_: Answer(
                 ask.GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
             ),
+            **self._administration.rules(),
         }
 
+    def _counted_pull(self, outcome: Outcome, now_ms: int) -> Outcome:
+        reply = outcome.reply if isinstance(outcome, Answer) else None
+        if isinstance(reply, ask.PullReply):
+            size = sum(len(part) for part in reply.records)
+            count = len(reply.sizes) // _SIZE_BYTES if reply.sizes is not None else 0
+            self._activity.pulled_messages(count, size, now_ms)
+        return outcome
+
+    def _counted_send(self, outcome: Outcome, now_ms: int) -> Outcome:
+        reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
+        if isinstance(reply, ask.SendReply):
+            grown = self._store.appended_end - self._counted_end
+            self._counted_end += grown
+            self._activity.stored.add(reply.count, grown, now_ms)
+        return outcome
+
     def _route(self, request: ask.GetRoute, peer: Peer, _: int) -> Outcome:
-        return Answer(ask.RouteReply(route_of(self.topics, self._identity, request.topic, peer)))
+        permission = self._administration.write_permission
+        route = route_of(self.topics, self._identity, request.topic, peer, permission)
+        return Answer(ask.RouteReply(route))
 
     def _heartbeat(self, request: ask.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
+        origin = Origin(f"{peer.host}:{peer.port}", request.language, request.version)
         for info in request.consumers:
             self.groups.ensure(info.group)
             self.topics.create_retry_topic(info.group)
             self.clients.register_consumer(
-                request.client_id, info, peer_key=peer.key, now_ms=now_ms
+                request.client_id, info, peer_key=peer.key, now_ms=now_ms, origin=origin
             )
         for group in request.producer_groups:
             self.clients.register_producer(
-                request.client_id, group, peer_key=peer.key, now_ms=now_ms
+                request.client_id, group, peer_key=peer.key, now_ms=now_ms, origin=origin
             )
         return DONE
 
@@ -246,6 +300,8 @@ class Engine:
             if self._commit_needs_group:
                 raise refusals.group_missing(request.group)
             self.groups.ensure(request.group)
+        if self.progress.awaits_reset(request.group, request.queue):
+            return Answer(ask.Done("Offset has been previously reset"))
         self.progress.commit(request.group, request.queue, request.offset)
         return DONE
 

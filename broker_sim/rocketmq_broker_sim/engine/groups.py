@@ -43,7 +43,7 @@ class Groups:
     """Every group by name. A new one is saved before it counts."""
 
     def __init__(self, stored: Mapping[str, Any] | None, save: Save, *, auto_create: bool) -> None:
-        self._save, self._auto_create = save, auto_create
+        self._save, self.auto_create = save, auto_create
         self._table: dict[str, dict[str, Any]] = dict(
             (stored or {}).get("subscriptionGroupTable") or {}
         )
@@ -65,9 +65,30 @@ class Groups:
         if group in self._table:
             return
         check_group_name(group)
-        if not self._auto_create:
+        if not self.auto_create:
             raise refusals.group_missing(group)
-        table = {**self._table, group: {**_DEFAULTS, "groupName": group}}
+        self._write({**self._table, group: {**_DEFAULTS, "groupName": group}})
+
+    def put(self, settings: Mapping[str, object]) -> None:
+        """Create or change a group by an administrator's word; refusals are 26 and 29."""
+        group = settings.get("groupName")
+        if not isinstance(group, str):
+            raise refusals.group_setting_illegal("groupName", "is missing")
+        check_group_name(group)
+        for name, default in _DEFAULTS.items():
+            # bool is an int in Python, and neither may stand for the other.
+            if name in settings and type(settings[name]) is not type(default):
+                raise refusals.group_setting_illegal(name, f"is {settings[name]!r}")
+        config = {**_DEFAULTS, **settings}
+        if config != self._table.get(group):
+            self._write({**self._table, group: config})
+
+    def delete(self, group: str) -> None:
+        """Forget a group; one that is not known is no matter, as in RocketMQ."""
+        if group in self._table:
+            self._write({name: self._table[name] for name in self._table if name != group})
+
+    def _write(self, table: dict[str, dict[str, Any]]) -> None:
         self._version += 1
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
         self._save(FILE_NAME, {"dataVersion": version, "subscriptionGroupTable": table})

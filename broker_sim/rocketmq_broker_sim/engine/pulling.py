@@ -3,6 +3,7 @@
 start of the pull          status           next_begin
 queue empty, start 0       NO_NEW_MESSAGE   0             may wait
 queue empty, start not 0   OFFSET_ILLEGAL   0
+after a reset, once        OFFSET_ILLEGAL   where the reset was to
 below the queue            OFFSET_ILLEGAL   first offset
 in the queue               FOUND, or NO_MATCHED_MESSAGE   behind the last entry examined
 at its end                 NO_NEW_MESSAGE   the end       may wait
@@ -79,12 +80,20 @@ class Pulling:
             allows_sql=self.limits.allows_sql,
             is_registered=request.uses_registered_subscription,
         )
+        bounds = self._store.bounds(request.queue.topic, request.queue.index)
+        moved = self._progress.take_reset(request.group, request.queue)
+        if moved is not None:
+            illegal = PullStatus.OFFSET_ILLEGAL
+            return Answer(
+                PullReply(illegal, moved, bounds.start, bounds.end, remark="OFFSET_RESET")
+            )
         if request.commit is not None:
             self._progress.commit(request.group, request.queue, request.commit)
-        bounds = self._store.bounds(request.queue.topic, request.queue.index)
         misplaced = _status_outside(request.start, bounds)
         if misplaced is None:
-            return Answer(self._read(request, bounds, wanted))
+            reply = self._read(request, bounds, wanted)
+            self._progress.note_pull(request.group, request.queue, reply.next_begin)
+            return Answer(reply)
         status, next_begin, remark = misplaced
         suspend_ms = min(request.suspend_ms or 0, self.limits.suspend_ms_max)
         if status is PullStatus.NO_NEW_MESSAGE and suspend_ms > 0 and not is_final:

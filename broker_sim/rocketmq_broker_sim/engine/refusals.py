@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_wire.errors import BrokerError, broker_error
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.model import Bounds, QueueId
 
 SYSTEM_ERROR = 1
 NOT_SUPPORTED = 3
@@ -17,6 +17,7 @@ SUBSCRIPTION_NOT_EXIST = 24
 SUBSCRIPTION_NOT_LATEST = 25
 GROUP_NOT_EXIST = 26
 FILTER_DATA_NOT_EXIST = 27
+CONSUMER_NOT_ONLINE = 206
 # Brokers before 5.3.2 answer 1 here.
 INVALID_PARAMETER = 29
 
@@ -99,6 +100,37 @@ def filter_missing(reason: str) -> BrokerError:
         FILTER_DATA_NOT_EXIST,
         "The broker's consumer filter data is not exist!Your expression may be wrong! " + reason,
     )
+
+
+def group_offline(group: str) -> BrokerError:
+    return broker_error(CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+
+
+def producers_missing(group: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"the producer group[{group}] not exist")
+
+
+def group_setting_illegal(name: str, reason: str) -> BrokerError:
+    return broker_error(INVALID_PARAMETER, f"subscription group: {name} {reason}")
+
+
+def setting_illegal(name: str, reason: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"{name} cannot be set: {reason}")
+
+
+def reset_outside(offset: int, bounds: Bounds) -> BrokerError:
+    return broker_error(
+        SYSTEM_ERROR,
+        f"Target offset {offset} not in consume queue range [{bounds.start}-{bounds.end}]",
+    )
+
+
+def record_missing(position: int) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"can not find message by the offset, {position}")
+
+
+def message_not_found() -> BrokerError:
+    return broker_error(QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
 
 
 def feature_unsupported(feature: str) -> BrokerError:

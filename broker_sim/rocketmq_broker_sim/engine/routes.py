@@ -11,6 +11,8 @@ from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_wire.model import (
     MASTER_ID,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
     BrokerAddresses,
     ClusterInfo,
     Host,
@@ -42,7 +44,31 @@ class Identity:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-def route_of(topics: Topics, identity: Identity, topic: str, peer: Peer) -> Route:
+class WritePermission:
+    """What a name server was told of a broker's permissions: it counts until topics change.
+
+    Then the broker registers with the name server anew, as its topics say.
+    """
+
+    def __init__(self) -> None:
+        self._may_write, self._version = True, -1
+
+    def put(self, *, may_write: bool, version: int) -> None:
+        """Overrule the topics' permissions while their table has this version."""
+        self._may_write, self._version = may_write, version
+
+    def of(self, permission: int, version: int) -> int:
+        """A topic's permission as clients are told it."""
+        if version != self._version:
+            return permission
+        if self._may_write:
+            return PERMISSION_READ | PERMISSION_WRITE
+        return permission & ~PERMISSION_WRITE
+
+
+def route_of(
+    topics: Topics, identity: Identity, topic: str, peer: Peer, permission: WritePermission
+) -> Route:
     """The route of a topic, or its refusal (17)."""
     config = topics.get(topic)
     if config is None:
@@ -53,7 +79,7 @@ def route_of(topics: Topics, identity: Identity, topic: str, peer: Peer) -> Rout
                 identity.broker_name,
                 config.read_queue_count,
                 config.write_queue_count,
-                config.permission,
+                permission.of(config.permission, topics.version),
                 config.sys_flag,
             ),
         ),

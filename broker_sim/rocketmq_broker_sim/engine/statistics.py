@@ -5,6 +5,7 @@ Queues that do not exist read as empty, as in RocketMQ: only the two statistics 
 
 from __future__ import annotations
 
+from rocketmq_broker_sim.engine.clients import Clients
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
@@ -18,10 +19,16 @@ class Statistics:
     """What can be learned of the store without reading messages."""
 
     def __init__(
-        self, broker_name: str, *, store: Store, topics: Topics, progress: Progress
+        self,
+        broker_name: str,
+        *,
+        store: Store,
+        topics: Topics,
+        progress: Progress,
+        clients: Clients,
     ) -> None:
         self._broker_name, self._store = broker_name, store
-        self._topics, self._progress = topics, progress
+        self._topics, self._progress, self._clients = topics, progress, clients
 
     def bounds(self, queue: QueueId) -> Bounds:
         return self._store.bounds(queue.topic, queue.index)
@@ -54,7 +61,11 @@ class Statistics:
     def consume_stats(self, group: str, topic: str | None) -> dict[QueueId, QueueProgress]:
         """The group's place in every queue of the topics it has progress in."""
         stats = {}
+        wanted = self._clients.subscriptions(group)
         for name in self._progress.topics(group) if not topic else (topic,):
+            # What the members online do not consume any more is left out, as in RocketMQ.
+            if wanted and name not in wanted:
+                continue
             config = self._topics.get(name)
             for index in range(config.read_queue_count if config else 0):
                 queue = QueueId(name, self._broker_name, index)
@@ -62,7 +73,8 @@ class Statistics:
                 offset = self._progress.get(group, queue) or 0
                 is_there = bounds.start < offset <= bounds.end
                 updated_ms = self._time_at(queue, offset - 1, 0) if is_there else 0
-                stats[queue] = QueueProgress(bounds.end, offset, updated_ms, offset)
+                pulled = max(offset, self._progress.pulled(group, queue))
+                stats[queue] = QueueProgress(bounds.end, offset, updated_ms, pulled)
         return stats
 
     def _time_at(self, queue: QueueId, offset: int, absent: int) -> int:

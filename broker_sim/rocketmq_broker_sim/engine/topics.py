@@ -60,7 +60,7 @@ class Topics:
         auto_create: bool,
         auto_create_queues: int,
     ) -> None:
-        self._save, self._auto_create, self._auto_queues = save, auto_create, auto_create_queues
+        self._save, self.auto_create, self._auto_queues = save, auto_create, auto_create_queues
         self._table = {
             name: _config_from_json(name, value)
             for name, value in ((stored or {}).get("topicConfigTable") or {}).items()
@@ -76,6 +76,11 @@ class Topics:
             )
         else:
             self._table.pop(DEFAULT_TOPIC, None)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._version
 
     def get(self, topic: str) -> TopicConfig | None:
         return self._table.get(topic)
@@ -116,7 +121,7 @@ class Topics:
 
     def _create_for_send(self, topic: str, default_queue_count: int) -> TopicConfig:
         check_topic_name(topic)
-        if not self._auto_create or (is_system_topic(topic) and not is_group_topic(topic)):
+        if not self.auto_create or (is_system_topic(topic) and not is_group_topic(topic)):
             raise refusals.topic_missing(topic)
         count = 1 if is_group_topic(topic) else min(max(default_queue_count, 1), self._auto_queues)
         return self._put(TopicConfig(topic, count, count, _PERMISSIONS))

@@ -89,6 +89,22 @@ class Store:
         """The log position behind the last record, durable or not."""
         return self._log.end
 
+    @property
+    def log_start(self) -> int:
+        """The log position of the oldest record that is kept."""
+        return self._log.start
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the file system is that holds the store."""
+        return self._files.disk_use().used_ratio
+
+    def earliest_ms(self) -> int:
+        """When the oldest message of the log was stored; -1 if there is none."""
+        with self._lock:
+            start = self._log.start
+            return record_store_ms(self._log, start) if self.record_at(start) is not None else -1
+
     def append(self, topic: str, queue_index: int, block: Block, now_ms: int) -> Appended:
         """Write a block to the log; `publish` makes it visible.
 
