@@ -22,6 +22,7 @@ SUSPENDED_DELAY_MS: Final = 1_000
 UNLOCKED_DELAY_MS: Final = 3_000
 ERROR_DELAY_MS: Final = 3_000
 BROKER_FLOW_DELAY_MS: Final = 20
+NO_PROGRESS_DELAY_MS: Final = 200
 ILLEGAL_DELAY_MS: Final = 10_000
 FLOW_WARNING_EVERY: Final = 1_000
 _FLOW_CONTROL_CODE: Final = 215
@@ -134,6 +135,11 @@ class PullControl:
         if reply.status is PullStatus.OFFSET_ILLEGAL:
             return Verdict.ILLEGAL
         return Verdict.MESSAGES if reply.status is PullStatus.FOUND else Verdict.NOTHING
+
+    def on_no_progress(self, now_ms: int, waited_ms: int) -> None:
+        """An answer without anything that came at once: such a broker does not hold pulls."""
+        if waited_ms < NO_PROGRESS_DELAY_MS:
+            self._wait(now_ms, NO_PROGRESS_DELAY_MS)
 
     def on_error(self, error: RocketMQError, now_ms: int) -> None:
         """A pull failed, or its answer could not be read."""

@@ -1,0 +1,291 @@
+"""A client instance: one id and one set of connections for the consumers that share them.
+
+A housekeeping thread refreshes routes, sends heartbeats and has each consumer share queues anew,
+store its progress and renew its locks, all on timers; a notice from a broker brings the sharing
+forward. Every step waits for its answers for a bounded time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from rocketmq_client.groups.wire_thread import WireThread, now_ms
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import MASTER_ID, ConsumerInfo, Route
+from rocketmq_wire.remoting_requests import NotifyMembersChanged
+from rocketmq_wire.requests import (
+    ClientsReply,
+    GetRoute,
+    Heartbeat,
+    ListGroupClients,
+    Reply,
+    Request,
+    RouteReply,
+    UnregisterClient,
+)
+
+_LOG = logging.getLogger(__name__)
+_TIMEOUT_MS: Final = 3_000
+_STOP_SECONDS_MAX: Final = 10.0
+_IDLE_MS_MAX: Final = 1_000
+_ROUTE_RETRY_MS: Final = 2_000
+
+
+class Member(Protocol):
+    """A consumer as its instance sees it. Called by the housekeeping thread only."""
+
+    @property
+    def group(self) -> str: ...
+
+    def topics(self) -> Iterable[str]:
+        """The topics whose routes it needs."""
+        ...
+
+    def consumer_info(self) -> ConsumerInfo:
+        """Its part of the heartbeat."""
+        ...
+
+    def rebalance(self) -> None:
+        """Share the queues anew."""
+        ...
+
+    def housekeep(self, now_ms: int) -> int:
+        """Do what is due; when to be called again at the latest."""
+        ...
+
+
+class ClientStateError(RocketMQError):
+    """A consumer was used in a way that its state does not allow."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"[ROCKETMQ_GROUP.STATE] {self.what}"
+
+
+def client_id_of(address: str, instance: str | None, unit: str | None) -> str:
+    """`ip@instance[@unit]`; without a name the instance is called by process and time."""
+    name = instance or f"{os.getpid()}#{time.monotonic_ns()}"
+    return "@".join(part for part in (address, name, unit) if part)
+
+
+def local_address() -> str:
+    """This machine's address, as brokers' tools are to show it. Asks nobody."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
+
+
+_shared: dict[str, ClientInstance] = {}
+_shared_lock = threading.Lock()
+
+
+class ClientInstance:
+    """Made by `acquire`: consumers with one client id share one instance."""
+
+    def __init__(self, settings: ConnectionSettings, client_id: str) -> None:
+        if not settings.name_servers:
+            raise ValueError("consumer groups need name servers: endpoints speak no groups")
+        self.settings, self.client_id = settings, client_id
+        self.wire = WireThread(
+            settings, name=f"rocketmq-wire-{client_id}", on_notice=self._on_notice
+        )
+        self._members: dict[str, Member] = {}
+        self._routes: dict[str, Route] = {}
+        self._wanted = threading.Condition()
+        self._is_rebalance_wanted = False
+        self._is_stopping = False
+        self._users = 0
+        self._routes_due_ms = self._heartbeat_due_ms = self._rebalance_due_ms = 0
+        self._periods_ms = {"heartbeat": 30_000, "route": 30_000, "rebalance": 20_000}
+        self._thread = threading.Thread(
+            target=self._run, name=f"rocketmq-housekeeping-{client_id}", daemon=True
+        )
+
+    @classmethod
+    def acquire(
+        cls, settings: ConnectionSettings, *, instance: str | None = None, unit: str | None = None
+    ) -> ClientInstance:
+        """The instance of this id, started; `release` it."""
+        client_id = client_id_of(local_address(), instance, unit)
+        with _shared_lock:
+            known = _shared.get(client_id)
+            if known is not None and known.settings != settings:
+                raise ClientStateError(
+                    f"the client id {client_id} is in use for other name servers or settings: "
+                    "name the instance differently"
+                )
+            if known is None:
+                known = _shared[client_id] = cls(settings, client_id)
+                known.wire.start()
+                known._thread.start()
+            known._users += 1
+            return known
+
+    def release(self) -> None:
+        """One user less; the last one ends it."""
+        with _shared_lock:
+            self._users -= 1
+            if self._users:
+                return
+            _shared.pop(self.client_id, None)
+        self._is_stopping = True
+        with self._wanted:
+            self._wanted.notify_all()
+        # What the housekeeping waits for fails with the connections, so it ends at once.
+        self.wire.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_STOP_SECONDS_MAX)
+
+    # --- consumers ----------------------------------------------------------------------------
+
+    def register(self, member: Member, periods_ms: Mapping[str, int]) -> None:
+        """Let a consumer take part; it is in the next heartbeat, which is sent at once.
+
+        Raises ClientStateError when its group has a consumer here already.
+        """
+        with self._wanted:
+            if member.group in self._members:
+                raise ClientStateError(
+                    f"the group {member.group} has a consumer in the client {self.client_id} "
+                    "already: name the instance differently, or the group"
+                )
+            self._members[member.group] = member
+            for name, period_ms in periods_ms.items():
+                self._periods_ms[name] = min(self._periods_ms[name], period_ms)
+        self.refresh_routes()
+        self.send_heartbeats()
+        # The first heartbeat of a group makes the topic of its retries.
+        self.refresh_routes()
+        self.want_rebalance()
+
+    def unregister(self, member: Member) -> None:
+        """The consumer leaves its group, and the brokers are told."""
+        with self._wanted:
+            self._members.pop(member.group, None)
+        request = UnregisterClient(self.client_id, None, member.group)
+        self._tell(self._masters(), request, "leave the group")
+
+    def want_rebalance(self) -> None:
+        """Share queues anew at once instead of at the next turn."""
+        with self._wanted:
+            self._is_rebalance_wanted = True
+            self._wanted.notify_all()
+
+    # --- what consumers ask -------------------------------------------------------------------
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic lives, as of the last refresh; None while that is not known."""
+        return self._routes.get(topic)
+
+    def members_of(self, group: str, topic: str) -> tuple[str, ...]:
+        """A group's live members, from whichever of the topic's brokers answers first.
+
+        Raises the last broker's error when none does.
+        """
+        route = self._routes.get(topic)
+        names = sorted({queues.broker for queues in route.queue_sets}) if route else []
+        error: RocketMQError | None = None
+        for name in names:
+            (reply,) = self.wire.call_many(
+                [(name, ListGroupClients(group))], timeout_ms=_TIMEOUT_MS
+            )
+            if isinstance(reply, ClientsReply):
+                return reply.client_ids
+            error = reply if isinstance(reply, RocketMQError) else error
+        if error is not None:
+            raise error
+        return ()
+
+    def refresh_routes(self) -> None:
+        """Ask the name server for every topic that somebody consumes."""
+        with self._wanted:
+            topics = sorted({t for member in self._members.values() for t in member.topics()})
+        replies = self.wire.call_many(
+            [(None, GetRoute(topic)) for topic in topics], timeout_ms=_TIMEOUT_MS
+        )
+        for topic, reply in zip(topics, replies, strict=True):
+            if isinstance(reply, RouteReply):
+                if self._routes.get(topic) != reply.route:
+                    self._routes[topic] = reply.route
+                    self._is_rebalance_wanted = True
+            elif isinstance(reply, RocketMQError) and topic not in self._routes:
+                # A retry topic is made by the first heartbeat; others must come to exist.
+                _LOG.info("topic=%s: no route: %s", topic, reply)
+        is_complete = all(topic in self._routes for topic in topics)
+        period_ms = self._periods_ms["route"]
+        self._routes_due_ms = now_ms() + (period_ms if is_complete else _ROUTE_RETRY_MS)
+
+    def send_heartbeats(self) -> None:
+        """Tell every master that serves our topics that we are here."""
+        with self._wanted:
+            infos = tuple(member.consumer_info() for member in self._members.values())
+        if infos:
+            self._tell(self._masters(), Heartbeat(self.client_id, (), infos), "send a heartbeat")
+        self._heartbeat_due_ms = now_ms() + self._periods_ms["heartbeat"]
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _masters(self) -> tuple[str, ...]:
+        return tuple(
+            sorted(
+                {
+                    broker.name
+                    for route in self._routes.values()
+                    for broker in route.brokers
+                    if MASTER_ID in broker.addresses
+                }
+            )
+        )
+
+    def _tell(self, brokers: Iterable[str], request: Request[Reply], what: str) -> None:
+        names = tuple(brokers)
+        replies = self.wire.call_many([(name, request) for name in names], timeout_ms=_TIMEOUT_MS)
+        for name, reply in zip(names, replies, strict=True):
+            if isinstance(reply, RocketMQError):
+                _LOG.warning("broker=%s: could not %s: %s", name, what, reply)
+
+    def _on_notice(self, notice: NotifyMembersChanged) -> None:
+        if notice.group in self._members:
+            self.want_rebalance()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                due_ms = self._turn()
+            except Exception:  # noqa: BLE001 - the thread's outermost frame: the next turn tries again
+                _LOG.exception("housekeeping of %s failed", self.client_id)
+                due_ms = now_ms() + _IDLE_MS_MAX
+            with self._wanted:
+                if not self._is_rebalance_wanted and not self._is_stopping:
+                    wait_ms = max(1, min(due_ms - now_ms(), _IDLE_MS_MAX))
+                    self._wanted.wait(wait_ms / 1_000)
+
+    def _turn(self) -> int:
+        """Do what is due; the time of what is due next."""
+        time_ms = now_ms()
+        with self._wanted:
+            members = tuple(self._members.values())
+        if not members:
+            return time_ms + _IDLE_MS_MAX
+        if time_ms >= self._routes_due_ms:
+            self.refresh_routes()
+        if time_ms >= self._heartbeat_due_ms:
+            self.send_heartbeats()
+        if self._is_rebalance_wanted or time_ms >= self._rebalance_due_ms:
+            self._is_rebalance_wanted = False
+            self._rebalance_due_ms = time_ms + self._periods_ms["rebalance"]
+            for member in members:
+                member.rebalance()
+        dues = [member.housekeep(now_ms()) for member in members]
+        return min([self._routes_due_ms, self._heartbeat_due_ms, self._rebalance_due_ms, *dues])

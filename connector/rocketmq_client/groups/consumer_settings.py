@@ -1,0 +1,97 @@
+"""What can be set on a consumer, with RocketMQ's defaults, checked when it is made."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketmq_client.groups.allocation import Average, Strategy
+from rocketmq_client.groups.pull_control import FlowLimits
+from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, Subscription
+
+_RESERVED_GROUPS: Final = frozenset({"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER"})
+_BATCH_SIZE_MAX: Final = 1_024
+_ATTEMPTS_MAX: Final = 16
+
+
+class MessageModel(enum.Enum):
+    """Who gets a message; the values are the wire's names."""
+
+    CLUSTERING = "CLUSTERING"
+    """One member of the group."""
+    BROADCASTING = "BROADCASTING"
+    """Every member."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """Raises ValueError for what cannot be used."""
+
+    group: str
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+    """What is wanted, by topic."""
+    model: MessageModel = MessageModel.CLUSTERING
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_timestamp_ms: int | None = None
+    """Where `TIMESTAMP` begins; None: half an hour before the start."""
+    strategy: Strategy = field(default_factory=Average)
+    pull_batch_size: int = 32
+    """Real brokers give no more at once."""
+    pull_interval_ms: int = 0
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    suspend_ms: int = 15_000
+    pull_timeout_ms: int = 30_000
+    request_timeout_ms: int = 3_000
+    consume_batch_size: int = 1
+    threads: int = 20
+    consume_timeout_ms: int = 15 * 60_000
+    attempts_max: int | None = None
+    """None: 16 in concurrent consumption, without end in orderly."""
+    suspend_queue_ms: int = 1_000
+    """How long an orderly queue rests after SUSPEND_CURRENT_QUEUE_A_MOMENT."""
+    heartbeat_ms: int = 30_000
+    route_ms: int = 30_000
+    rebalance_ms: int = 20_000
+    persist_ms: int = 5_000
+    lock_ms: int = 20_000
+    shutdown_wait_ms: int = 5_000
+    """How long listeners that are at work may go on at the end."""
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.group) or len(self.group) > GROUP_SIZE_MAX:
+            raise ValueError(
+                f"a group's name has 1 to {GROUP_SIZE_MAX} of {NAME_PATTERN.pattern}, "
+                f"got {self.group!r}"
+            )
+        if self.group in _RESERVED_GROUPS:
+            raise ValueError(f"the group name {self.group!r} is reserved: choose another one")
+        for name, low, high in (
+            ("pull_batch_size", 1, 32_768),
+            ("pull_interval_ms", 0, 65_535),
+            ("consume_batch_size", 1, _BATCH_SIZE_MAX),
+            ("threads", 1, 1_000),
+            ("suspend_queue_ms", 10, 30_000),
+            ("request_timeout_ms", 1, 60_000),
+            *((name, 1, 24 * 3_600_000) for name in _PERIODS),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be {low} to {high}, got {value}")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model is MessageModel.BROADCASTING
+
+    @property
+    def attempts(self) -> int:
+        """After how many attempts a message of concurrent consumption is a dead letter."""
+        return _ATTEMPTS_MAX if self.attempts_max is None else self.attempts_max
+
+
+_PERIODS: Final = (
+    *("suspend_ms", "pull_timeout_ms", "consume_timeout_ms", "heartbeat_ms", "route_ms"),
+    *("rebalance_ms", "persist_ms", "lock_ms", "shutdown_wait_ms"),
+)

@@ -1,0 +1,246 @@
+"""The push consumer: a listener is called with messages as they arrive, concurrently or in order.
+
+    with PushConsumer(connection, settings, listener) as consumer: ...
+
+Messages count as consumed when the listener said so; what it had not finished when the process
+ended comes again: at least once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
+from rocketmq_client.groups.concurrent_consumption import ConcurrentConsumption
+from rocketmq_client.groups.consume_pool import ConsumePool
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.listening import (
+    ConcurrentListener,
+    ConsumeCounts,
+    ConsumeHook,
+    OrderlyListener,
+)
+from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.orderly_consumption import OrderlyConsumption
+from rocketmq_client.groups.queue_puller import OwnedQueue, PullCounts, QueuePuller
+from rocketmq_client.groups.queue_share import QueueShare
+from rocketmq_client.groups.wire_thread import now_ms
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import RETRY_PREFIX, ConsumerInfo, QueueId, Subscription
+
+_UNBALANCED_RETRY_MS = 1_000
+
+
+class PushConsumer:
+    """One member of a group. Exactly one of the two listeners is given."""
+
+    def __init__(
+        self,
+        connection: ConnectionSettings,
+        settings: ConsumerSettings,
+        listener: ConcurrentListener | None = None,
+        *,
+        orderly_listener: OrderlyListener | None = None,
+        instance_name: str | None = None,
+        unit_name: str | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+    ) -> None:
+        """Raises ValueError. Nothing is connected before `start`."""
+        if (listener is None) is (orderly_listener is None):
+            raise ValueError("give a listener, or an orderly_listener, and not both")
+        if not settings.subscriptions:
+            raise ValueError("a push consumer needs a subscription: name a topic")
+        if not connection.name_servers:
+            raise ValueError("a push consumer needs name servers: endpoints speak no groups")
+        self.settings = settings
+        self._connection = connection
+        self._listener, self._orderly_listener = listener, orderly_listener
+        self._names = instance_name, unit_name
+        self._hooks = tuple(hooks)
+        self._instance: ClientInstance | None = None
+        self._sharing = threading.Lock()
+        """Held while queues are gained and lost, so that the end does not meet a rebalance."""
+        self._subscriptions = dict(settings.subscriptions)
+        if not settings.is_broadcasting:
+            # What failed comes again through the group's own topic.
+            self._subscriptions[RETRY_PREFIX + settings.group] = Subscription()
+        self._version = time.time_ns() // 1_000_000
+        self._persist_due_ms = self._lock_due_ms = self._retry_due_ms = 0
+
+    # --- for its owner ------------------------------------------------------------------------
+
+    def start(self) -> PushConsumer:
+        """Join the group; messages come soon after. Raises ClientStateError."""
+        if self._instance is not None:
+            raise ClientStateError(f"the consumer of {self.settings.group} was started already")
+        instance_name, unit_name = self._names
+        instance = ClientInstance.acquire(self._connection, instance=instance_name, unit=unit_name)
+        settings, is_orderly = self.settings, self._orderly_listener is not None
+        self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", settings.threads)
+        self._puller = QueuePuller(
+            instance.wire,
+            settings,
+            is_orderly=is_orderly,
+            on_messages=self._on_messages,
+            on_illegal=self._on_illegal,
+        )
+        self._share = QueueShare(instance, settings, self._puller, is_orderly=is_orderly)
+        self._consumption = self._consumption_of(instance)
+        self._persist_due_ms = now_ms() + 2 * settings.persist_ms
+        self._lock_due_ms = now_ms() + settings.lock_ms
+        self._instance = instance
+        try:
+            instance.register(
+                self,
+                {
+                    "heartbeat": settings.heartbeat_ms,
+                    "route": settings.route_ms,
+                    "rebalance": settings.rebalance_ms,
+                },
+            )
+        except BaseException:
+            self._instance = None
+            self._pool.shut_down(0)
+            instance.release()
+            raise
+        return self
+
+    def shut_down(self) -> None:
+        """Stop pulling, let listeners end, store the progress, leave the group. Again: harmless."""
+        with self._sharing:
+            instance, self._instance = self._instance, None
+        if instance is None:
+            return
+        try:
+            self._puller.is_suspended = True
+            self._pool.shut_down(self.settings.shutdown_wait_ms)
+            # Progress before the farewell: whoever takes over asks for it at once.
+            with self._sharing:
+                self._share.lose(tuple(self._share.owned))
+            instance.unregister(self)
+        finally:
+            instance.release()
+
+    def suspend(self) -> None:
+        """Pull no more until `resume`; what was pulled is still consumed."""
+        self._puller.is_suspended = True
+
+    def resume(self) -> None:
+        """Pull again, within a second."""
+        self._puller.is_suspended = False
+
+    def resize(self, threads: int) -> None:
+        """Have so many threads call the listener. Raises ValueError."""
+        if not 1 <= threads <= 1_000:
+            raise ValueError(f"threads must be 1 to 1000, got {threads}")
+        self._pool.resize(threads)
+
+    @property
+    def client_id(self) -> str:
+        """Who this member is to the brokers; empty before the start."""
+        return self._instance.client_id if self._instance is not None else ""
+
+    @property
+    def queues(self) -> tuple[QueueId, ...]:
+        """The queues that this member has now, sorted."""
+        return tuple(sorted(self._share.owned))
+
+    @property
+    def counts(self) -> ConsumeCounts:
+        """What the listener did."""
+        return self._consumption.counts
+
+    @property
+    def pull_counts(self) -> PullCounts:
+        """What was pulled."""
+        return self._puller.counts
+
+    def __enter__(self) -> PushConsumer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shut_down()
+
+    # --- for its instance ---------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return self.settings.group
+
+    def topics(self) -> Iterable[str]:
+        """See `Member.topics`."""
+        return tuple(self._subscriptions)
+
+    def consumer_info(self) -> ConsumerInfo:
+        """See `Member.consumer_info`."""
+        return ConsumerInfo(
+            self.settings.group,
+            "CONSUME_PASSIVELY",
+            self.settings.model.value,
+            self.settings.consume_from.value,
+            tuple(
+                (topic, wanted.expression, wanted.kind, self._version)
+                for topic, wanted in self._subscriptions.items()
+            ),
+        )
+
+    def rebalance(self) -> None:
+        """See `Member.rebalance`."""
+        with self._sharing:
+            if self._instance is None:
+                return
+            is_balanced = self._share.rebalance(self._subscriptions)
+        self._retry_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_RETRY_MS
+
+    def housekeep(self, now_ms: int) -> int:
+        """See `Member.housekeep`."""
+        with self._sharing:
+            return self._housekeep(now_ms)
+
+    def _housekeep(self, now_ms: int) -> int:
+        settings, instance = self.settings, self._instance
+        if instance is None:
+            return now_ms + settings.persist_ms
+        if now_ms >= self._persist_due_ms:
+            self._persist_due_ms = now_ms + settings.persist_ms
+            self._share.persist()
+            self._consumption.expire(now_ms)
+            if self._share.drop_stale(now_ms):
+                instance.want_rebalance()
+        if now_ms >= self._lock_due_ms:
+            self._lock_due_ms = now_ms + settings.lock_ms
+            self._share.renew_locks()
+        if self._retry_due_ms and now_ms >= self._retry_due_ms:
+            self._retry_due_ms = 0
+            instance.want_rebalance()
+        dues = [self._persist_due_ms, self._lock_due_ms]
+        return min([*dues, self._retry_due_ms] if self._retry_due_ms else dues)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _consumption_of(
+        self, instance: ClientInstance
+    ) -> ConcurrentConsumption | OrderlyConsumption:
+        wire, settings, pool, hooks = instance.wire, self.settings, self._pool, self._hooks
+        if self._listener is not None:
+            return ConcurrentConsumption(
+                wire, settings, self._listener, pool, hooks, pull_again=self._puller.start
+            )
+        assert self._orderly_listener is not None
+        return OrderlyConsumption(
+            wire, settings, self._orderly_listener, pool, hooks, pull_again=self._puller.start
+        )
+
+    def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        self._consumption.on_messages(owned, messages)
+
+    def _on_illegal(self, owned: OwnedQueue, offset: int) -> None:
+        self._share.correct(owned, offset)

@@ -1,0 +1,206 @@
+"""Pulls from the queues that a consumer owns, in the wire thread, as `pull_control` decides."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
+from rocketmq_client.groups.process_queue import ProcessQueue
+from rocketmq_client.groups.pull_control import FlowLimits, PullControl, Step, Verdict
+from rocketmq_client.groups.wire_thread import WireThread, now_ms
+from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests import GetProgress, OffsetReply, PullMessages, PullReply, Reply
+from rocketmq_wire.tags import TagExpression
+
+_LOG = logging.getLogger(__name__)
+
+# A real broker looks for expired holds every five seconds only.
+_HOLD_GRACE_MS: Final = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class OwnedQueue:
+    """A queue of this member with all that goes on about it. `lock` guards `process`."""
+
+    queue: QueueId
+    process: ProcessQueue
+    control: PullControl
+    subscription: Subscription
+    tags: frozenset[str]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    consume_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the thread that consumes the queue in order."""
+    is_consuming: bool = False
+    """Orderly: a thread is at it, or will be."""
+    uncommitted: list[ReceivedMessage] = field(default_factory=list)
+    """Orderly without auto-commit: consumed, but neither committed nor rolled back."""
+    is_step_due: bool = False
+    """A timer will look at it again."""
+
+
+@dataclass(slots=True)
+class PullCounts:
+    """What was pulled since the start."""
+
+    pulls: int = 0
+    messages: int = 0
+    round_trip_ms: int = 0
+
+
+class QueuePuller:
+    """One consumer's pulls. `start` may be called from any thread, all else runs in the wire's."""
+
+    def __init__(
+        self,
+        wire: WireThread,
+        settings: ConsumerSettings,
+        *,
+        is_orderly: bool,
+        on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None],
+        on_illegal: Callable[[OwnedQueue, int], None],
+    ) -> None:
+        self._wire, self._settings = wire, settings
+        self._is_orderly = is_orderly
+        self._on_messages, self._on_illegal = on_messages, on_illegal
+        self.is_suspended = False
+        self.counts = PullCounts()
+        self.commits_on_pull = not settings.is_broadcasting
+
+    def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
+        """Begin with a queue; nothing is pulled before `start`."""
+        limits: FlowLimits = self._settings.limits
+        if self._is_orderly:
+            limits = replace(limits, span_max=None)
+        is_locking = self._is_orderly and not self._settings.is_broadcasting
+        control = PullControl(limits, is_locking, self._settings.pull_interval_ms)
+        is_tagged = subscription.kind == "TAG"
+        tags = TagExpression.parse(subscription.expression).tags if is_tagged else frozenset()
+        process = ProcessQueue(queue, start, last_pull_ms=now_ms())
+        return OwnedQueue(queue, process, control, subscription, tags)
+
+    def start(self, owned: OwnedQueue) -> None:
+        """Pull from the queue, until it is dropped; also to look at it sooner than planned."""
+        self._wire.post(partial(self._step, owned))
+
+    # --- in the wire thread -------------------------------------------------------------------
+
+    def _step(self, owned: OwnedQueue) -> None:
+        control, time_ms = owned.control, now_ms()
+        with owned.lock:
+            step = control.step(owned.process, time_ms, is_suspended=self.is_suspended)
+        if step is Step.PULL:
+            self._pull(owned, time_ms)
+        elif step is Step.REREAD:
+            self._wire.send(
+                GetProgress(self._settings.group, owned.queue),
+                broker=owned.queue.broker,
+                timeout_ms=self._settings.request_timeout_ms,
+                on_done=partial(self._on_progress, owned),
+            )
+        elif step is Step.WAIT and not control.is_under_way:
+            if control.flow_warning_is_due:
+                _LOG.warning(
+                    "%s: consumption is slow: %s (%d times so far)",
+                    owned.queue,
+                    control.flow_reason,
+                    control.flow_count,
+                )
+            self._step_later(owned)
+
+    def _step_later(self, owned: OwnedQueue) -> None:
+        if not owned.is_step_due:
+            owned.is_step_due = True
+            self._wire.at(owned.control.not_before_ms, partial(self._step_now, owned))
+
+    def _step_now(self, owned: OwnedQueue) -> None:
+        owned.is_step_due = False
+        self._step(owned)
+
+    def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
+        settings, process = self._settings, owned.process
+        done = process.done if self.commits_on_pull else 0
+        request = PullMessages(
+            group=settings.group,
+            queue=owned.queue,
+            start=process.next_begin,
+            count_max=owned.control.limits.room(process, settings.pull_batch_size),
+            subscription=owned.subscription,
+            commit=done if done > 0 else None,
+            suspend_ms=settings.suspend_ms,
+        )
+        self._wire.send(
+            request,
+            broker=owned.queue.broker,
+            timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS),
+            on_done=partial(self._on_pull, owned, request.start, time_ms),
+        )
+
+    def _on_pull(
+        self, owned: OwnedQueue, start: int, sent_ms: int, result: Reply | RocketMQError
+    ) -> None:
+        process, control, time_ms = owned.process, owned.control, now_ms()
+        if process.is_dropped:
+            return
+        if isinstance(result, RocketMQError):
+            self._on_error(owned, result, time_ms)
+            return
+        assert isinstance(result, PullReply)
+        self.counts.pulls += 1
+        self.counts.round_trip_ms += time_ms - sent_ms
+        process.last_pull_ms, process.end = time_ms, result.end
+        verdict = control.on_reply(result, time_ms)
+        if verdict is Verdict.ILLEGAL:
+            _LOG.warning(
+                "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
+                *(owned.queue, start, result.start, result.end, result.next_begin),
+            )
+            process.drop()
+            self._on_illegal(owned, result.next_begin)
+            return
+        messages: list[ReceivedMessage] = []
+        if verdict is Verdict.MESSAGES:
+            try:
+                messages = self._decoded(owned, result)
+            except RocketMQError as error:
+                self._on_error(owned, error, time_ms)
+                return
+        elif result.next_begin <= start:
+            control.on_no_progress(time_ms, time_ms - sent_ms)
+        with owned.lock:
+            process.add(messages, result.next_begin)
+        if messages:
+            self.counts.messages += len(messages)
+            self._on_messages(owned, messages)
+        self._step(owned)
+
+    def _decoded(self, owned: OwnedQueue, reply: PullReply) -> list[ReceivedMessage]:
+        queue = owned.queue
+        messages: list[ReceivedMessage] = []
+        for body in reply.records:
+            messages += decode_messages(
+                body, broker=queue.broker, topic=queue.topic, tags=owned.tags
+            )
+        return messages
+
+    def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:
+        owned.control.on_error(error, time_ms)
+        _LOG.warning("%s: a pull failed: %s", owned.queue, error)
+        self._step_later(owned)
+
+    def _on_progress(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
+        """The lock is new: whoever had the queue before may have got further."""
+        offset: int | None = None
+        if isinstance(result, OffsetReply):
+            offset = result.value
+        elif isinstance(result, ProgressNotFoundError):
+            offset = owned.process.next_begin
+        with owned.lock:
+            owned.control.on_reread(owned.process, offset, now_ms())
+        self._step(owned)

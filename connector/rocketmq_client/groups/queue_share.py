@@ -1,0 +1,328 @@
+"""The queues that a member owns now: gained and lost by rebalance, their progress and their locks.
+
+The housekeeping thread gains and loses queues, the wire thread loses those with illegal offsets;
+the table is replaced whole, so that others may read it at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from rocketmq_client.groups.client_instance import ClientInstance
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.local_progress import LocalProgressFile
+from rocketmq_client.groups.progress_table import ProgressTable
+from rocketmq_client.groups.pull_control import ILLEGAL_DELAY_MS
+from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.groups.rebalance import Change, change_between, rebalance
+from rocketmq_client.groups.start_offset import Need, start_of
+from rocketmq_client.groups.wire_thread import now_ms
+from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests import (
+    CommitProgress,
+    GetMaxOffset,
+    GetProgress,
+    OffsetReply,
+    Reply,
+    Request,
+    SearchOffset,
+)
+
+_LOG = logging.getLogger(__name__)
+_HALF_HOUR_MS: Final = 30 * 60_000
+_CONSUME_WAIT_SECONDS: Final = 1.0
+
+
+class QueueShare:
+    """One member's queues."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        settings: ConsumerSettings,
+        puller: QueuePuller,
+        *,
+        is_orderly: bool,
+        on_change: Callable[[Change], None] | None = None,
+    ) -> None:
+        self._instance, self._settings, self._puller = instance, settings, puller
+        self._locks = is_orderly and not settings.is_broadcasting
+        self._on_change = on_change
+        self.owned: Mapping[QueueId, OwnedQueue] = {}
+        self._table = threading.Lock()
+        self._corrections: dict[QueueId, tuple[int, int]] = {}
+        """Queues dropped for an illegal offset: when they may come back, and where they go on."""
+        self._local = (
+            LocalProgressFile(instance.client_id, settings.group)
+            if settings.is_broadcasting
+            else None
+        )
+        self.progress = ProgressTable(self._local.load() if self._local is not None else {})
+
+    # --- rebalance ----------------------------------------------------------------------------
+
+    def rebalance(self, topics: Mapping[str, Subscription]) -> bool:
+        """Share the topics' queues anew; False if something of it could not be done now."""
+        is_balanced = True
+        current = self._owned_by_topic()
+        for topic in [topic for topic in current if topic not in topics]:
+            is_balanced = self._apply(Change((), tuple(current[topic])), {}) and is_balanced
+        for topic, subscription in topics.items():
+            route = self._instance.route(topic)
+            if route is None:
+                continue
+            queues = route.readable_queues(topic)
+            try:
+                change = self._change_of(topic, queues, current.get(topic, ()))
+            except RocketMQError as error:
+                _LOG.warning("topic=%s: the group's members are not known: %s", topic, error)
+                is_balanced = False
+                continue
+            is_balanced = self._apply(change, {topic: subscription}) and is_balanced
+        return is_balanced
+
+    def _change_of(
+        self, topic: str, queues: Iterable[QueueId], current: Iterable[QueueId]
+    ) -> Change:
+        held = set(current)
+        if self._settings.is_broadcasting:
+            return change_between(held, queues)
+        return rebalance(
+            self._settings.strategy,
+            own_id=self._instance.client_id,
+            members=self._instance.members_of(self._settings.group, topic),
+            queues=queues,
+            current=held,
+        )
+
+    def _apply(self, change: Change, subscriptions: Mapping[str, Subscription]) -> bool:
+        """Give up and gain; False if a queue could not be given up or had yet."""
+        if change.is_empty:
+            return True
+        left = self.lose(change.lost)
+        time_ms = now_ms()
+        wanted = [
+            queue for queue in change.gained if self._corrections.get(queue, (0, 0))[0] <= time_ms
+        ]
+        locked = self._lock(wanted) if self._locks else wanted
+        starts = self._starts(locked)
+        gained = {}
+        for queue, start in starts.items():
+            owned = self._puller.own(queue, start, subscriptions[queue.topic])
+            owned.process.is_locked, owned.process.lock_ms = self._locks, now_ms()
+            gained[queue] = owned
+        if gained:
+            with self._table:
+                self.owned = {**self.owned, **gained}
+            for owned in gained.values():
+                self._puller.start(owned)
+        if gained or change.lost:
+            _LOG.info(
+                "group=%s client=%s: %d queues gained, %d lost, %d owned",
+                self._settings.group,
+                self._instance.client_id,
+                len(gained),
+                len(change.lost) - len(left),
+                len(self.owned),
+            )
+            if self._on_change is not None:
+                self._on_change(Change(tuple(gained), tuple(set(change.lost) - set(left))))
+        return not left and len(gained) == len(change.gained)
+
+    def lose(self, queues: Iterable[QueueId]) -> list[QueueId]:
+        """Give queues up: nothing more is consumed, progress is stored, locks are returned.
+
+        The queues that a listener does not let go of in time stay, to be asked for again.
+        """
+        left, gone = [], []
+        for queue in queues:
+            owned = self.owned.get(queue)
+            if owned is None:
+                continue
+            if self._locks:
+                # Whoever has the lock next must not begin before our listener has ended.
+                if not owned.consume_lock.acquire(timeout=_CONSUME_WAIT_SECONDS):
+                    left.append(queue)
+                    continue
+                owned.process.drop()
+                owned.consume_lock.release()
+            owned.process.drop()
+            gone.append(owned)
+        if gone:
+            self._store({owned.queue: self._done(owned) for owned in gone})
+            if self._locks:
+                self._unlock([owned.queue for owned in gone])
+            names = {owned.queue for owned in gone}
+            with self._table:
+                self.owned = {queue: o for queue, o in self.owned.items() if queue not in names}
+            for queue in names:
+                self.progress.remove(queue)
+        return left
+
+    # --- progress -----------------------------------------------------------------------------
+
+    def persist(self) -> None:
+        """Store the progress of every owned queue, and what was corrected."""
+        time_ms = now_ms()
+        for queue, (due_ms, offset) in list(self._corrections.items()):
+            if due_ms <= time_ms:
+                self.progress.update(queue, offset, increase_only=False)
+                self._store({queue: offset})
+                self.progress.remove(queue)
+                del self._corrections[queue]
+                self._instance.want_rebalance()
+        owned = self.owned
+        for queue, one in owned.items():
+            if not one.process.is_dropped:
+                self.progress.update(queue, self._done(one))
+        # A locked queue's progress is re-read before its first pull: until then it is not ours.
+        due = self.progress.due([queue for queue, one in owned.items() if self._is_known(one)])
+        self._store(due)
+
+    def correct(self, owned: OwnedQueue, offset: int) -> None:
+        """The queue's offset was illegal: it was dropped, and comes back in 10 s where it can."""
+        queue = owned.queue
+        self._corrections[queue] = (now_ms() + ILLEGAL_DELAY_MS, offset)
+        with self._table:
+            self.owned = {known: one for known, one in self.owned.items() if known != queue}
+
+    def _is_known(self, owned: OwnedQueue) -> bool:
+        return not (self._locks and owned.control.is_first)
+
+    def _done(self, owned: OwnedQueue) -> int:
+        with owned.lock:
+            return owned.process.done
+
+    def _store(self, offsets: Mapping[QueueId, int]) -> None:
+        if not offsets:
+            return
+        if self._local is not None:
+            self._local.save({**self._local.load(), **self.progress.offsets, **offsets})
+            return
+        group = self._settings.group
+        self._ask_all(
+            {queue: CommitProgress(group, queue, offset) for queue, offset in offsets.items()},
+            "store the group's progress",
+        )
+
+    def _starts(self, queues: Iterable[QueueId]) -> dict[QueueId, int]:
+        """Where to begin; queues of which that is not known now are left out."""
+        starts: dict[QueueId, int] = {}
+        asked: dict[QueueId, Request[Reply]] = {}
+        for queue, stored in self._stored(queues).items():
+            start = start_of(queue, stored, self._settings.consume_from)
+            if start.need is Need.NOTHING:
+                starts[queue] = start.offset
+            elif start.need is Need.END:
+                asked[queue] = GetMaxOffset(queue)
+            else:
+                asked[queue] = SearchOffset(queue, self._timestamp_ms())
+        for queue, reply in self._ask_all(asked, "learn where to begin").items():
+            if isinstance(reply, OffsetReply):
+                starts[queue] = max(reply.value, 0)
+        return starts
+
+    def _stored(self, queues: Iterable[QueueId]) -> dict[QueueId, int | None]:
+        if self._local is not None:
+            stored = self._local.load()
+            return {queue: stored.get(queue) for queue in queues}
+        group = self._settings.group
+        found: dict[QueueId, int | None] = {}
+        requests = {queue: GetProgress(group, queue, zero_if_absent=True) for queue in queues}
+        for queue, reply in self._ask_all(requests, "read the group's progress").items():
+            if isinstance(reply, OffsetReply):
+                found[queue] = reply.value
+            elif isinstance(reply, ProgressNotFoundError):
+                found[queue] = None
+        return found
+
+    def _timestamp_ms(self) -> int:
+        chosen = self._settings.consume_timestamp_ms
+        return time.time_ns() // 1_000_000 - _HALF_HOUR_MS if chosen is None else chosen
+
+    # --- locks --------------------------------------------------------------------------------
+
+    def renew_locks(self) -> None:
+        """Renew the locks of all owned queues; what is not granted any more stands still."""
+        if not self._locks:
+            return
+        owned = self.owned
+        granted = set(self._lock(owned))
+        time_ms = now_ms()
+        for queue, one in owned.items():
+            if queue in granted:
+                one.process.is_locked, one.process.lock_ms = True, time_ms
+            elif one.process.is_locked:
+                _LOG.warning("%s: the lock was lost", queue)
+                one.process.is_locked = False
+
+    def _lock(self, queues: Iterable[QueueId]) -> list[QueueId]:
+        group, client_id = self._settings.group, self._instance.client_id
+        granted: list[QueueId] = []
+        by_broker = _by_broker(queues)
+        requests = [
+            (broker, LockQueues(group, client_id, some)) for broker, some in by_broker.items()
+        ]
+        replies = self._instance.wire.call_many(
+            requests, timeout_ms=self._settings.request_timeout_ms
+        )
+        for broker, reply in zip(by_broker, replies, strict=True):
+            if isinstance(reply, QueuesReply):
+                granted += reply.queues
+            else:
+                _LOG.warning("broker=%s: queues could not be locked: %s", broker, reply)
+        return granted
+
+    def _unlock(self, queues: Iterable[QueueId]) -> None:
+        group, client_id = self._settings.group, self._instance.client_id
+        requests = [
+            (broker, UnlockQueues(group, client_id, some))
+            for broker, some in _by_broker(queues).items()
+        ]
+        # A lock that is not returned expires by itself.
+        self._instance.wire.call_many(requests, timeout_ms=self._settings.request_timeout_ms)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _owned_by_topic(self) -> dict[str, list[QueueId]]:
+        by_topic: dict[str, list[QueueId]] = defaultdict(list)
+        for queue in self.owned:
+            by_topic[queue.topic].append(queue)
+        return by_topic
+
+    def _ask_all(
+        self, requests: Mapping[QueueId, Request[Reply]], what: str
+    ) -> dict[QueueId, Reply | RocketMQError]:
+        replies = self._instance.wire.call_many(
+            [(queue.broker, request) for queue, request in requests.items()],
+            timeout_ms=self._settings.request_timeout_ms,
+        )
+        for queue, reply in zip(requests, replies, strict=True):
+            if isinstance(reply, RocketMQError) and not isinstance(reply, ProgressNotFoundError):
+                _LOG.warning("%s: could not %s: %s", queue, what, reply)
+        return dict(zip(requests, replies, strict=True))
+
+    def drop_stale(self, time_ms: int) -> bool:
+        """Give up queues whose pulls have died, to begin with them again; True if there were any.
+
+        A pull always comes back, if only as an error: this should never happen.
+        """
+        stale = [queue for queue, one in self.owned.items() if one.process.is_pull_stale(time_ms)]
+        for queue in stale:
+            _LOG.error("%s: nothing was pulled for two minutes: beginning again", queue)
+        self.lose(stale)
+        return bool(stale)
+
+
+def _by_broker(queues: Iterable[QueueId]) -> dict[str, tuple[QueueId, ...]]:
+    by_broker: dict[str, list[QueueId]] = defaultdict(list)
+    for queue in queues:
+        by_broker[queue.broker].append(queue)
+    return {broker: tuple(some) for broker, some in by_broker.items()}

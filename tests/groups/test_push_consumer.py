@@ -1,0 +1,402 @@
+"""Push consumers on the bundled broker, over sockets: who gets what, what becomes of failures."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker_sim.config import config_from
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.groups.client_instance import ClientStateError
+from rocketmq_client.groups.consumer_settings import ConsumerSettings, MessageModel
+from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_client.producer import Producer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import Message, QueueId, Subscription, TopicConfig
+
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture(scope="module")
+def name_server() -> Iterator[str]:
+    with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
+        yield broker.name_server
+
+
+@pytest.fixture
+def connection(name_server: str) -> ConnectionSettings:
+    return ConnectionSettings(name_servers=(name_server,))
+
+
+class Topic:
+    """A topic of its own for a test, and its messages."""
+
+    def __init__(self, connection: ConnectionSettings, name: str, queue_count: int = 4) -> None:
+        self.connection, self.name = connection, name
+        with open_cluster(connection) as cluster:
+            cluster.create_topic(TopicConfig(name, queue_count, queue_count))
+            self.queues = cluster.queues(name)
+
+    def send(self, count: int, *, tags: str | None = None, prefix: str = "") -> list[bytes]:
+        bodies = [f"{prefix}{index}".encode() for index in range(count)]
+        with Producer(self.connection) as producer:
+            for place, queue in enumerate(self.queues):
+                some = bodies[place :: len(self.queues)]
+                if some:
+                    producer.send_batch(queue, [Message(self.name, b, tags) for b in some])
+        return bodies
+
+    def progress(self, group: str) -> dict[QueueId, int | None]:
+        with open_cluster(self.connection) as cluster:
+            found = cluster.progress(group, self.queues)
+        return {q: at if at is None or isinstance(at, int) else -1 for q, at in found.items()}
+
+    def ends(self) -> dict[QueueId, int]:
+        with open_cluster(self.connection) as cluster:
+            return {q: b.end for q, b in cluster.bounds(self.queues).items()}  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
+    return Topic(connection, f"t{abs(hash(request.node.name))}")
+
+
+class Collector:
+    """A listener that notes what it got; `outcome` decides."""
+
+    def __init__(
+        self,
+        outcome: Callable[[list[ReceivedMessage], ConsumeContext], object] | None = None,
+    ) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.changed = threading.Condition()
+        self._outcome = outcome or (lambda *_: ConsumeStatus.SUCCESS)
+
+    def __call__(self, messages: list[ReceivedMessage], context: ConsumeContext) -> Any:
+        status = self._outcome(messages, context)
+        with self.changed:
+            self.messages += messages
+            self.changed.notify_all()
+        return status
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+    def wait(self, count: int) -> None:
+        with self.changed:
+            arrived = self.changed.wait_for(lambda: len(self.messages) >= count, SECONDS_MAX)
+        assert arrived, f"{len(self.messages)} of {count} messages came"
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS_MAX
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen in time"
+        threading.Event().wait(0.02)
+
+
+def settings_of(topic: Topic, group: str | None = None, **more: object) -> ConsumerSettings:
+    values: dict[str, object] = {
+        "group": group or f"g-{topic.name}",
+        "subscriptions": {topic.name: Subscription()},
+        "consume_from": ConsumeFrom.FIRST,
+        "threads": 4,
+        **more,
+    }
+    return ConsumerSettings(**values)  # type: ignore[arg-type]
+
+
+def test_every_message_comes_once_and_progress_is_stored_at_the_end(topic: Topic) -> None:
+    bodies = topic.send(200)
+    listener = Collector()
+    settings = settings_of(topic, consume_batch_size=8)
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        listener.wait(200)
+        assert [q for q in consumer.queues if q.topic == topic.name] == list(topic.queues)
+    assert sorted(listener.bodies) == sorted(bodies)
+    assert topic.progress(settings.group) == topic.ends()
+
+
+def test_messages_that_arrive_later_come_at_once(topic: Topic) -> None:
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        until(lambda: set(topic.queues) <= set(consumer.queues))
+        topic.send(10)
+        listener.wait(10)
+
+
+def test_a_second_start_goes_on_where_the_first_ended(topic: Topic) -> None:
+    settings = settings_of(topic)
+    topic.send(20, prefix="a")
+    first = Collector()
+    with PushConsumer(topic.connection, settings, first):
+        first.wait(20)
+    topic.send(20, prefix="b")
+    second = Collector()
+    with PushConsumer(topic.connection, settings, second):
+        second.wait(20)
+    assert {body[:1] for body in second.bodies} == {b"b"}
+    assert len(second.bodies) == 20
+
+
+def test_only_wanted_tags_come_and_progress_passes_the_others(topic: Topic) -> None:
+    topic.send(10, tags="TagA", prefix="a")
+    topic.send(10, tags="TagB", prefix="b")
+    settings = settings_of(topic, subscriptions={topic.name: Subscription("TagA")}, persist_ms=50)
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, listener):
+        listener.wait(10)
+        topic.send(4, tags="TagC")
+        until(lambda: topic.progress(settings.group) == topic.ends())
+    assert {body[:1] for body in listener.bodies} == {b"a"}
+
+
+def test_two_members_share_the_queues_and_the_one_left_takes_over(topic: Topic) -> None:
+    settings = settings_of(topic)
+    counts: Counter[bytes] = Counter()
+    listeners = [Collector(), Collector()]
+
+    def owned(consumer: PushConsumer) -> set[QueueId]:
+        return {queue for queue in consumer.queues if queue.topic == topic.name}
+
+    with PushConsumer(topic.connection, settings, listeners[0]) as first:
+        until(lambda: owned(first) == set(topic.queues))
+        with PushConsumer(topic.connection, settings, listeners[1]) as second:
+            until(lambda: len(owned(first)) == len(owned(second)) == 2)
+            assert owned(first) | owned(second) == set(topic.queues)
+            topic.send(40, prefix="both")
+            until(lambda: sum(len(one.messages) for one in listeners) >= 40)
+            assert len(listeners[1].messages) == 20
+        until(lambda: owned(first) == set(topic.queues))
+        topic.send(40, prefix="one")
+        until(lambda: sum(len(one.messages) for one in listeners) >= 80)
+    for listener in listeners:
+        counts.update(listener.bodies)
+    assert set(counts.values()) == {1}
+    assert len(counts) == 80
+
+
+@pytest.mark.parametrize("answer", ["later", "none", "exception"])
+def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer: str) -> None:
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        context.delay_level = 1
+        if messages[0].reconsume_times:
+            return ConsumeStatus.SUCCESS
+        if answer == "exception":
+            raise ValueError("the listener's own")
+        return ConsumeStatus.RECONSUME_LATER if answer == "later" else None
+
+    topic.send(1, prefix="hard")
+    listener = Collector(lambda *_: ConsumeStatus.SUCCESS)
+    seen: list[tuple[str, int]] = []
+
+    def note(messages: list[ReceivedMessage], context: ConsumeContext) -> Any:
+        seen.extend((message.topic, message.reconsume_times) for message in messages)
+        status = outcome(messages, context)
+        return listener(messages, context) if status is ConsumeStatus.SUCCESS else status
+
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, note):
+        listener.wait(1)
+    assert seen == [(topic.name, 0), (topic.name, 1)]
+    assert topic.progress(settings.group) == topic.ends()
+
+
+def test_what_lies_behind_the_ack_index_failed(topic: Topic) -> None:
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        if not messages[0].reconsume_times:
+            context.delay_level, context.ack_index = 1, 0
+        return ConsumeStatus.SUCCESS
+
+    with Producer(topic.connection) as producer:
+        queue = topic.queues[0]
+        producer.send_batch(queue, [Message(topic.name, f"{i}".encode()) for i in range(3)])
+    listener = Collector(outcome)
+    settings = settings_of(topic, consume_batch_size=3)
+    with PushConsumer(topic.connection, settings, listener):
+        listener.wait(5)
+    assert Counter(listener.bodies) == {b"0": 1, b"1": 2, b"2": 2}
+
+
+def test_a_message_that_always_fails_becomes_a_dead_letter(topic: Topic) -> None:
+    topic.send(1, prefix="poison")
+    settings = settings_of(topic, attempts_max=1)
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        del messages
+        context.delay_level = 1
+        return ConsumeStatus.RECONSUME_LATER
+
+    listener = Collector(outcome)
+    with PushConsumer(topic.connection, settings, listener):
+        listener.wait(2)
+    dead = Collector()
+    letters = settings_of(
+        topic, group=f"dlq-{topic.name}", subscriptions={f"%DLQ%{settings.group}": Subscription()}
+    )
+    with PushConsumer(topic.connection, letters, dead):
+        dead.wait(1)
+    (letter,) = dead.messages
+    assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"poison0", topic.name)
+
+
+def test_a_listener_that_takes_too_long_has_its_message_sent_back(topic: Topic) -> None:
+    topic.send(1, prefix="slow")
+    release = threading.Event()
+    settings = settings_of(topic, consume_timeout_ms=1, persist_ms=50)
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        del messages, context
+        release.wait(SECONDS_MAX)
+        return ConsumeStatus.SUCCESS
+
+    listener = Collector(outcome)
+    with PushConsumer(topic.connection, settings, listener):
+        until(lambda: topic.progress(settings.group) == topic.ends())
+        release.set()
+        listener.wait(1)
+    assert listener.messages[0].reconsume_times == 0
+
+
+def test_in_broadcasting_every_member_gets_everything(
+    topic: Topic, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bodies = topic.send(20)
+    settings = settings_of(topic, model=MessageModel.BROADCASTING)
+    listeners = [Collector(lambda *_: ConsumeStatus.RECONSUME_LATER), Collector()]
+    with ExitStack() as stack:
+        for number, listener in enumerate(listeners):
+            name = f"{topic.name}-{number}"
+            stack.enter_context(
+                PushConsumer(topic.connection, settings, listener, instance_name=name)
+            )
+        for listener in listeners:
+            listener.wait(20)
+    for listener in listeners:
+        assert sorted(listener.bodies) == sorted(bodies)
+    # Failures are dropped, so both are done; and the broker was told nothing.
+    again = Collector()
+    name = f"{topic.name}-0"
+    with PushConsumer(topic.connection, settings, again, instance_name=name) as consumer:
+        until(lambda: set(consumer.queues) == set(topic.queues))
+        topic.send(4, prefix="new")
+        again.wait(4)
+    assert sorted(again.bodies) == [b"new0", b"new1", b"new2", b"new3"]
+
+
+def test_in_order_each_queue_is_consumed_in_order_also_over_failures(topic: Topic) -> None:
+    topic.send(80)
+    failed: set[bytes] = set()
+    seen: dict[int, list[int]] = {}
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        (message,) = messages
+        if int(message.body) % 16 == 0 and message.body not in failed:
+            failed.add(message.body)
+            context.suspend_ms = 10
+            return OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        seen.setdefault(context.queue.index, []).append(message.queue_offset)
+        return OrderlyStatus.SUCCESS
+
+    listener = Collector(outcome)
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, orderly_listener=listener):
+        listener.wait(85)
+    assert seen == {index: list(range(20)) for index in range(4)}
+    assert len(failed) == 5
+    assert topic.progress(settings.group) == topic.ends()
+
+
+def test_in_order_a_worn_out_message_becomes_a_dead_letter(topic: Topic) -> None:
+    with Producer(topic.connection) as producer:
+        queue = topic.queues[0]
+        producer.send_batch(queue, [Message(topic.name, body) for body in (b"bad", b"good")])
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        context.suspend_ms = 10
+        return OrderlyStatus.SUCCESS if messages[0].body == b"good" else None
+
+    listener = Collector(outcome)
+    settings = settings_of(topic, attempts_max=2)
+    with PushConsumer(topic.connection, settings, orderly_listener=listener):
+        listener.wait(4)
+    assert listener.bodies == [b"bad", b"bad", b"bad", b"good"]
+    with open_cluster(topic.connection) as cluster:
+        dead = cluster.queues(f"%DLQ%{settings.group}")
+        assert [bounds.end for bounds in cluster.bounds(dead).values()] == [1]  # type: ignore[union-attr]
+
+
+def test_without_auto_commit_a_rollback_brings_all_back(topic: Topic) -> None:
+    with Producer(topic.connection) as producer:
+        queue = topic.queues[0]
+        producer.send_batch(queue, [Message(topic.name, body) for body in (b"a", b"b", b"c")])
+    consumed, committed = OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT
+    answers = iter([consumed, OrderlyStatus.ROLLBACK, consumed, consumed, committed])
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        del messages
+        context.auto_commit, context.suspend_ms = False, 10
+        return next(answers)
+
+    listener = Collector(outcome)
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, orderly_listener=listener):
+        listener.wait(5)
+    assert listener.bodies == [b"a", b"b", b"a", b"b", b"c"]
+    assert topic.progress(settings.group)[topic.queues[0]] == 3
+
+
+def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        until(lambda: set(topic.queues) <= set(consumer.queues))
+        consumer.resize(2)
+        consumer.suspend()
+        topic.send(8)
+        # Pulls that were held before bring what arrives first; nothing is pulled behind that.
+        topic.send(8, prefix="more")
+        consumer.resume()
+        listener.wait(16)
+    assert len(listener.messages) == 16
+
+
+def test_one_client_has_one_consumer_of_a_group(topic: Topic) -> None:
+    settings = settings_of(topic)
+    with (
+        PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name),
+        pytest.raises(ClientStateError, match="has a consumer in the client"),
+    ):
+        PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name).start()
+
+
+def test_no_thread_is_left_behind(topic: Topic) -> None:
+    with PushConsumer(topic.connection, settings_of(topic), Collector()) as consumer:
+        client_id = consumer.client_id
+    mine = [t.name for t in threading.enumerate() if client_id in t.name or topic.name in t.name]
+    assert mine == []
+
+
+def test_a_consumer_says_what_it_lacks() -> None:
+    connection = ConnectionSettings(name_servers=("127.0.0.1:1",))
+    with pytest.raises(ValueError, match="needs a subscription"):
+        PushConsumer(connection, ConsumerSettings("g"), Collector())
+    with pytest.raises(ValueError, match="give a listener"):
+        PushConsumer(connection, ConsumerSettings("g", {"T": Subscription()}))
+    with pytest.raises(ValueError, match="reserved"):
+        ConsumerSettings("DEFAULT_CONSUMER")
+    with pytest.raises(ValueError, match="a group's name"):
+        ConsumerSettings("a b")
+    with pytest.raises(ValueError, match="consume_batch_size must be 1 to 1024"):
+        ConsumerSettings("g", consume_batch_size=0)
