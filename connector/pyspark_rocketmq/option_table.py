@@ -154,7 +154,8 @@ _SELECT: Final = (
         None,
         READ | SINK,
         "select",
-        "Topics to read.",
+        "Topics to read. A restarted stream may select others: those it leaves out keep their "
+        "places in the checkpoint, those it adds are read from their first message.",
         ("topic", "topics", "consumer.topic"),
     ),
     _O(
