@@ -86,6 +86,10 @@ class FakeShell:
             return await self._send(request)
         return self._answer(request)
 
+    def ask_later(self, request: r.Request[Any], peer: Any) -> asyncio.Future[Any]:
+        """The reply later, as `EngineShell.ask_later` gives it."""
+        return asyncio.ensure_future(self.ask(request, peer))
+
     def arrive(self, wanted: QueueId, count: int = 1) -> None:
         """Let messages arrive; held pulls see them."""
         self.queues[wanted].end += count

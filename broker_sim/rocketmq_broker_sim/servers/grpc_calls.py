@@ -38,6 +38,7 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests import PullMessages, PullReply, PullStatus, Reply, Request, SendReply
 
 R = TypeVar("R", bound=Reply)
+_Sending = asyncio.Future[SendReply]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 # What a client gets that names no size. A chunk costs both sides some 0.2 ms whatever its size;
@@ -75,6 +76,10 @@ class Shell(Protocol):
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
         """The reply to a request. Raises BrokerError."""
+        ...
+
+    def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
+        """Have a send done; its reply or BrokerError comes later."""
         ...
 
 
@@ -140,12 +145,15 @@ class BulkCalls:
 
     async def _ask(self, request: Request[R], client: _Client) -> R:
         """Have a request done for a client that may want it. Raises BrokerError."""
+        self._check_right(request, client)
+        return await self._shell.ask(request, client.peer)
+
+    def _check_right(self, request: Request[R], client: _Client) -> None:
         if self._guard is not None:
             # Asked every time: a stream of sends is open for as long as its producer lives.
             host = client.peer.host
             account = self._guard.identify_call(host, client.metadata)
             self._guard.check_right(account, host, request)
-        return await self._shell.ask(request, client.peer)
 
     def _client(self, context: Context) -> _Client:
         if self._guard is None:
@@ -255,13 +263,12 @@ class BulkCalls:
         stream = asyncio.current_task()
         assert stream is not None
         self._send_streams[stream] = 0
-        waiting: asyncio.Queue[asyncio.Task[Outcome] | None] = asyncio.Queue(SENDS_IN_FLIGHT_MAX)
+        waiting: asyncio.Queue[_Sending | None] = asyncio.Queue(SENDS_IN_FLIGHT_MAX)
         answering = asyncio.create_task(self._answer_sends(waiting, stream, context))
         try:
             async for content in batches:
                 self._send_streams[stream] += 1
-                # The task starts before the next one is made: batches are appended in order.
-                await waiting.put(asyncio.create_task(self._send(content, client)))
+                await waiting.put(self._send(content, client))
                 if answering.done():
                     break
             if not answering.done():
@@ -271,28 +278,38 @@ class BulkCalls:
             del self._send_streams[stream]
             answering.cancel()
             while not waiting.empty():
-                task = waiting.get_nowait()
-                if task is not None:
-                    task.cancel()
+                sending = waiting.get_nowait()
+                # What was refused meanwhile has been seen, too.
+                if sending is not None and not sending.cancel() and not sending.cancelled():
+                    sending.exception()
 
-    async def _send(self, content: bytes, client: _Client) -> Outcome:
+    def _send(self, content: bytes, client: _Client) -> _Sending:
+        """Hand a batch to the shell at once: what comes first is stored first. No task for each:
+        it cost the loop one more turn.
+        """
         try:
-            return await self._ask(decode_send_records(content), client)
-        except BrokerError as error:
-            return error
+            request = decode_send_records(content)
+            self._check_right(request, client)
+            return self._shell.ask_later(request, client.peer)
+        except (BrokerError, RemoteProtocolError) as error:
+            failed: _Sending = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
     async def _answer_sends(
         self,
-        waiting: asyncio.Queue[asyncio.Task[Outcome] | None],
+        waiting: asyncio.Queue[_Sending | None],
         stream: asyncio.Task[Any],
         context: Context,
     ) -> None:
-        while (task := await waiting.get()) is not None:
+        while (sending := await waiting.get()) is not None:
+            outcome: SendReply | BrokerError
             try:
-                outcome = await task
+                outcome = await sending
+            except BrokerError as error:
+                outcome = error
             except RemoteProtocolError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            assert isinstance(outcome, (SendReply, BrokerError))
             await context.write(encode_send_outcome(outcome))
             if stream in self._send_streams:
                 self._send_streams[stream] -= 1

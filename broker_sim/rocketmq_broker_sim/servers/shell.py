@@ -190,7 +190,22 @@ class EngineShell:
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
         """The reply to a request. Raises BrokerError."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
+        future, held = self._start(request, peer)
+        try:
+            return await future
+        finally:
+            if held is not None:
+                # Whoever asked may have been cancelled.
+                self._held.remove(held)
+
+    def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
+        """Have a request done that is never held: its reply or BrokerError comes later."""
+        future, held = self._start(request, peer)
+        assert held is None
+        return future
+
+    def _start(self, request: Request[R], peer: Peer) -> tuple[asyncio.Future[R], HeldPull | None]:
+        future: asyncio.Future[R] = self._loop.create_future()
 
         def done(result: Reply | RocketMQError) -> None:
             if future.done():
@@ -198,15 +213,9 @@ class EngineShell:
             if isinstance(result, RocketMQError):
                 future.set_exception(result)
             else:
-                future.set_result(result)
+                future.set_result(cast(R, result))
 
-        held = self.submit(request, peer, done)
-        try:
-            return cast(R, await future)
-        finally:
-            if held is not None:
-                # Whoever asked may have been cancelled.
-                self._held.remove(held)
+        return future, self.submit(request, peer, done)
 
     def held_count(self, peer: Peer) -> int:
         """How many pulls of a connection are waiting."""
