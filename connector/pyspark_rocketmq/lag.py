@@ -13,6 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.options import parse_options, require_connection
 from pyspark_rocketmq.progress_report import source_progress
+from pyspark_rocketmq.selection import selects
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
@@ -60,6 +61,7 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
 
     Messages come from the progress itself. With the connection's options (nameServer or endpoints)
     the queues are looked at anew, and the store time of each next unread message gives seconds.
+    Queues that options with a selection leave out do not count.
     """
     sources = source_progress(progress)
     offsets = {queue: offset for source in sources for queue, offset in source.end.items()}
@@ -68,6 +70,8 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
         return _lag(offsets, ends, {})
     parsed = parse_options(dict(options))
     require_connection(parsed)
+    is_selected = selects(parsed)
+    offsets = {queue: offset for queue, offset in offsets.items() if is_selected(queue)}
     cluster = open_cluster(connection_settings(parsed))
     try:
         return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
@@ -79,19 +83,19 @@ def _fresh_lag(
     cluster: Cluster, offsets: Mapping[QueueId, int], ends: dict[QueueId, int], now_ms: float
 ) -> Lag:
     bounds = cluster.bounds(tuple(offsets)) if offsets else {}
-    seconds: dict[QueueId, float] = {}
+    unread: dict[QueueId, int] = {}
     for queue, held in bounds.items():
         if not isinstance(held, Bounds):
             _log.warning("lag of %s is as of the last batch: %s", queue, held)
             continue
         ends[queue] = held.end
-        unread = max(offsets[queue], held.start)
-        try:
-            stored_ms = cluster.store_time_at(queue, unread) if unread < held.end else None
-        except RocketMQError as error:
-            _log.warning("cannot tell how old the next message of %s is: %s", queue, error)
-            continue
-        if stored_ms is not None:
+        if offsets[queue] < held.end:
+            unread[queue] = max(offsets[queue], held.start)
+    seconds: dict[QueueId, float] = {}
+    for queue, stored_ms in (cluster.store_times_at(unread) if unread else {}).items():
+        if stored_ms is None:
+            _log.warning("cannot tell how old the next message of %s is", queue)
+        else:
             seconds[queue] = max(0.0, (now_ms - stored_ms) / 1_000)
     return _lag(offsets, ends, seconds)
 

@@ -69,6 +69,9 @@ def test_with_a_connection_lag_is_fresh_and_has_seconds(monkeypatch: pytest.Monk
     found = measure_lag({"sources": [{"endOffset": END}]}, OPTIONS)
     assert found.queues == {A: QueueLag(7, 2.5), B: QueueLag(0, 0.0)}
     assert (found.messages, found.seconds) == (7, 2.5)
+    assert world.calls.count("store_times_at") == 1
+    only = {**OPTIONS, "assign": '{"orders":[1]}'}
+    assert measure_lag({"sources": [{"endOffset": END}]}, only).queues == {B: QueueLag(0, 0.0)}
 
 
 def report(name: str, *ends: object) -> Any:

@@ -145,10 +145,15 @@ class FakeCluster:
             found[queue] = self._away(queue) or held.start + older
         return found
 
-    def store_time_at(self, queue: QueueId, offset: int) -> int | None:
-        held = self.world.queues[queue]
-        index = offset - held.start
-        return held.stored[index][0] if 0 <= index < len(held.stored) else None
+    def store_times_at(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int | None]:
+        self.world.calls.append("store_times_at")
+        times: dict[QueueId, int | None] = {}
+        for queue, offset in offsets.items():
+            held = self.world.queues[queue]
+            index = offset - held.start
+            is_there = 0 <= index < len(held.stored) and self._away(queue) is None
+            times[queue] = held.stored[index][0] if is_there else None
+        return times
 
     def progress(
         self, group: str, queues: Iterable[QueueId]
