@@ -101,7 +101,7 @@ def test_a_running_stream_outlasts_what_planning_would_not(
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 5)
     batches = Batches()
-    heal = threading.Timer(4.0, repair, [proxy, how])
+    heal = threading.Timer(2.0, repair, [proxy, how])
 
     def take(frame: DataFrame, batch_id: int) -> None:
         if not heal.is_alive() and not batches.seen:
