@@ -38,8 +38,8 @@ class ConsumerSettings:
     consume_timestamp_ms: int | None = None
     """Where `TIMESTAMP` begins; None: half an hour before the start."""
     strategy: Strategy = field(default_factory=Average)
-    pull_batch_size: int = 32
-    """Real brokers give no more at once."""
+    pull_batch_size: int = 512
+    """RocketMQ asks for 32, and a real broker gives no more at once; the bundled one does."""
     pull_interval_ms: int = 0
     limits: FlowLimits = field(default_factory=FlowLimits)
     suspend_ms: int = 15_000

@@ -88,6 +88,22 @@ class QueueShare:
             is_balanced = self._apply(change, {topic: subscription}) and is_balanced
         return is_balanced
 
+    def take_exactly(self, queues: Iterable[QueueId]) -> bool:
+        """Read these queues and no others, every message of them."""
+        wanted = tuple(queues)
+        change = change_between(set(self.owned), wanted)
+        return self._apply(change, {queue.topic: Subscription() for queue in wanted})
+
+    def restart(self, queue: QueueId, offset: int) -> OwnedQueue:
+        """Go on with an owned queue at another offset; the caller has it pulled from."""
+        before = self.owned[queue]
+        before.process.drop()
+        owned = self._puller.own(queue, offset, before.subscription)
+        with self._table:
+            self.owned = {**self.owned, queue: owned}
+        self.progress.update(queue, offset, increase_only=False)
+        return owned
+
     def _change_of(
         self, topic: str, queues: Iterable[QueueId], current: Iterable[QueueId]
     ) -> Change:
