@@ -1,0 +1,203 @@
+"""A guarded, encrypted broker through Spark; and that no key is to be found anywhere afterwards."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.tls import TlsSettings
+from rocketmq_wire.acl import Credentials
+from support.certificates import Authority
+from support.loader import Loader
+from support.queries import Batches, rows_of
+
+# Words that stand nowhere by accident.
+ACCESS, SECRET, TOKEN = "ak0a6d3f71c2", "sk94be17d05f", "st5d20c8e6b1"
+WRONG = "wr7f31aa90de"
+ADMIN = ("AdminAdmin", "ad60e2c419b8")
+ACL = f"""
+accounts:
+- accessKey: {ADMIN[0]}
+  secretKey: {ADMIN[1]}
+  admin: true
+- accessKey: {ACCESS}
+  secretKey: {SECRET}
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+"""
+KEYS = {"accessKey": ACCESS, "secretKey": SECRET, "securityToken": TOKEN}
+BAD_KEYS = {**KEYS, "secretKey": WRONG}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """A broker of its own process that takes TLS alone and asks who reads."""
+    folder, pair = tmp_path_factory.mktemp("guarded"), authority.issue()
+    accounts = folder / "plain_acl.yml"
+    accounts.write_text(ACL)
+    keys = {"tls_mode": "enforcing", "acl_file": str(accounts)}
+    keys |= {"tls_cert_file": pair.cert_file, "tls_key_file": pair.key_file}
+    words = [word for name, text in keys.items() for word in ("--set", f"{name}={text}")]
+    with BrokerProcess(folder, "--memory", "--verbose", *words) as running:
+        yield running
+
+
+@pytest.fixture
+def loader(guarded: BrokerProcess, authority: Authority) -> Iterator[Loader]:
+    settings = ConnectionSettings(
+        name_servers=(guarded.name_server,),
+        credentials=Credentials(*ADMIN),
+        tls=TlsSettings(authority.ca_file),
+    )
+    with open_cluster(settings) as cluster:
+        yield Loader(cluster)
+
+
+@pytest.fixture(params=["nameServer", "endpoints"])
+def options(
+    request: pytest.FixtureRequest, guarded: BrokerProcess, authority: Authority, topic: str
+) -> dict[str, str]:
+    """How a query reaches the broker, but for the keys."""
+    name = str(request.param)
+    address = guarded.name_server if name == "nameServer" else guarded.endpoints
+    tls = {"tls": "true", "tls.caFile": authority.ca_file}
+    return {name: address, "subscribe": topic, "startingOffsets": "earliest", **tls}
+
+
+def test_a_query_reads_through_keys_and_tls(
+    spark: SparkSession, loader: Loader, topic: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    queues = loader.create(topic, 2)
+    for queue in queues:
+        loader.put(queue, 300)
+    frame = spark.read.format("rocketmq").options(**options, **KEYS).load()
+    assert rows_of(frame) == loader.rows(*queues)
+    batches = Batches()
+    query = stream(spark, {**options, **KEYS, "group": f"g-{topic}"}, batches, tmp_path)
+    finish(query)
+    assert batches.rows == loader.rows(*queues)
+
+
+def test_a_wrong_key_or_certificate_fails_at_once_and_says_what_to_do(
+    spark: SparkSession, loader: Loader, topic: str, options: dict[str, str]
+) -> None:
+    loader.put(loader.create(topic, 1)[0], 10)
+    plain = {name: text for name, text in options.items() if not name.startswith("tls")}
+    wanted = (
+        ({**options, **BAD_KEYS}, "ROCKETMQ_AUTH.WRONG_KEY"),
+        (options, "ROCKETMQ_AUTH.MISSING_KEY"),
+        ({**plain, **KEYS}, "ROCKETMQ_TLS.REQUIRED"),
+        ({**options, **KEYS, "tls.serverName": "mq.example"}, "ROCKETMQ_TLS.CERTIFICATE_NAME"),
+    )
+    for given, error_class in wanted:
+        began = time.monotonic()
+        with pytest.raises(PySparkException, match=error_class):
+            rows_of(spark.read.format("rocketmq").options(**given).load())
+        # Spark starts a Python process to plan, which takes part of this.
+        assert time.monotonic() - began < 20
+
+
+def test_no_key_shows_in_plans_errors_logs_or_checkpoints(
+    spark: SparkSession,
+    guarded: BrokerProcess,
+    loader: Loader,
+    topic: str,
+    options: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for logger in ("pyspark_rocketmq", "rocketmq_client", "rocketmq_wire"):
+        caplog.set_level("DEBUG", logger)
+    loader.put(loader.create(topic, 1)[0], 10)
+    texts: list[str] = []
+    frame = spark.read.format("rocketmq").options(**options, **KEYS).load()
+    texts += plans_of(frame.groupBy("topic").count()), repr(frame), str(frame.schema)
+    rows_of(frame)
+
+    batches = Batches()
+    query = stream(spark, {**options, **KEYS, "group": f"g-{topic}"}, batches, tmp_path)
+    finish(query)
+    texts += said(lambda: query.explain(True)), str(query.recentProgress), str(query.status)
+    source = spark.readStream.format("rocketmq").options(**options, **KEYS).load()
+    texts += plans_of(source), repr(source)
+
+    bad = {**options, **BAD_KEYS}
+    texts.append(failure_of(lambda: rows_of(spark.read.format("rocketmq").options(**bad).load())))
+    failing = stream(spark, bad, Batches(), tmp_path / "failing")
+    texts.append(failure_of(lambda: finish(failing)))
+    texts += str(failing.exception()), said(lambda: failing.explain(True))
+    broken = Batches(fail_at=0)
+    texts.append(
+        failure_of(lambda: finish(stream(spark, {**options, **KEYS}, broken, tmp_path / "broken")))
+    )
+
+    out = capfd.readouterr()
+    texts += out.out, out.err, caplog.text, guarded.log_path.read_text()
+    assert "[ROCKETMQ_AUTH.WRONG_KEY]" in "".join(texts)
+    found = [(place, text.encode()) for place, text in enumerate(texts)]
+    found += [(path, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file()]
+    keys = [word.encode() for word in (SECRET, TOKEN, WRONG, ADMIN[1])]
+    assert [place for place, text in found if any(key in text for key in keys)] == []
+    assert any(path.is_file() for path in (tmp_path / "checkpoint").rglob("*"))
+
+
+def stream(
+    spark: SparkSession, options: dict[str, str], batches: Batches, folder: Path
+) -> StreamingQuery:
+    frame = spark.readStream.format("rocketmq").options(**options).load()
+    writer = frame.writeStream.foreachBatch(batches).trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    try:
+        assert query.awaitTermination(120), "the query did not end"
+    finally:
+        query.stop()
+
+
+def plans_of(frame: DataFrame) -> str:
+    """Every form of a plan that Spark prints."""
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    printed = "".join(said(lambda mode=mode: frame.explain(mode=mode)) for mode in modes)  # type: ignore[misc]
+    execution = frame._jdf.queryExecution()  # type: ignore[operator]
+    return printed + str(execution.toString()) + str(execution.logical().treeString())
+
+
+def said(work: Callable[[], object]) -> str:
+    """What is printed meanwhile."""
+    with redirect_stdout(io.StringIO()) as printed:
+        work()
+    return printed.getvalue()
+
+
+def failure_of(work: Callable[[], object]) -> str:
+    """The text of the error that this must raise, with all that Spark adds."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - its text is what counts
+        work()
+    error = caught.value
+    return f"{error}{error!r}{error.__cause__!r}{getattr(error, 'desc', '')}"
+
+
+def test_the_helpers_know_a_key_when_they_see_one(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr(f"'{SECRET}' AS leaked")
+    assert SECRET in plans_of(frame)
