@@ -226,8 +226,8 @@ class Cluster:
     ) -> dict[QueueId, int | RocketMQError | None]:
         """What a group has committed; None where it has committed nothing.
 
-        Brokers of 4.9 answer 0 for a queue whose first message is still there, as if the group
-        had committed that.
+        A broker of 4.9 cannot tell nothing from 0 for a single queue of a topic in which the group
+        has progress elsewhere: there a queue that still has its first message counts as 0.
         """
         wanted = tuple(dict.fromkeys(queues))
         replies = self._ask([(queue.broker, GetProgress(group, queue)) for queue in wanted])
@@ -241,6 +241,8 @@ class Cluster:
                 # A stored negative value means "absent" to RocketMQ's own clients.
                 value = cast("OffsetReply", reply).value
                 progress[queue] = value if value >= 0 else None
+        zeros = [queue for queue, value in progress.items() if value == 0]
+        progress.update(dict.fromkeys(self._without_progress(group, zeros)))
         return progress
 
     def commit(
@@ -292,6 +294,21 @@ class Cluster:
             queue: reply if isinstance(reply, RocketMQError) else None
             for queue, reply in zip(offsets, replies, strict=True)
         }
+
+    def _without_progress(self, group: str, zeros: Sequence[QueueId]) -> list[QueueId]:
+        """Of queues with progress 0, those in whose topic the group has committed nothing.
+
+        Brokers of 4.9 answer 0 for them, as if the group had committed that; only the list of the
+        topics that a group has progress in tells the two apart.
+        """
+        names = sorted({queue.broker for queue in zeros})
+        replies = self._ask([(name, GetConsumeStats(group)) for name in names])
+        listed = {
+            name: {queue.topic for queue in reply.queues}
+            for name, reply in zip(names, replies, strict=True)
+            if isinstance(reply, ConsumeStatsReply)
+        }
+        return [q for q in zeros if q.broker in listed and q.topic not in listed[q.broker]]
 
     def _brokers_of(self, topic: str) -> tuple[str, ...]:
         return tuple(sorted({queues.broker for queues in self.route(topic).queue_sets}))
