@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketmq_broker_sim.security.accounts import AccountFileError
 from rocketmq_broker_sim.security.addresses import address_pattern
 from rocketmq_broker_sim.security.auth_file import parse_auth_file
+from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
 from rocketmq_broker_sim.security.plain_yaml import YamlError, parse_yaml
+from rocketmq_wire import admin_requests, consumption_requests, remoting_requests, requests
+from rocketmq_wire.errors import NotAuthorizedError
+from rocketmq_wire.headers import Header
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
 from rocketmq_wire.requests import (
     CommitProgress,
@@ -19,6 +26,7 @@ from rocketmq_wire.requests import (
     GetMaxOffset,
     Heartbeat,
     PullMessages,
+    Request,
     SendMessage,
 )
 
@@ -199,6 +207,43 @@ def test_requests_need_what_rocketmq_asks_for() -> None:
     assert needs_of(CommitProgress("g", QUEUE, 1)) == Needs(subscribe=("orders",), groups=("g",))
     assert needs_of(CreateTopic(TopicConfig("x"))) == Needs(is_admin=True)
     assert needs_of(GetMaxOffset(QUEUE)) == Needs(looks_at=("orders",))
+
+
+def test_only_an_admin_changes_what_is_not_messages_or_progress() -> None:
+    """Every request that there is, so that a new one is thought about."""
+    modules = (requests, admin_requests, consumption_requests, remoting_requests)
+    kinds = [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Request) and is_dataclass(kind)
+    ]
+    admins = {kind.__name__ for kind in kinds if needs_of(_sample(kind)).is_admin}
+    assert admins == {
+        *("AddWritePermission", "ChangeBrokerSettings", "CleanConsumeQueues", "CreateTopic"),
+        *("DeleteGroup", "DeleteNameServerEntry", "DeleteTopic", "DeleteTopicFromNameServer"),
+        *("PutGroup", "ResetOffsets", "ResetProgress", "ViewMessage", "WipeWritePermission"),
+    }
+
+
+def _sample(kind: type[Request[Any]]) -> Request[Any]:
+    """A request with names where it has fields for them, and nothing else."""
+    sample = object.__new__(kind)
+    values = {"group": "g", "topic": "t", "queue": QUEUE, "consumers": (), "consumer_group": "g"}
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in values:
+            object.__setattr__(sample, field.name, values[field.name])
+    return sample
+
+
+def test_the_name_server_is_free_but_for_changes(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(PLAIN)
+    guard = Guard(str(path), parse_plain_acl)
+    guard.check_request(HOST, Header(105), b"", requests.GetRoute("orders"))
+    change = requests.DeleteTopicFromNameServer("orders")
+    with pytest.raises(NotAuthorizedError, match="MISSING_KEY"):
+        guard.check_request(HOST, Header(216), b"", change)
 
 
 def test_a_retry_topic_is_its_groups_own() -> None:

@@ -41,9 +41,9 @@ class Guard:
     def check_request(self, host: str, header: Header, body: Buffer, request: Request[Any]) -> None:
         """Of the TCP protocol. Raises NotAuthorizedError.
 
-        Name servers ask nobody, here as in RocketMQ.
+        Name servers ask nobody, as in RocketMQ, but for what changes the broker behind ours.
         """
-        if request.to_name_server:
+        if _is_free(request):
             return
         fields = header.ext_fields
         account = self._identify(
@@ -62,7 +62,7 @@ class Guard:
 
     def check_right(self, account: Account | None, host: str, request: Request[Any]) -> None:
         """Raises NotAuthorizedError when the account may not do this."""
-        if account is None or request.to_name_server:
+        if account is None or _is_free(request):
             return
         reason = account.refusal(needs_of(request), host)
         if reason is not None:
@@ -124,6 +124,10 @@ def make_guard(acl_file: str, auth_file: str) -> Guard | None:
     if auth_file:
         return Guard(auth_file, parse_auth_file)
     return None
+
+
+def _is_free(request: Request[Any]) -> bool:
+    return request.to_name_server and not needs_of(request).is_admin
 
 
 def _refused(host: str, reason: str) -> BrokerError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rocketmq_wire.admin_requests import QueryMessages, ViewMessage
+from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests import (
     CommitProgress,
@@ -21,8 +23,10 @@ from rocketmq_wire.requests import (
 _RETRY_PREFIX: Final = "%RETRY%"
 # Whatever changes more than messages and progress begins with one of these.
 _ADMIN_VERBS: Final = (
-    *("Add", "Clean", "Create", "Delete", "Remove", "Reset", "Set", "Skip", "Update", "Wipe"),
+    *("Add", "ChangeBroker", "Clean", "Create", "Delete", "Put", "Remove", "Reset", "Set"),
+    *("Skip", "Update", "Wipe"),
 )
+_READING_VERBS: Final = ("Check", "Get", "List", "Search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ def needs_of(request: Request[Any]) -> Needs:
     """What a request takes. One that is not known by name needs what it names."""
     topics, groups = _topics_of(request), _groups_of(request)
     if isinstance(request, SendMessage | SendBatch | SendRecords):
-        # What a consumer sends back goes to its group's own topic.
+        # A consumer may put messages into its group's own topic, to have them again.
         return Needs(publish=topics) if topics else Needs(groups=groups)
     if isinstance(request, PullMessages | CommitProgress):
         return Needs(subscribe=topics, groups=groups)
@@ -49,13 +53,19 @@ def needs_of(request: Request[Any]) -> Needs:
         named = [topic for one in request.consumers for topic, *_ in one.subscriptions]
         groups = (*(one.group for one in request.consumers), *_retry_groups(named))
         return Needs(subscribe=_plain(named), groups=tuple(dict.fromkeys(groups)))
-    if isinstance(request, UnregisterClient | ListGroupClients):
+    if isinstance(request, UnregisterClient | ListGroupClients | SendBack):
         return Needs(groups=groups)
-    if type(request).__name__.startswith(_ADMIN_VERBS):
+    if isinstance(request, QueryMessages):
+        return Needs(subscribe=topics)
+    if isinstance(request, ViewMessage):
+        # By its place in the log any message can be had, whatever topic is named beside it.
         return Needs(is_admin=True)
-    if type(request).__name__.startswith(("Get", "List", "Search", "Check", "Query")):
+    kind = type(request).__name__
+    if kind.startswith(_ADMIN_VERBS):
+        return Needs(is_admin=True)
+    if kind.startswith(_READING_VERBS):
         return Needs(looks_at=topics)
-    return Needs(subscribe=topics, groups=groups)
+    return Needs(is_admin=not (topics or groups), subscribe=topics, groups=groups)
 
 
 def _topics_of(request: Request[Any]) -> tuple[str, ...]:
