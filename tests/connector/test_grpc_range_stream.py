@@ -75,7 +75,7 @@ def test_the_stream_asks_for_all_ranges_that_hold_something() -> None:
     request = stream.next_stream(0)
     assert request.ranges == (PullRange(queue(0), 100, 200), PullRange(queue(1), 0, 50))
     assert request.group == "group"
-    assert (request.chunk_size, request.chunk_count_max) == (16_384 * 135, 10_000)
+    assert (request.chunk_size, request.chunk_count_max) == (32_768 * 135 * 15 // 16, 10_000)
 
 
 def test_nothing_wanted_is_finished_at_once() -> None:
@@ -395,12 +395,12 @@ def test_the_first_hole_is_found_with_and_without_sizes(gone: set[int], has_size
     ("limits", "window", "chunk"),
     [
         (ReadLimits(messages_max=1_000_000), WINDOW_SIZE_MAX, CHUNK_SIZE_MAX),
-        (ReadLimits(), 32_768 * 135, 16_384 * 135),
-        (ReadLimits(messages_max=20_000), 20_000 * 135, 10_000 * 135),
-        (ReadLimits(bytes_max=1_000_000), 1_000_000, 500_000),
-        (ReadLimits(messages_max=1_000), 135_000, 67_500),
-        (ReadLimits(messages_max=1), WINDOW_SIZE_MIN, 67),
-        (ReadLimits(span_max=2_000), 270_000, 135_000),
+        (ReadLimits(), 32_768 * 135, 30_720 * 135),
+        (ReadLimits(messages_max=20_000), 20_000 * 135, 18_750 * 135),
+        (ReadLimits(bytes_max=1_000_000), 1_000_000, 937_500),
+        (ReadLimits(messages_max=1_000), 135_000, 126_562),
+        (ReadLimits(messages_max=1), WINDOW_SIZE_MIN, 126),
+        (ReadLimits(span_max=2_000), 270_000, 253_125),
     ],
 )
 def test_what_may_wait_for_the_consumer_follows_the_limits(
