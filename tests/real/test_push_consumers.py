@@ -1,0 +1,74 @@
+"""Consumer groups on unmodified RocketMQ: our members alone, and beside a Java member."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import groups.test_push_consumer as ours
+from groups.test_push_consumer import Collector, Topic, settings_of, until
+from real.adoption import adopt
+from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.settings import ConnectionSettings
+from support.real_cluster import RealCluster
+
+_MEMBER = Path(__file__).parent / "java" / "Member.java"
+_SECONDS = 25
+
+globals().update(
+    adopt(
+        ours,
+        without={
+            "test_a_consumer_says_what_it_lacks": "no broker takes part in it",
+            "test_no_thread_is_left_behind": "no broker takes part in it",
+        },
+        short=(
+            "test_two_members_share_the_queues_and_the_one_left_takes_over",
+            "test_a_message_that_always_fails_becomes_a_dead_letter",
+            "test_in_order_each_queue_is_consumed_in_order_also_over_failures",
+        ),
+    )
+)
+
+
+@pytest.fixture
+def connection(broker: RealCluster) -> ConnectionSettings:
+    return broker.settings
+
+
+@pytest.fixture
+def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
+    return Topic(connection, f"t{abs(hash(request.node.name))}")
+
+
+def test_a_java_member_shares_the_queues_and_no_message_is_lost(
+    broker: RealCluster, topic: Topic
+) -> None:
+    settings = settings_of(topic)
+    listener = Collector()
+    printed: list[str] = []
+
+    def run_java() -> None:
+        arguments = (topic.name, settings.group, str(_SECONDS))
+        printed.append(broker.java(_MEMBER, *arguments, seconds=120))
+
+    def owned() -> int:
+        return sum(queue.topic == topic.name for queue in consumer.queues)
+
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        until(lambda: owned() == 4)
+        java = threading.Thread(target=run_java, name="java-member")
+        java.start()
+        until(lambda: owned() == 2 or not java.is_alive())
+        bodies = topic.send(200)
+        java.join(150)
+        # It has left: its queues, and whatever it had not stored, come here.
+        until(lambda: owned() == 4)
+        more = topic.send(40, prefix="more")
+        until(lambda: {*more} <= {*listener.bodies})
+    theirs = [line.partition(" ")[2].encode() for line in printed[0].splitlines() if "GOT" in line]
+    assert {*theirs, *listener.bodies} == {*bodies, *more}
+    assert len(theirs) == 100, "the Java member has half of the queues"
+    assert len(theirs) + len(listener.bodies) == 240, "nothing is consumed twice"
