@@ -1,7 +1,8 @@
-"""What push consumers ask of a broker besides pulls: give back a message, own queues for a time."""
+"""What consumers and brokers ask of each other besides pulls: send-backs, locks, resets, states."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,3 +54,79 @@ class UnlockQueues(Request[Done]):
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
+
+
+# --- what a broker asks of a client -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets(Request[Done]):
+    """220, oneway: an administrator wants the group to go on elsewhere."""
+
+    group: str
+    topic: str
+    offsets: Mapping[QueueId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsReply(Reply):
+    """Offsets by queue."""
+
+    offsets: Mapping[QueueId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GetClientProgress(Request[OffsetsReply]):
+    """221: how far this member is in its queues of a topic."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue as the member that owns it sees it. Times are of the epoch, in milliseconds."""
+
+    done: int
+    count: int = 0
+    """Messages that wait here."""
+    first: int = 0
+    last: int = 0
+    """Offsets of the first and the last of them."""
+    size: int = 0
+    """Bytes of their bodies."""
+    is_locked: bool = False
+    lock_ms: int = 0
+    is_dropped: bool = False
+    pull_ms: int = 0
+    consume_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeRates:
+    """What a member does with a topic, each second; times in milliseconds."""
+
+    pull_ms: float = 0.0
+    pulled: float = 0.0
+    consume_ms: float = 0.0
+    succeeded: float = 0.0
+    failed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfoReply(Reply):
+    """What tools show of a member."""
+
+    properties: Mapping[str, str]
+    queues: Mapping[QueueId, QueueInfo]
+    rates: Mapping[str, ConsumeRates]
+    subscriptions: tuple[tuple[str, str, str, int], ...] = ()
+    """(topic, expression, kind, version)"""
+
+
+@dataclass(frozen=True, slots=True)
+class GetRunningInfo(Request[RunningInfoReply]):
+    """307: what a member of a group is doing."""
+
+    group: str
+    client_id: str

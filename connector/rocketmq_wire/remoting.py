@@ -27,6 +27,7 @@ from rocketmq_wire.remoting_codec import (
 from rocketmq_wire.remoting_connections import CONNECTION_CODECS
 from rocketmq_wire.remoting_consumption import CONSUMPTION_CODECS
 from rocketmq_wire.remoting_groups import GROUP_CODECS
+from rocketmq_wire.remoting_members import MEMBER_CODECS
 from rocketmq_wire.remoting_messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
 from rocketmq_wire.remoting_topics import TOPIC_CODECS
 from rocketmq_wire.requests import Reply, Request
@@ -42,6 +43,7 @@ _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
     SEND_BATCH,
     *GROUP_CODECS,
     *CONSUMPTION_CODECS,
+    *MEMBER_CODECS,
     *TOPIC_CODECS,
     *ADMIN_CODECS,
     *CONNECTION_CODECS,

@@ -140,6 +140,7 @@ def _consumer_json(consumer: ConsumerInfo) -> Json:
 
 
 def subscription_json(topic: str, expression: str, kind: str, version: int) -> Json:
+    """A subscription as heartbeats and states carry it."""
     """A subscription as heartbeats carry it."""
     tags = TagExpression.parse(expression) if kind == "TAG" else TagExpression()
     return {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_wire.acl import Credentials, sign_request, signed_version
@@ -39,7 +39,10 @@ from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests import Done, Reply, Request
+
+Responder = Callable[[Request[Reply]], "Reply | BrokerError | None"]
+"""Answers what a server asks of its client, at once; None for what it does not know."""
 
 OPAQUE_MAX: Final = 2**31 - 1
 _DEADLINES_SPARE: Final = 64
@@ -78,6 +81,7 @@ class ClientSession:
         frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
         credentials: Credentials | None = None,
+        responder: Responder | None = None,
     ) -> None:
         self._language, self._version = language, version
         self._credentials = credentials
@@ -86,6 +90,7 @@ class ClientSession:
         self._pending: dict[int, _Pending] = {}
         # Deadlines in order; those of requests that are done stay until they come up.
         self._deadlines: list[tuple[int, int]] = []
+        self._responder = responder
         self._answers: list[bytes] = []
         self.late_count = 0
         """Answers dropped because nobody waits for them any more."""
@@ -191,21 +196,32 @@ class ClientSession:
             request = decode_request(header, frame.body)
         except BrokerError:
             request = None
+        result: Reply | BrokerError | None = None
         if isinstance(request, NotifyMembersChanged):
             self._notices.append(request)
-            reply = Header(ResponseCode.SUCCESS)
-        else:
-            remark = f" request type {header.code} not supported"
-            reply = Header(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-        if not header.is_oneway:
-            answer = replace(
-                reply,
-                language=self._language,
-                version=self._version,
-                opaque=header.opaque,
-                flag=FLAG_REPLY,
-            )
-            self._answers.append(encode_frame_head(answer, 0))
+            result = Done()
+        elif request is not None and self._responder is not None:
+            result = self._responder(request)
+        if header.is_oneway:
+            return
+        encoded = EncodedReply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {header.code} not supported",
+            {},
+        )
+        if request is not None and result is not None:
+            encoded = encode_reply(request, result)
+        answer = Header(
+            encoded.code,
+            self._language,
+            self._version,
+            header.opaque,
+            FLAG_REPLY,
+            encoded.remark,
+            encoded.ext_fields,
+        )
+        head = encode_frame_head(answer, sum(map(buffer_size, encoded.body)))
+        self._answers.append(b"".join((head, *encoded.body)))
 
     def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)

@@ -29,7 +29,19 @@ from rocketmq_wire.admin_requests import (
     ViewMessage,
     WipeWritePermission,
 )
-from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
+from rocketmq_wire.consumption_requests import (
+    ConsumeRates,
+    GetClientProgress,
+    GetRunningInfo,
+    LockQueues,
+    OffsetsReply,
+    QueueInfo,
+    QueuesReply,
+    ResetOffsets,
+    RunningInfoReply,
+    SendBack,
+    UnlockQueues,
+)
 from rocketmq_wire.errors import (
     BrokerError,
 )
@@ -274,6 +286,18 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     (LockQueues("g", "c@1", (QUEUE,)), 41, QueuesReply((QUEUE,))),
     (LockQueues("g", "c@1", (NAMELESS, QUEUE)), 41, QueuesReply(())),
     (UnlockQueues("g", "c@1", (QUEUE,)), 42, Done()),
+    (ResetOffsets("g", "orders", {QUEUE: 42, NAMELESS: 0}), 220, Done()),
+    (GetClientProgress("g", "orders"), 221, OffsetsReply({QUEUE: 42})),
+    (
+        GetRunningInfo("g", "c@1"),
+        307,
+        RunningInfoReply(
+            {"PROP_CONSUMEORDERLY": "false"},
+            {QUEUE: QueueInfo(41, 3, 41, 43, 1 << 20, True, 5, False, 6, 7)},
+            {"orders": ConsumeRates(1.0, 2.0, 3.0, 4.0, 5.0)},
+            (("orders", "TagA", "TAG", 7),),
+        ),
+    ),
 ]
 
 

@@ -27,7 +27,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import GetRoute, Reply, Request
-from rocketmq_wire.session import ClientSession
+from rocketmq_wire.session import ClientSession, Responder
 
 OnDone = Callable[[Reply | RocketMQError], None]
 
@@ -58,13 +58,16 @@ class Connection:
         now_ms: int,
         timeout_ms: int,
         security: Security = OPEN_TO_ALL,
+        responder: Responder | None = None,
     ) -> None:
         self.address = address
         self._security = security
         self.is_open = False
         self.is_dead = False
         self._connect_deadline_ms = now_ms + timeout_ms
-        self._session = ClientSession(allocate=buffers.allocate, credentials=security.credentials)
+        self._session = ClientSession(
+            allocate=buffers.allocate, credentials=security.credentials, responder=responder
+        )
         self._callbacks: dict[int, OnDone] = {}
         self._out: deque[memoryview] = deque()
         self._targets: list[tuple[int, Any]] = []

@@ -16,6 +16,7 @@ from rocketmq_client.transport.connection import Connection, OnDone
 from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.session import Responder
 
 _NOTICES_MAX: Final = 256
 _READ: Final = selectors.EVENT_READ
@@ -55,6 +56,8 @@ class Exchange:
         self._is_closing = False
         self.notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
         """What brokers told us unasked; of very many the last ones."""
+        self.responder: Responder | None = None
+        """Answers what brokers ask of us; for connections made from then on."""
 
     def wake(self) -> None:
         """Let a waiting `step` return, or the next one. From any thread."""
@@ -179,6 +182,7 @@ class Exchange:
                 now_ms=self.clock.now_ms(),
                 timeout_ms=self._connect_timeout_ms,
                 security=self._security,
+                responder=self.responder,
             )
             if not connection.is_dead:
                 self._connections[address] = connection

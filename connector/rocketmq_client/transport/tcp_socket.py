@@ -40,6 +40,7 @@ from rocketmq_wire.requests import (
     SendBatch,
     SendMessage,
 )
+from rocketmq_wire.session import Responder
 
 R = TypeVar("R", bound=Reply)
 
@@ -122,6 +123,10 @@ class TcpTransport:
     def wake(self) -> None:
         """See `Transport.wake`."""
         self._exchange.wake()
+
+    def respond_with(self, responder: Responder) -> None:
+        """Answer what brokers ask of us; call it before anything is asked."""
+        self._exchange.responder = responder
 
     def take_notices(self) -> list[NotifyMembersChanged]:
         """What brokers told us unasked; `completed` returns when there is something."""

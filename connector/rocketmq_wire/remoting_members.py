@@ -1,0 +1,198 @@
+"""What a broker asks of a consumer (220, 221, 307) <-> header fields and JSON bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocketmq_wire import lenient_json
+from rocketmq_wire.consumption_requests import (
+    ConsumeRates,
+    GetClientProgress,
+    GetRunningInfo,
+    OffsetsReply,
+    QueueInfo,
+    ResetOffsets,
+    RunningInfoReply,
+)
+from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.lenient_json import Json, ObjectKeyed
+from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.remoting_codec import (
+    Codec,
+    EncodedReply,
+    Fields,
+    RequestCode,
+    as_object,
+    decode_done,
+    encode_done,
+    json_body,
+    json_object,
+    member_bool,
+    member_int,
+    member_object,
+    member_objects,
+    member_text,
+    success,
+)
+from rocketmq_wire.remoting_groups import queue_key, queue_of_key, subscription_json
+
+Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
+
+_MIB: Final = 1024 * 1024
+
+
+def _offsets_json(offsets: Mapping[QueueId, int]) -> ObjectKeyed:
+    return ObjectKeyed({queue_key(queue): offset for queue, offset in offsets.items()})
+
+
+def _offsets_of(owner: dict[str, Json], name: str) -> dict[QueueId, int]:
+    table = member_object(owner, name)
+    return {queue_of_key(key): member_int(table, key) for key in table}
+
+
+def _encode_reset(request: ResetOffsets) -> Encoded:
+    fields = {"topic": request.topic, "group": request.group, "timestamp": "0", "isForce": "true"}
+    body = lenient_json.dumps({"offsetTable": _offsets_json(request.offsets)})
+    return fields, (body.encode("utf-8", "replace"),)
+
+
+def _decode_reset(fields: Fields, body: Buffer) -> ResetOffsets:
+    offsets = _offsets_of(json_object(body), "offsetTable")
+    return ResetOffsets(fields.text("group"), fields.text("topic"), offsets)
+
+
+def _encode_progress(request: GetClientProgress, reply: OffsetsReply) -> EncodedReply:
+    del request
+    table = _offsets_json(reply.offsets)
+    return success(body={"consumerTable": {}, "messageQueueTable": table})
+
+
+def _decode_progress(request: GetClientProgress, reply: EncodedReply) -> OffsetsReply:
+    del request
+    return OffsetsReply(_offsets_of(json_body(reply), "messageQueueTable"))
+
+
+def _encode_info(request: GetRunningInfo, reply: RunningInfoReply) -> EncodedReply:
+    del request
+    queues = {queue_key(queue): _queue_json(info) for queue, info in reply.queues.items()}
+    rates: dict[str, Json] = {
+        topic: {
+            "consumeFailedMsgs": 0,
+            "consumeFailedTPS": rate.failed,
+            "consumeOKTPS": rate.succeeded,
+            "consumeRT": rate.consume_ms,
+            "pullRT": rate.pull_ms,
+            "pullTPS": rate.pulled,
+        }
+        for topic, rate in reply.rates.items()
+    }
+    return success(
+        body={
+            "mqPopTable": {},
+            "mqTable": ObjectKeyed(queues),
+            "properties": dict(reply.properties),
+            "statusTable": rates,
+            "subscriptionSet": [subscription_json(*one) for one in reply.subscriptions],
+        }
+    )
+
+
+def _queue_json(info: QueueInfo) -> Json:
+    return {
+        "cachedMsgCount": info.count,
+        "cachedMsgMaxOffset": info.last,
+        "cachedMsgMinOffset": info.first,
+        "cachedMsgSizeInMiB": info.size // _MIB,
+        "commitOffset": info.done,
+        # RocketMQ's own spelling.
+        "droped": info.is_dropped,
+        "lastConsumeTimestamp": info.consume_ms,
+        "lastLockTimestamp": info.lock_ms,
+        "lastPullTimestamp": info.pull_ms,
+        "locked": info.is_locked,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def _decode_info(request: GetRunningInfo, reply: EncodedReply) -> RunningInfoReply:
+    del request
+    info = json_body(reply)
+    queues = {
+        queue_of_key(key): _queue_of(as_object(value, "mqTable"))
+        for key, value in member_object(info, "mqTable").items()
+    }
+    rates = {
+        topic: _rates_of(as_object(value, "statusTable"))
+        for topic, value in member_object(info, "statusTable").items()
+    }
+    properties = member_object(info, "properties")
+    subscriptions = tuple(
+        (
+            member_text(one, "topic"),
+            member_text(one, "subString", "*"),
+            member_text(one, "expressionType", "TAG"),
+            member_int(one, "subVersion", 0),
+        )
+        for one in member_objects(info, "subscriptionSet")
+    )
+    named = {name: str(value) for name, value in properties.items()}
+    return RunningInfoReply(named, queues, rates, subscriptions)
+
+
+def _queue_of(info: dict[str, Json]) -> QueueInfo:
+    return QueueInfo(
+        done=member_int(info, "commitOffset"),
+        count=member_int(info, "cachedMsgCount", 0),
+        first=member_int(info, "cachedMsgMinOffset", 0),
+        last=member_int(info, "cachedMsgMaxOffset", 0),
+        size=member_int(info, "cachedMsgSizeInMiB", 0) * _MIB,
+        is_locked=member_bool(info, "locked", False),
+        lock_ms=member_int(info, "lastLockTimestamp", 0),
+        is_dropped=member_bool(info, "droped", False),
+        pull_ms=member_int(info, "lastPullTimestamp", 0),
+        consume_ms=member_int(info, "lastConsumeTimestamp", 0),
+    )
+
+
+def _rates_of(rates: dict[str, Json]) -> ConsumeRates:
+    names = ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS")
+    return ConsumeRates(*(_number(rates, name) for name in names))
+
+
+def _number(owner: dict[str, Json], name: str) -> float:
+    value = owner.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, no number")
+    return float(value)
+
+
+MEMBER_CODECS: Final = (
+    Codec(
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        ResetOffsets,
+        _encode_reset,
+        _decode_reset,
+        encode_done,
+        decode_done,
+    ),
+    Codec(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        GetClientProgress,
+        lambda request: ({"topic": request.topic, "group": request.group}, ()),
+        lambda fields, _: GetClientProgress(fields.text("group"), fields.text("topic")),
+        _encode_progress,
+        _decode_progress,
+    ),
+    Codec(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        GetRunningInfo,
+        lambda request: ({"consumerGroup": request.group, "clientId": request.client_id}, ()),
+        lambda fields, _: GetRunningInfo(fields.text("consumerGroup"), fields.text("clientId")),
+        _encode_info,
+        _decode_info,
+    ),
+)
