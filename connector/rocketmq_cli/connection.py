@@ -11,12 +11,18 @@ from rocketmq_cli.usage import UsageError
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
     from rocketmq_client.settings import ConnectionSettings
+    from rocketmq_client.tls import TlsSettings
+    from rocketmq_wire.acl import Credentials
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
+# Keys are no options: every user of a machine sees the words of a command line.
+ACCESS_KEY_VARIABLE = "ROCKETMQ_ACCESS_KEY"
+SECRET_KEY_VARIABLE = "ROCKETMQ_SECRET_KEY"
+SECURITY_TOKEN_VARIABLE = "ROCKETMQ_SECURITY_TOKEN"
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """Add --name-server and --endpoints: one of them, or the environment, must be there."""
+    """Add where the cluster is, one of two ways or by the environment, and how to speak to it."""
     where = parser.add_argument_group("cluster").add_mutually_exclusive_group()
     where.add_argument(
         "-n",
@@ -25,6 +31,21 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
         help=f"name servers of the cluster (default: ${NAME_SERVER_VARIABLE})",
     )
     where.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC endpoints instead")
+    security = parser.add_argument_group(
+        "security",
+        f"Keys are taken from ${ACCESS_KEY_VARIABLE}, ${SECRET_KEY_VARIABLE} and"
+        f" ${SECURITY_TOKEN_VARIABLE}.",
+    )
+    security.add_argument("--tls", action="store_true", help="encrypt the connections")
+    security.add_argument("--tls-ca-file", metavar="FILE", help="certificates to trust (PEM)")
+    security.add_argument("--tls-cert-file", metavar="FILE", help="certificate to show (PEM)")
+    security.add_argument("--tls-key-file", metavar="FILE", help="key of that certificate (PEM)")
+    security.add_argument(
+        "--tls-server-name", metavar="NAME", help="name that the server's certificate must show"
+    )
+    security.add_argument(
+        "--tls-no-verify", action="store_true", help="take any certificate, also a stranger's"
+    )
 
 
 def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
@@ -34,10 +55,11 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
     """
     from rocketmq_client.settings import ConnectionSettings, split_addresses
 
+    credentials, tls = _credentials(), _tls(args)
     text = args.name_server or os.environ.get(NAME_SERVER_VARIABLE, "")
     try:
         if args.endpoints:
-            return ConnectionSettings(endpoints=args.endpoints)
+            return ConnectionSettings(endpoints=args.endpoints, credentials=credentials, tls=tls)
         name_servers = split_addresses(text)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -46,7 +68,36 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
             "where is the cluster? Give --name-server or --endpoints,"
             f" or set {NAME_SERVER_VARIABLE}"
         )
-    return ConnectionSettings(name_servers=name_servers)
+    return ConnectionSettings(name_servers=name_servers, credentials=credentials, tls=tls)
+
+
+def _credentials() -> Credentials | None:
+    from rocketmq_wire.acl import Credentials
+
+    access_key = os.environ.get(ACCESS_KEY_VARIABLE)
+    secret_key = os.environ.get(SECRET_KEY_VARIABLE)
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        raise UsageError(f"give both {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}, or neither")
+    try:
+        return Credentials(access_key, secret_key, os.environ.get(SECURITY_TOKEN_VARIABLE) or None)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _tls(args: argparse.Namespace) -> TlsSettings | None:
+    from rocketmq_client.tls import TlsSettings
+
+    given = (args.tls_ca_file, args.tls_cert_file, args.tls_key_file, args.tls_server_name)
+    if not args.tls:
+        if any(given) or args.tls_no_verify:
+            raise UsageError("the --tls-... options have no effect without --tls")
+        return None
+    try:
+        return TlsSettings(*given, verifies=not args.tls_no_verify)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def open_from(args: argparse.Namespace) -> Cluster:

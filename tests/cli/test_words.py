@@ -58,8 +58,10 @@ def test_times_are_utc_and_no_time_is_a_dash() -> None:
     assert format_time(0) == "-"
 
 
-def _args(**values: str | None) -> Namespace:
-    return Namespace(**{"name_server": None, "endpoints": None, **values})
+def _args(**values: str | bool | None) -> Namespace:
+    names = ("name_server", "endpoints", "tls", "tls_no_verify", "tls_ca_file", "tls_cert_file")
+    unset = dict.fromkeys((*names, "tls_key_file", "tls_server_name"))
+    return Namespace(**{**unset, **values})
 
 
 def test_name_servers_come_from_the_option_before_the_environment(
