@@ -139,8 +139,11 @@ def _top_bits(rows: NDArray[np.uint64], width: int) -> NDArray[np.uint32]:
     sums = np.bitwise_xor.accumulate(chosen.ravel())[rows.shape[1] - 1 :: rows.shape[1]]
     folded = sums.copy()
     folded[1:] ^= sums[:-1]
-    for shift in (32, 16, 8, 4, 2, 1):
-        folded ^= folded >> np.uint64(shift)
+    if hasattr(np, "bitwise_count"):  # From numpy 2 on.
+        folded = np.bitwise_count(folded)
+    else:
+        for shift in (32, 16, 8, 4, 2, 1):
+            folded ^= folded >> np.uint64(shift)
     top_bits: NDArray[np.uint32] = folded.astype(np.uint32) << np.uint32(31)
     return top_bits
 

@@ -88,3 +88,44 @@ def test_torn_bodies_name_the_place(cut: int) -> None:
 def test_endless_record_is_refused() -> None:
     with pytest.raises(CorruptRecordError, match="size 0 is not within"):
         record_bounds(bytes(500))
+
+
+def chain_of(sizes: list[int]) -> bytearray:
+    """Records of which nothing but size and magic is looked at here."""
+    chain = bytearray()
+    for row, size in enumerate(sizes):
+        start = struct.pack(">iI", size, boundaries.MAGIC_V1)
+        chain += start + bytes([row % 251]) * (size - len(start))
+    return chain
+
+
+RUNS = st.lists(st.tuples(st.integers(1, 150), st.integers(91, 400)), min_size=1, max_size=8)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RUNS, st.booleans(), st.data())
+def test_runs_of_equal_sizes_and_what_is_between_them_are_found(
+    runs: list[tuple[int, int]], is_long: bool, data: st.DataObject
+) -> None:
+    sizes = [size for count, size in runs for _ in range(count)]
+    if is_long:
+        # The last stretch is for the many walkers.
+        sizes += [91 + row * 37 % 120 for row in range(1500)]
+    body = chain_of(sizes)
+    starts, found = record_bounds(body)
+    assert found.tolist() == sizes
+    assert starts.tolist() == (np.cumsum(sizes) - sizes).tolist()
+    cut = data.draw(st.integers(1, len(body) - 1))
+    if cut in starts:
+        return
+    with pytest.raises(CorruptRecordError) as caught:
+        record_bounds(body[:cut])
+    assert caught.value.position == max(start for start in starts.tolist() if start <= cut)
+
+
+def test_a_wrong_size_within_a_run_names_the_place() -> None:
+    body = chain_of([120] * 500)
+    struct.pack_into(">i", body, 120 * 321, -5)
+    with pytest.raises(CorruptRecordError, match="size -5 is not within") as caught:
+        record_bounds(body)
+    assert caught.value.position == 120 * 321

@@ -97,6 +97,14 @@ def test_every_bit_of_a_body_counts_in_every_piece(
             bodies.data[place] ^= 1 << bit
 
 
+def test_numpy_1_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    bodies = Bodies([90 + row % 20 for row in range(500)])
+    assert bodies.wrong() == []
+    bodies.data[bodies.starts[400]] ^= 1
+    assert bodies.wrong() == [400]
+
+
 def test_the_same_error_in_two_bodies_does_not_cancel() -> None:
     bodies = Bodies([100] * 80)
     for row in (10, 11, 50):
