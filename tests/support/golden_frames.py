@@ -58,6 +58,19 @@ def java_messages(version: str, name: str) -> list[dict[str, Any]]:
     return messages
 
 
+def golden_configs(version: str) -> dict[str, str]:
+    """The broker's tables, file name -> text as it wrote them."""
+    text = (_FOLDER / f"rocketmq-{version}-configs.json").read_text("utf-8")
+    configs: dict[str, str] = json.loads(text)
+    return configs
+
+
+def golden_batch(version: str) -> bytes:
+    """The body of a batch request of three messages, as that version's producer encodes it."""
+    batches = json.loads((_FOLDER / f"rocketmq-{version}-batches.json").read_text())
+    return bytes.fromhex(batches["three"])
+
+
 def as_stored(printed: dict[str, Any], stored_body: bytes) -> StoredMessage:
     """A printed message as a record holds it; only the stored form of the body is given."""
     # Java's decoder of 5.x clears the bit once the body is inflated.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_wire.batch import decode_batch, encode_batch
 from rocketmq_wire.errors import BrokerError, ProgressNotFoundError, TopicNotFoundError
 from rocketmq_wire.model import (
     BrokerAddresses,
@@ -14,6 +15,7 @@ from rocketmq_wire.model import (
     Route,
     TopicConfig,
 )
+from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.record import decode_record, decompress_body
 from rocketmq_wire.remoting_requests import GetTopicConfig
 from rocketmq_wire.requests import (
@@ -37,6 +39,7 @@ from support.golden_frames import (
     VERSIONS,
     as_stored,
     golden_answer,
+    golden_batch,
     golden_frame,
     golden_records,
     java_messages,
@@ -131,6 +134,18 @@ def test_answers_to_sends_are_read(version):
     batch = golden_answer(version, "send-batch", SendBatch("g", QUEUE, 1, b""))
     assert (batch.status, batch.start, batch.count) == (SendStatus.OK, 1, 3)
     assert [len(part) for part in batch.message_id.split(",")] == [32, 32, 32]
+
+
+def test_a_batch_is_encoded_as_the_java_producer_does(version):
+    encoded = golden_batch(version)
+    entries = decode_batch(encoded)
+    assert [(entry.flag, entry.body) for entry in entries] == [
+        (n, b"batch-%d" % n) for n in range(3)
+    ]
+    found = [decode_properties(entry.properties) for entry in entries]
+    assert [p["KEYS"] for p in found] == ["k0", "k1", "k2"]
+    assert [p.get("TAGS") for p in found] == ["TagA", None, "TagA"]
+    assert encode_batch(entries) == encoded
 
 
 def test_records_are_read_as_the_java_consumer_read_them(version):

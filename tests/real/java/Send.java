@@ -5,6 +5,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Sends what producers of RocketMQ send: NAME_SERVER TOPIC BROKER KIND... to queue 0. */
@@ -64,16 +65,13 @@ public class Send {
                 one(many);
                 break;
             }
-            case "batch": {
-                List<Message> batch = new ArrayList<>();
-                for (int i = 0; i < 10; i++) {
-                    Message message = new Message(topic, i % 2 == 0 ? "TagA" : null, "k" + i, bytes("batch-" + i));
-                    message.setFlag(i);
-                    batch.add(message);
-                }
-                check(producer.send(batch, queue));
+            case "batch3": case "batch10":
+                check(producer.send(batch(Integer.parseInt(kind.substring(5))), queue));
                 break;
-            }
+            case "encoded":
+                // What the body of a batch request holds, without sending it.
+                System.out.println(hex(MessageDecoder.encodeMessages(batch(3))));
+                break;
             case "large": {
                 // Noise of a sort: compressing it must not make it small.
                 byte[] large = new byte[4 << 20];
@@ -87,11 +85,29 @@ public class Send {
             }
             case "zlib": case "lz4": case "zstd":
                 // The type is chosen by -Drocketmq.message.compressType, read when a producer starts.
-                one(new Message(topic, kind, bytes("abcdefghij".repeat(600) + kind)));
+                one(new Message(topic, kind, bytes(("abcdefghij" + kind).repeat(500))));
                 break;
             default:
                 throw new IllegalArgumentException(kind);
         }
+    }
+
+    private static List<Message> batch(int count) {
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            Message message = new Message(topic, i % 2 == 0 ? "TagA" : null, "k" + i, bytes("batch-" + i));
+            message.setFlag(i);
+            batch.add(message);
+        }
+        return batch;
+    }
+
+    private static String hex(byte[] bytes) {
+        StringBuilder hex = new StringBuilder();
+        for (byte b : bytes) {
+            hex.append(String.format("%02x", b));
+        }
+        return hex.toString();
     }
 
     private static byte[] bytes(String text) {

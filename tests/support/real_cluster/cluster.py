@@ -17,6 +17,8 @@ from support.real_cluster.process import JavaProcess, free_port
 
 CLUSTER: Final = "TestCluster"
 MASTER: Final = 0
+USUAL_NAME_SERVER_PORT: Final = 9876
+USUAL_BROKER_PORT: Final = 10911
 _HOST: Final = "127.0.0.1"
 _REGISTERED_SECONDS: Final = 30.0
 # 4.9 on Java 17 maps what it finds after a crash through internals; newer versions need nothing.
@@ -24,7 +26,7 @@ _OPEN_INTERNALS: Final = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 )
-_JVM: Final = ("-XX:+UseSerialGC", "-Xss512k", "-Djava.net.preferIPv4Stack=true", *_OPEN_INTERNALS)
+_JVM: Final = ("-XX:+UseSerialGC", "-Xss512k", *_OPEN_INTERNALS)
 _BROKER_SETTINGS: Final = {
     "brokerClusterName": CLUSTER,
     "brokerIP1": _HOST,
@@ -36,6 +38,8 @@ _BROKER_SETTINGS: Final = {
     "mappedFileSizeConsumeQueue": "600000",
     "diskMaxUsedSpaceRatio": "99",
     "fileReservedTime": "72",
+    # At any hour: a test that shortens the time above need not wait for the night.
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     "maxMessageSize": str(8 << 20),
     # Heartbeats between brokers and name server: an outage shall end soon after its cause.
     "registerNameServerPeriod": "10000",
@@ -52,7 +56,7 @@ class BrokerNode:
         self.folder = make_home(owner.folder / f"{name}-{broker_id}")
         self.store = self.folder / "store"
         # Beside the port itself: the VIP port two below, the replication port one above.
-        self.port = free_port(-2, 1)
+        self.port = USUAL_BROKER_PORT if owner.has_usual_ports else free_port(-2, 1)
         self.settings = {
             **_BROKER_SETTINGS,
             "brokerName": name,
@@ -63,6 +67,7 @@ class BrokerNode:
             "brokerRole": "ASYNC_MASTER" if broker_id == MASTER else "SLAVE",
             "storePathRootDir": str(self.store),
             "storePathCommitLog": str(self.store / "commitlog"),
+            **({"bindAddress": "0.0.0.0"} if owner.has_usual_ports else {}),
             **settings,
         }
         self._owner = owner
@@ -104,14 +109,21 @@ class BrokerNode:
 
 
 class RealCluster:
-    """Starts its processes on demand below `folder` and stops them all; use it in `with`."""
+    """Starts its processes on demand below `folder` and stops them all; use it in `with`.
 
-    def __init__(self, version: str, folder: Path) -> None:
-        self.version, self.folder = version, folder
+    `has_usual_ports` puts one name server and one broker where RocketMQ's own settings have them,
+    open to IPv6 too, for what is recorded there and compared later.
+    """
+
+    def __init__(self, version: str, folder: Path, *, has_usual_ports: bool = False) -> None:
+        self.version, self.folder, self.has_usual_ports = version, folder, has_usual_ports
         fetch_jars(version)
-        self.name_server = f"{_HOST}:{free_port()}"
+        port = USUAL_NAME_SERVER_PORT if has_usual_ports else free_port()
+        self.name_server = f"{_HOST}:{port}"
         self.brokers: list[BrokerNode] = []
         self.proxy: JavaProcess | None = None
+        self.proxy_address: str | None = None
+        self.grpc_endpoint: str | None = None
         self._name_server_process: JavaProcess | None = None
 
     @property
@@ -183,7 +195,7 @@ class RealCluster:
             time.sleep(0.05)
 
     def start_proxy(self) -> str:
-        """Start a proxy in cluster mode (5.x); returns its remoting address.
+        """Start a proxy in cluster mode (5.x); returns `proxy_address`, its remoting port.
 
         `grpc_endpoint` is the other one.
         """
@@ -206,12 +218,14 @@ class RealCluster:
             folder=home,
             ready="rocketmq-proxy startup successfully",
         ).start()
-        self.grpc_endpoint = f"{_HOST}:{grpc}"
-        return f"{_HOST}:{remoting}"
+        self.proxy_address, self.grpc_endpoint = f"{_HOST}:{remoting}", f"{_HOST}:{grpc}"
+        return self.proxy_address
 
     def server_arguments(self, home: Path, heap: str) -> list[str]:
         """What a server's JVM gets in front of its main class."""
         places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+        if not self.has_usual_ports:
+            places.append("-Djava.net.preferIPv4Stack=true")
         return [*_JVM, f"-Xms{heap}", f"-Xmx{heap}", *places, "-cp", class_path(self.version)]
 
     # --- using it -----------------------------------------------------------------------------
