@@ -72,3 +72,31 @@ def test_a_java_member_shares_the_queues_and_no_message_is_lost(
     assert {*theirs, *listener.bodies} == {*bodies, *more}
     assert len(theirs) == 100, "the Java member has half of the queues"
     assert len(theirs) + len(listener.bodies) == 240, "nothing is consumed twice"
+
+
+def test_tools_see_what_a_member_does(broker: RealCluster, topic: Topic) -> None:
+    topic.send(40)
+    settings = settings_of(topic, persist_ms=50)
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        listener.wait(40)
+        client_id = consumer.client_id
+        shown = broker.admin("consumerStatus", "-g", settings.group, "-i", client_id)
+    assert "PROP_CONSUME_TYPE" in shown
+    assert shown.count(f"{topic.name} ") >= 4, shown
+
+
+def test_a_reset_by_tools_reaches_members_at_work(broker: RealCluster, topic: Topic) -> None:
+    topic.send(40)
+    settings = settings_of(topic, persist_ms=50)
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, listener):
+        listener.wait(40)
+        until(lambda: topic.progress(settings.group) == topic.ends())
+        broker.admin(
+            *("resetOffsetByTime", "-g", settings.group, "-t", topic.name),
+            *("-s", "1000000000000"),
+        )
+        listener.wait(80)
+    assert len(listener.messages) == 80
+    assert topic.progress(settings.group) == topic.ends()

@@ -1,0 +1,39 @@
+"""Through the remoting port of a 5.x proxy, which is name server and broker in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+from support.loader import Loader
+from support.queries import Queries, rows_of
+from support.real_cluster import RealCluster
+
+
+@pytest.fixture
+def proxy(broker: RealCluster) -> str:
+    if broker.is_4:
+        pytest.skip("there is no proxy before 5.0")
+    return broker.proxy_address or broker.start_proxy()
+
+
+def test_batches_and_streams_are_read_through_a_proxy(
+    proxy: str,
+    loader: Loader,
+    topic: str,
+    group: str,
+    read: Callable[..., DataFrame],
+    queries: Queries,
+) -> None:
+    queues = loader.create(topic, 2)
+    for queue in queues:
+        loader.put(queue, 1_200)
+    assert rows_of(read(nameServer=proxy)) == loader.rows(*queues)
+    options = {"nameServer": proxy, "startingOffsets": "earliest", "group": group}
+    first = queries.available(maxOffsetsPerTrigger="1000", **options)
+    assert first.rows == loader.rows(*queues)
+    assert loader.cluster.progress(group, queues) == dict.fromkeys(queues, 1_200)
+    loader.put(queues[1], 30)
+    assert queries.available(**options).rows == loader.rows(queues[1], start=1_200)
