@@ -364,6 +364,24 @@ def test_message_that_does_not_fit_is_refused() -> None:
 TEXTS = st.text(max_size=30) | st.text("ab", max_size=3)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{row:032X}" for row in range(50)],
+        ["x" * 64, "y" * 64],
+        ["x" * 65, "y" * 65],
+        ["ab", "\u00e9", "cd"],
+        ["", ""],
+    ],
+)
+def test_hashes_of_texts_of_one_length_equal_javas(texts: list[str]) -> None:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    hashes = java_hashes(data, np.append(0, ends[:-1]), ends)
+    assert hashes.tolist() == [java_hash(text) for text in texts]
+
+
 @settings(deadline=None)
 @given(st.lists(TEXTS, max_size=50))
 def test_hashes_equal_javas(texts: list[str]) -> None:
