@@ -1,0 +1,67 @@
+"""RocketMQ's own Java clients, unmodified, each version in its own process, on the bundled broker.
+
+The same program runs on a real broker of that version at the same time: both must print the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from interop.brokers import JAVA, on_both, our_broker, real_broker
+from support.real_cluster import run_program
+from support.real_cluster.java import compile_program
+
+SCENARIOS = [
+    *("send", "assign", "lite-tag", "lite-sql", "push", "push-tag", "push-sql", "push-wrong-sql"),
+    *("broadcast", "orderly", "retry"),
+]
+TAG_B = [f"body-{number}" for number in range(1, 40, 3)]
+EXPECTED = {
+    "send": "4 queues, 40 messages, [async SEND_OK, batch SEND_OK, sync SEND_OK]",
+    "assign": ("40 from the start, committed 22 6 6 6, 32 from 2, 0 from the end, an hour ago 0"),
+    "push": "40 once each: true",
+    "push-tag": f"13 once each: true [{', '.join(sorted(TAG_B))}]",
+    "push-wrong-sql": "CODE: 23",
+    "broadcast": "40 once each: true",
+    "orderly": "40, out of order 0",
+}
+
+
+def said_of(printed: str) -> dict[str, str]:
+    """What each scenario said."""
+    pairs = (line.partition(": ") for line in printed.splitlines())
+    said = {name: said for name, _, said in pairs if name in SCENARIOS}
+    # Why an expression is wrong each broker says in its own words.
+    code = re.search(r"CODE: \d+", said.get("push-wrong-sql", ""))
+    return {**said, "push-wrong-sql": code.group() if code else "no refusal"}
+
+
+@pytest.fixture(scope="module", params=[pytest.param("5.3.3", marks=pytest.mark.short), "4.9.7"])
+def said(request, tmp_path_factory):
+    version = request.param
+    folder = tmp_path_factory.mktemp(f"clients-{version}")
+    # Before both ask for it at once.
+    compile_program(version, JAVA / "Clients.java")
+
+    def work(place):
+        place.create_topic("clients")
+        return said_of(
+            run_program(
+                version, JAVA / "Clients.java", place.name_server, "clients", *SCENARIOS,
+                seconds=300,
+            )
+        )  # fmt: skip
+
+    with our_broker(folder / "ours") as ours, real_broker(version, folder / "real") as real:
+        return on_both(ours, real, work)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_clients_see_the_same_on_both_brokers(said, scenario):
+    ours, real = said
+    assert ours[scenario] == real[scenario]
+    assert ours[scenario] == EXPECTED.get(scenario, ours[scenario])
+    assert "FAILED" not in ours[scenario]
