@@ -16,7 +16,12 @@ from rocketmq_broker_sim.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings, MessageModel
-from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.groups.listening import (
+    ConsumeContext,
+    ConsumeStatus,
+    OrderlyStatus,
+    ReturnType,
+)
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.groups.start_offset import ConsumeFrom
@@ -400,3 +405,90 @@ def test_a_consumer_says_what_it_lacks() -> None:
         ConsumerSettings("a b")
     with pytest.raises(ValueError, match="consume_batch_size must be 1 to 1024"):
         ConsumerSettings("g", consume_batch_size=0)
+
+
+def test_after_a_reset_the_queues_are_consumed_again_from_there(topic: Topic) -> None:
+    topic.send(40)
+    listener = Collector()
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        listener.wait(40)
+        consumer.restart(dict.fromkeys(topic.queues, 5))
+        listener.wait(60)
+    again = [(m.queue_index, m.queue_offset) for m in listener.messages[40:]]
+    assert sorted(again) == [(index, offset) for index in range(4) for offset in range(5, 10)]
+    assert topic.progress(settings.group) == topic.ends()
+
+
+def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:
+    topic.send(40)
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        listener.wait(40)
+        until(lambda: sum(consumer.offsets()[queue] for queue in topic.queues) == 40)
+        info = consumer.running_info()
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    states = {q: (i.done, i.count) for q, i in info.queues.items() if q.topic == topic.name}
+    assert states == dict.fromkeys(topic.queues, (10, 0))
+    assert info.rates[topic.name].succeeded > 0
+    assert {name for name, *_ in info.subscriptions} == {topic.name, f"%RETRY%g-{topic.name}"}
+
+
+def test_threads_can_be_more_or_fewer_while_messages_come(topic: Topic) -> None:
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        for round_number, threads in enumerate((1, 8, 2)):
+            consumer.resize(threads)
+            topic.send(20, prefix=f"{round_number}-")
+            listener.wait(20 * (round_number + 1))
+        with pytest.raises(ValueError, match="threads must be 1 to 1000"):
+            consumer.resize(0)
+
+
+class NotingHook:
+    """A hook that notes how listeners came back, and then fails."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def before(self, messages: object, context: ConsumeContext) -> None:
+        del messages
+        context.properties["begun"] = True
+
+    def after(self, messages: object, context: ConsumeContext, result: ReturnType) -> None:
+        del messages
+        self.seen.append((context.properties["begun"], result))
+        raise RuntimeError("the hook's own")
+
+
+def test_hooks_see_how_listeners_came_back_and_disturb_nothing(topic: Topic) -> None:
+    answers: list[object] = [ConsumeStatus.SUCCESS, None, ConsumeStatus.RECONSUME_LATER]
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        del messages, context
+        if not answers:
+            raise ValueError("the listener's own")
+        return answers.pop(0)
+
+    with Producer(topic.connection) as producer:
+        queue = topic.queues[0]
+        producer.send_batch(queue, [Message(topic.name, b"x")] * 4)
+    hook = NotingHook()
+    settings = settings_of(topic, threads=1)
+    with PushConsumer(topic.connection, settings, Collector(outcome), hooks=[hook]):
+        until(lambda: len(hook.seen) == 4)
+    assert hook.seen == [
+        (True, ReturnType.SUCCESS),
+        (True, ReturnType.RETURN_NULL),
+        (True, ReturnType.FAILED),
+        (True, ReturnType.EXCEPTION),
+    ]
+
+
+def test_each_message_says_when_its_consumption_began(topic: Topic) -> None:
+    topic.send(1)
+    listener = Collector()
+    before_ms = time.time_ns() // 1_000_000
+    with PushConsumer(topic.connection, settings_of(topic), listener):
+        listener.wait(1)
+    assert int(listener.messages[0].properties["CONSUME_START_TIME"]) >= before_ms

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from rocketmq_wire.consumption_requests import GetClientProgress, OffsetsReply
 from rocketmq_wire.errors import (
     FrameTooLargeError,
     LocalProtocolError,
@@ -70,6 +71,30 @@ def test_a_notice_that_wants_an_answer_gets_one():
     completed(client)
     (answer,) = client.take_answers()
     assert (frame_of(answer).header.code, frame_of(answer).header.opaque) == (0, 9)
+
+
+def test_what_a_server_asks_is_answered_by_the_responder():
+    reply = OffsetsReply({QUEUE: 42})
+    seen = []
+
+    def respond(request):
+        seen.append(request)
+        return reply if isinstance(request, GetClientProgress) else None
+
+    client = ClientSession(responder=respond)
+    fields = {"topic": "orders", "group": "g", "clientAddr": "10.0.0.9:1"}
+    receive(client, encode_frame(Frame(Header(221, opaque=7, ext_fields=fields))))
+    check = b'{"subscriptionData":{"topic":"T"}}'
+    receive(client, encode_frame(Frame(Header(46, opaque=8), check)))
+    oneway = Header(221, opaque=9, flag=FLAG_ONEWAY, ext_fields=fields)
+    receive(client, encode_frame(Frame(oneway)))
+    assert completed(client) == []
+    assert seen[0] == seen[2] == GetClientProgress("g", "orders")
+    answered, unknown = map(frame_of, client.take_answers())
+    header = answered.header
+    assert (header.code, header.opaque, header.flag) == (0, 7, FLAG_REPLY)
+    assert b'"messageQueueTable":{{' in bytes(answered.body)
+    assert (unknown.header.code, unknown.header.opaque) == (3, 8)
 
 
 def test_a_flood_of_notices_is_bounded():

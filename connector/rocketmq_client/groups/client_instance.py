@@ -12,16 +12,25 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from rocketmq_client.groups.wire_thread import WireThread, now_ms
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import MASTER_ID, ConsumerInfo, Route
+from rocketmq_wire.consumption_requests import (
+    GetClientProgress,
+    GetRunningInfo,
+    OffsetsReply,
+    ResetOffsets,
+    RunningInfoReply,
+)
+from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
+from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import (
     ClientsReply,
+    Done,
     GetRoute,
     Heartbeat,
     ListGroupClients,
@@ -35,6 +44,8 @@ _LOG = logging.getLogger(__name__)
 _TIMEOUT_MS: Final = 3_000
 _STOP_SECONDS_MAX: Final = 10.0
 _IDLE_MS_MAX: Final = 1_000
+_RESETS_MAX: Final = 1_000
+_SYSTEM_ERROR: Final = 1
 _ROUTE_RETRY_MS: Final = 2_000
 
 
@@ -58,6 +69,18 @@ class Member(Protocol):
 
     def housekeep(self, now_ms: int) -> int:
         """Do what is due; when to be called again at the latest."""
+        ...
+
+    def restart(self, offsets: Mapping[QueueId, int]) -> None:
+        """Go on elsewhere in the queues that it has, for an administrator wants it."""
+        ...
+
+    def offsets(self) -> Mapping[QueueId, int]:
+        """How far it is. Called by the wire thread, as is `running_info`: neither may wait."""
+        ...
+
+    def running_info(self) -> RunningInfoReply:
+        """What tools show of it."""
         ...
 
 
@@ -98,13 +121,17 @@ class ClientInstance:
             raise ValueError("consumer groups need name servers: endpoints speak no groups")
         self.settings, self.client_id = settings, client_id
         self.wire = WireThread(
-            settings, name=f"rocketmq-wire-{client_id}", on_notice=self._on_notice
+            settings,
+            name=f"rocketmq-wire-{client_id}",
+            on_notice=self._on_notice,
+            responder=self._respond,
         )
         self._members: dict[str, Member] = {}
         self._routes: dict[str, Route] = {}
         self._wanted = threading.Condition()
         self._is_rebalance_wanted = False
         self._is_stopping = False
+        self._resets: deque[tuple[Member, Mapping[QueueId, int]]] = deque(maxlen=_RESETS_MAX)
         self._users = 0
         self._routes_due_ms = self._heartbeat_due_ms = self._rebalance_due_ms = 0
         self._periods_ms = {"heartbeat": 30_000, "route": 30_000, "rebalance": 20_000}
@@ -259,6 +286,28 @@ class ClientInstance:
         if notice.group in self._members:
             self.want_rebalance()
 
+    def _respond(self, request: Request[Reply]) -> Reply | BrokerError | None:
+        """Answer a broker, in the wire thread."""
+        if not isinstance(request, (ResetOffsets, GetClientProgress, GetRunningInfo)):
+            return None
+        member = self._members.get(request.group)
+        if member is None:
+            remark = f"the consumer group {request.group} is not in this client"
+            return broker_error(_SYSTEM_ERROR, remark)
+        try:
+            if isinstance(request, GetRunningInfo):
+                return member.running_info()
+            if isinstance(request, GetClientProgress):
+                found = member.offsets()
+                return OffsetsReply({q: at for q, at in found.items() if q.topic == request.topic})
+        except Exception as error:  # noqa: BLE001 - a request's outermost frame
+            _LOG.exception("%s could not be answered", type(request).__name__)
+            return broker_error(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        with self._wanted:
+            self._resets.append((member, request.offsets))
+            self._wanted.notify_all()
+        return Done()
+
     def _run(self) -> None:
         while not self._is_stopping:
             try:
@@ -267,7 +316,8 @@ class ClientInstance:
                 _LOG.exception("housekeeping of %s failed", self.client_id)
                 due_ms = now_ms() + _IDLE_MS_MAX
             with self._wanted:
-                if not self._is_rebalance_wanted and not self._is_stopping:
+                is_idle = not self._is_rebalance_wanted and not self._resets
+                if is_idle and not self._is_stopping:
                     wait_ms = max(1, min(due_ms - now_ms(), _IDLE_MS_MAX))
                     self._wanted.wait(wait_ms / 1_000)
 
@@ -278,6 +328,9 @@ class ClientInstance:
             members = tuple(self._members.values())
         if not members:
             return time_ms + _IDLE_MS_MAX
+        while self._resets:
+            member, offsets = self._resets.popleft()
+            member.restart(offsets)
         if time_ms >= self._routes_due_ms:
             self.refresh_routes()
         if time_ms >= self._heartbeat_due_ms:

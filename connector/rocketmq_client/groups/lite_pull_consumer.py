@@ -21,8 +21,10 @@ from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
+from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.consumption_requests import RunningInfoReply
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
 
 _UNBALANCED_RETRY_MS = 1_000
@@ -252,6 +254,26 @@ class LitePullConsumer:
                 if self._instance is not None and self.auto_commit:
                     self._share.persist()
         return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
+
+    def restart(self, offsets: Mapping[QueueId, int]) -> None:
+        """See `Member.restart`."""
+        with self._sharing:
+            if self._instance is not None:
+                self._share.restart_all(offsets)
+
+    def offsets(self) -> Mapping[QueueId, int]:
+        """See `Member.offsets`."""
+        return self._share.offsets()
+
+    def running_info(self) -> RunningInfoReply:
+        """See `Member.running_info`."""
+        return running_info(
+            self.settings,
+            self.consumer_info(),
+            self._share.owned,
+            self._puller.counts,
+            None,
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
@@ -27,8 +27,10 @@ from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.orderly_consumption import OrderlyConsumption
 from rocketmq_client.groups.queue_puller import OwnedQueue, PullCounts, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
+from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.consumption_requests import RunningInfoReply
 from rocketmq_wire.model import RETRY_PREFIX, ConsumerInfo, QueueId, Subscription
 
 _UNBALANCED_RETRY_MS = 1_000
@@ -223,6 +225,26 @@ class PushConsumer:
             instance.want_rebalance()
         dues = [self._persist_due_ms, self._lock_due_ms]
         return min([*dues, self._retry_due_ms] if self._retry_due_ms else dues)
+
+    def restart(self, offsets: Mapping[QueueId, int]) -> None:
+        """See `Member.restart`."""
+        with self._sharing:
+            if self._instance is not None:
+                self._share.restart_all(offsets)
+
+    def offsets(self) -> Mapping[QueueId, int]:
+        """See `Member.offsets`."""
+        return self._share.offsets()
+
+    def running_info(self) -> RunningInfoReply:
+        """See `Member.running_info`."""
+        return running_info(
+            self.settings,
+            self.consumer_info(),
+            self._share.owned,
+            self._puller.counts,
+            self._consumption.counts,
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,6 +53,7 @@ class PullCounts:
     pulls: int = 0
     messages: int = 0
     round_trip_ms: int = 0
+    started_ns: int = field(default_factory=time.monotonic_ns)
 
 
 class QueuePuller:

@@ -99,10 +99,28 @@ class QueueShare:
         before = self.owned[queue]
         before.process.drop()
         owned = self._puller.own(queue, offset, before.subscription)
+        # The lock is still ours, and what another member stored before does not count.
+        owned.process.is_locked, owned.process.lock_ms = self._locks, before.process.lock_ms
+        owned.control.is_first = False
         with self._table:
             self.owned = {**self.owned, queue: owned}
         self.progress.update(queue, offset, increase_only=False)
         return owned
+
+    def restart_all(self, offsets: Mapping[QueueId, int]) -> None:
+        """Go on at other offsets in those queues that are owned, and store that."""
+        restarted = {
+            queue: self.restart(queue, offset)
+            for queue, offset in offsets.items()
+            if queue in self.owned
+        }
+        self._store({queue: offsets[queue] for queue in restarted})
+        for owned in restarted.values():
+            self._puller.start(owned)
+
+    def offsets(self) -> dict[QueueId, int]:
+        """How far the owned queues are consumed."""
+        return {queue: one.process.done for queue, one in self.owned.items()}
 
     def _change_of(
         self, topic: str, queues: Iterable[QueueId], current: Iterable[QueueId]

@@ -22,6 +22,7 @@ from rocketmq_client.transport.tcp_socket import TcpTransport
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.session import Responder
 
 R = TypeVar("R", bound=Reply)
 
@@ -49,8 +50,11 @@ class WireThread:
         *,
         name: str,
         on_notice: Callable[[NotifyMembersChanged], None],
+        responder: Responder,
     ) -> None:
+        """`responder` answers what brokers ask, in the thread: it must not wait."""
         self._transport = TcpTransport(settings)
+        self._transport.respond_with(responder)
         self._on_notice = on_notice
         self._posted: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
