@@ -31,6 +31,7 @@ STAGING_SIZE: Final = 16 * 1024
 _HEAD = struct.Struct(">iI")
 _INT = struct.Struct(">i")
 _HEADER_SIZE_MASK: Final = 0xFF_FFFF
+_CODECS: Final = {int(codec): codec for codec in HeaderCodec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ class FrameDecoder:
     def _check_mark(self, total: int) -> tuple[HeaderCodec, int]:
         (_, mark) = _HEAD.unpack_from(self._staging, self._start)
         kind, header_size = mark >> 24, mark & _HEADER_SIZE_MASK
-        if kind not in (HeaderCodec.JSON, HeaderCodec.BINARY):
+        codec = _CODECS.get(kind)
+        if codec is None:
             raise RemoteProtocolError(
                 f"a frame's header has serialization type {kind}, which is unknown; "
                 "is this the port of another protocol?"
@@ -203,7 +205,7 @@ class FrameDecoder:
             raise RemoteProtocolError(
                 f"a header of {header_size} bytes does not fit a frame of {total}"
             )
-        return HeaderCodec(kind), header_size
+        return codec, header_size
 
     def _begin_body(self, body_size: int, body_at: int, codec: HeaderCodec) -> None:
         """Read the header, which is there, and have the body received into its own buffer."""

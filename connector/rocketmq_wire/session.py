@@ -47,6 +47,10 @@ Responder = Callable[[Request[Reply]], "Reply | BrokerError | None"]
 OPAQUE_MAX: Final = 2**31 - 1
 _DEADLINES_SPARE: Final = 64
 _NOTICES_MAX: Final = 256
+# Five answers of a real broker, 32 messages of 350 bytes each, come by one system call: taking one
+# up costs 22 us instead of 31. Of a large answer as much may be copied: some 10 us of the 700 that
+# receiving 4 MiB takes.
+_ANSWER_STAGING_SIZE: Final = 64 * 1024
 
 
 class Started(NamedTuple):
@@ -86,7 +90,9 @@ class ClientSession:
         self._language, self._version = language, version
         self._credentials = credentials
         self._opaque_next = opaque_start & OPAQUE_MAX
-        self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
+        self._decoder = FrameDecoder(
+            frame_size_max, staging_size=_ANSWER_STAGING_SIZE, allocate=allocate
+        )
         self._pending: dict[int, _Pending] = {}
         # Deadlines in order; those of requests that are done stay until they come up.
         self._deadlines: list[tuple[int, int]] = []
