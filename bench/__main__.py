@@ -29,6 +29,12 @@ _MODULES = (
 )
 
 
+_DURATION = (
+    "All measurements take about a quarter of an hour on two quiet cores, and up to twice as long "
+    "on a busy machine, where runs are repeated; --short takes two to three minutes."
+)
+
+
 def main(argv: list[str] | None = None) -> int:
     for module in _MODULES:
         importlib.import_module(f"bench.measures.{module}")
@@ -53,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__, epilog=_DURATION)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (see --list)")
     parser.add_argument("--short", action="store_true", help="small and quick: does it all work?")
     parser.add_argument("--list", action="store_true", help="the measurements there are")

@@ -129,7 +129,7 @@ class Bed:
             reader.schema(self._schema(body_size))
             .option("files", self.captured(body_size).option)
             .option("partitions", str(partitions))
-            .option("limit", str(self.scale.per_batch))
+            .option("limit", str(self.scale.batch(body_size)))
             .load()
         )
 

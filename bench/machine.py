@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -18,6 +18,7 @@ import psutil
 OTHERS_CORES_MAX = 0.35
 
 Figures = dict[str, Any]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,13 @@ def run_once(action: Callable[[], Any]) -> Run:
 
 
 def alternate(
-    actions: Mapping[str, Callable[[], Any]], *, runs: int, warm_ups: int = 1
-) -> dict[str, list[Run]]:
+    actions: Mapping[K, Callable[[], Any]], *, runs: int, warm_ups: int = 1
+) -> dict[K, list[Run]]:
     """Run the actions by turns until `runs` quiet rounds are had; all rounds count without them."""
     for _ in range(warm_ups):
         for action in actions.values():
             action()
-    rounds: list[dict[str, Run]] = []
+    rounds: list[dict[K, Run]] = []
     while len(rounds) < 2 * runs and sum(map(_is_quiet, rounds)) < runs:
         rounds.append({name: run_once(action) for name, action in actions.items()})
     quiet = [turn for turn in rounds if _is_quiet(turn)]
@@ -111,7 +112,7 @@ def quietness(runs: Sequence[Run]) -> Figures:
     }
 
 
-def _is_quiet(turn: Mapping[str, Run]) -> bool:
+def _is_quiet(turn: Mapping[K, Run]) -> bool:
     return all(run.is_quiet for run in turn.values())
 
 

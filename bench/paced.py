@@ -12,15 +12,17 @@ import sys
 import time
 from types import TracebackType
 
-from bench.pipeline import SendPipeline
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import Transport
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import SendMessage
 
 STAMP_SIZE = 20
 _BODY_SIZE = 100
 _IN_FLIGHT_MAX = 256
+_TIMEOUT_MS = 30_000
 GROUP = "bench-producer"
 
 
@@ -58,7 +60,8 @@ def main() -> None:
     args = parser.parse_args()
     with open_cluster(ConnectionSettings(name_servers=(args.name_server,))) as cluster:
         queues = itertools.cycle(cluster.route(args.topic).writable_queues(args.topic))
-        pipeline = SendPipeline(cluster, _IN_FLIGHT_MAX)
+        transport = cluster.transport
+        in_flight = 0
         numbers = itertools.count()
         due = time.monotonic()
         while True:
@@ -70,19 +73,30 @@ def main() -> None:
                     "KEYS": f"k{number:08d}",
                     "UNIQ_KEY": f"7F00000100002A139A55{number:012X}",
                 }
-                pipeline.send(
-                    SendMessage(
-                        GROUP,
-                        queue,
-                        born_ms=sent_ns // 1_000_000,
-                        body=b"%020d" % sent_ns + b"x" * (_BODY_SIZE - STAMP_SIZE),
-                        properties=encode_properties(properties),
-                    )
+                request = SendMessage(
+                    GROUP,
+                    queue,
+                    born_ms=sent_ns // 1_000_000,
+                    body=b"%020d" % sent_ns + b"x" * (_BODY_SIZE - STAMP_SIZE),
+                    properties=encode_properties(properties),
                 )
+                transport.submit(request, broker=queue.broker, timeout_ms=_TIMEOUT_MS)
+                in_flight += 1
             due += args.tick_ms / 1_000
-            # Answers are taken while waiting; one that is late must not delay the next tick.
-            pipeline.take(timeout_ms=0)
+            # Not `Producer.send_many`: an answer that is late must not delay the next tick.
+            in_flight -= _taken(transport, timeout_ms=0)
+            while in_flight >= _IN_FLIGHT_MAX:
+                in_flight -= _taken(transport, timeout_ms=_TIMEOUT_MS)
             time.sleep(max(due - time.monotonic(), 0.0))
+
+
+def _taken(transport: Transport, *, timeout_ms: int) -> int:
+    """How many answers came. Raises the first failure among them."""
+    answers = transport.completed(timeout_ms=timeout_ms)
+    for _, answer in answers:
+        if isinstance(answer, RocketMQError):
+            raise answer
+    return len(answers)
 
 
 if __name__ == "__main__":

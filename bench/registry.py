@@ -27,6 +27,10 @@ class Scale:
     def messages(self, body_size: int) -> int:
         return self.messages_100b if body_size < 1024 else self.messages_1kb
 
+    def batch(self, body_size: int) -> int:
+        """Messages of a large micro-batch: fewer of large ones, so that there are several."""
+        return self.per_batch if body_size < 1024 else self.per_batch // 4
+
 
 FULL = Scale(messages_100b=2_000_000, messages_1kb=300_000, per_batch=200_000, runs=5, seconds=20.0)
 # For CI: shows that every measurement works. Its figures are mostly Spark's fixed costs.

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from bench.machine import Figures
 
+R = TypeVar("R")
+
+_STARTS_MAX = 5
+# What Spark says of it.
+TOO_SLOW = "Python worker failed to connect back"
 STEPS = (
     *("triggerExecution", "latestOffset", "getBatch", "queryPlanning", "addBatch"),
     *("walCommit", "commitOffsets", "commitBatch"),
@@ -23,6 +29,20 @@ class Batch:
 
     rows: int
     steps: dict[str, int]
+
+
+def started_in_time(run: Callable[[], R]) -> R:
+    """Run queries; again, a few times, when Spark was too slow to start one's Python process.
+
+    It gives that process ten seconds, whatever the machine is busy with.
+    """
+    for _ in range(_STARTS_MAX - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:  # noqa: PERF203 - a run takes seconds.
+            if TOO_SLOW not in str(error):
+                raise
+    return run()
 
 
 def available_now(frame: DataFrame, checkpoint: str) -> list[Batch]:

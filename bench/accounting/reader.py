@@ -12,12 +12,11 @@ from pathlib import Path
 
 import psutil
 
+from bench.streaming import TOO_SLOW
 from rocketmq_cli.local_spark import QUICK_START
 
 _ROOT = Path(__file__).parents[2]
 _POLL_S = 0.05
-# Spark gives a stream's Python process ten seconds to start, and fails the query else.
-_TOO_SLOW = "Python worker failed to connect back"
 
 
 class Reader:
@@ -99,7 +98,7 @@ class Reader:
         assert self._process is not None
         code, self._process = self._process.returncode, None
         said = self.log_path.read_bytes()[-8_000:].decode(errors="replace")
-        if code and _TOO_SLOW not in said:
+        if code and TOO_SLOW not in said:
             raise RuntimeError(f"the reader failed with {code}:\n{said}")
         return code == 0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +15,14 @@ from pyspark.sql import DataFrame
 
 from bench.bed import TRANSPORTS, Bed
 from bench.load import create_topic
-from bench.machine import Figures, percentile, quietness, run_once
+from bench.machine import Figures, Run, percentile, quietness, repeat
 from bench.paced import STAMP_SIZE, PacedProducer
 from bench.registry import measurement
 
 _TOPIC = "paced"
 _TICK_MS = 10
 _PER_TICK = 10
-_WARM_UP_S = 5.0
+_RUNS_MAX = 3
 _ROW_TIMEOUT_S = 60.0
 
 
@@ -41,21 +43,25 @@ def latency(bed: Bed) -> Iterator[Figures]:
                 bed.broker.name_server, _TOPIC, tick_ms=_TICK_MS, per_tick=_PER_TICK
             ):
                 arrivals.wait_for_rows()
-                time.sleep(_WARM_UP_S)
-                arrivals.forget()
-                run = run_once(lambda: time.sleep(bed.scale.seconds))
-                delays, batches = arrivals.collected()
+                runs = repeat(
+                    partial(arrivals.collect, bed.scale.seconds / 3),
+                    runs=min(bed.scale.runs, _RUNS_MAX),
+                )
         finally:
             query.stop()
         yield {
             "transport": transport,
-            "messages_s": round(len(delays) / run.seconds),
-            "batches_s": round(batches / run.seconds, 1),
-            "p50_ms": round(percentile(delays, 0.50), 1),
-            "p95_ms": round(percentile(delays, 0.95), 1),
-            "p99_ms": round(percentile(delays, 0.99), 1),
-            **quietness([run]),
+            "messages_s": round(median(len(run.value[0]) / run.seconds for run in runs)),
+            "batches_s": round(median(run.value[1] / run.seconds for run in runs), 1),
+            **{f"p{share}_ms": _median_ms(runs, share) for share in (50, 95, 99)},
+            "runs_p50_ms": [_median_ms([run], 50) for run in runs],
+            **quietness(runs),
         }
+
+
+def _median_ms(runs: Sequence[Run], share: int) -> float:
+    """The median of the runs' percentiles."""
+    return round(median(percentile(run.value[0], share / 100) for run in runs), 1)
 
 
 class _Arrivals:
@@ -74,17 +80,18 @@ class _Arrivals:
         stamps = pc.binary_slice(bodies, 0, STAMP_SIZE).cast(pa.string()).cast(pa.int64())
         with self._lock:
             self._delays.append((now_ns - stamps.to_numpy()) / 1e6)
-        self._has_rows.set()
+            self._has_rows.set()
 
     def wait_for_rows(self) -> None:
         if not self._has_rows.wait(_ROW_TIMEOUT_S):
             raise TimeoutError("no row arrived")
 
-    def forget(self) -> None:
+    def collect(self, seconds: float) -> tuple[list[float], int]:
+        """Delays in ms of every row of the next seconds, and how many batches they came in."""
         with self._lock:
             self._delays.clear()
-
-    def collected(self) -> tuple[list[float], int]:
-        """Delays in ms of every row since `forget`, and the number of batches they came in."""
+            self._has_rows.clear()
+        time.sleep(seconds)
+        self.wait_for_rows()
         with self._lock:
             return np.concatenate(self._delays).tolist(), len(self._delays)

@@ -1,4 +1,4 @@
-"""Peak memory of Spark's Python workers and of the broker while a topic is read."""
+"""Peak memory of the broker while a topic is filled, and of Spark's workers while it is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 from pyspark.sql import DataFrame
 
 from bench.bed import TRANSPORTS, Bed
-from bench.load import QUEUES
+from bench.load import QUEUES, load_topic
 from bench.machine import Figures
 from bench.registry import measurement
 
@@ -21,7 +21,11 @@ _INTERVAL_S = 0.02
 
 @measurement("memory", "peak memory of a worker beyond an empty source's, and of the broker")
 def memory(bed: Bed) -> Iterator[Figures]:
-    topic = bed.topic(_BODY_SIZE)
+    topic, rows = "memory", bed.scale.messages(_BODY_SIZE)
+    with _Peaks(bed.broker.pid) as peaks:
+        # A topic of its own: what it takes to store the messages counts as well.
+        load_topic(bed.settings("endpoints"), topic, rows, _BODY_SIZE)
+    yield {"what": "loading", "broker_mb": round(peaks.broker / 1e6), "rows": rows}
     schema = bed.read("endpoints", topic).schema
     empty = bed.spark.read.format("empty").schema(schema).option("partitions", str(QUEUES)).load()
     frames = {"empty source": empty}
@@ -41,7 +45,7 @@ def memory(bed: Bed) -> Iterator[Figures]:
             "worker_mb": round(peaks.worker / 1e6),
             "beyond_empty_mb": round((peaks.worker - floor) / 1e6),
             "broker_mb": round(peaks.broker / 1e6),
-            "rows": bed.scale.messages(_BODY_SIZE),
+            "rows": rows,
         }
 
 

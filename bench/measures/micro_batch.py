@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.bed import TRANSPORTS, Bed
 from bench.load import QUEUES, create_topic
-from bench.machine import Figures, Run, quietness, run_once
+from bench.machine import Figures, Run, alternate, quietness
 from bench.paced import PacedProducer
 from bench.registry import measurement
-from bench.streaming import Batch, batches_of, typical
+from bench.streaming import Batch, batches_of, started_in_time, typical
 
 _TOPIC = "trickle"
 _TICK_MS = 10
+_RUNS_MAX = 3
 _WARM_UP_BATCHES = 5
 _BATCHES_MIN = 5
 _TIMEOUT_S = 120.0
@@ -35,40 +37,48 @@ def micro_batch(bed: Bed) -> Iterator[Figures]:
         frames[transport, 1] = bed.stream(
             transport, _TOPIC, startingOffsets="latest", maxPartitions="1"
         )
+    actions = {
+        key: partial(started_in_time, partial(_measure, bed, frame))
+        for key, frame in frames.items()
+    }
     # One message a queue and tick: a batch finds something in every queue, and at once.
     with PacedProducer(bed.broker.name_server, _TOPIC, tick_ms=_TICK_MS, per_tick=QUEUES):
-        measured = {key: _measure(bed, frame) for key, frame in frames.items()}
-        again = _measure(bed, frames["empty", QUEUES])
-    floors = [_median_ms(measured["empty", QUEUES].value), _median_ms(again.value)]
-    floor = statistics.mean(floors)
-    yield {"what": "empty source", "partitions": QUEUES, "ms": round(floor), "runs_ms": floors}
-    for (name, partitions), run in measured.items():
+        # Every run is a query of its own, which warms up before it counts.
+        measured = alternate(actions, runs=min(bed.scale.runs, _RUNS_MAX), warm_ups=0)
+    yield from figures_of(measured)
+
+
+def figures_of(measured: dict[tuple[str, int], list[Run]]) -> Iterator[Figures]:
+    """What each source's runs come to, beside the empty one's."""
+    floor = _median_ms(measured["empty", QUEUES])
+    for (name, partitions), runs in measured.items():
+        batches: list[Batch] = [batch for run in runs for batch in run.value]
+        figures = {
+            "what": f"{name} source" if name == "empty" else name,
+            "partitions": partitions,
+            "ms": _median_ms(runs),
+            "runs_ms": [_median_ms([run]) for run in runs],
+            "batches": len(batches),
+            "rows": round(statistics.median(batch.rows for batch in batches)),
+            "batch_ms": typical(batches),
+            **quietness(runs),
+        }
         if name != "empty":
-            median = _median_ms(run.value)
-            yield {
-                "what": name,
-                "partitions": partitions,
-                "ms": median,
-                "ratio": round(median / floor, 3),
-                "batches": len(run.value),
-                "rows": round(statistics.median(batch.rows for batch in run.value)),
-                "batch_ms": typical(run.value),
-                **quietness([run]),
-            }
+            figures["ratio"] = round(_median_ms(runs) / floor, 3)
+        yield figures
 
 
-def _measure(bed: Bed, frame: DataFrame) -> Run:
+def _measure(bed: Bed, frame: DataFrame) -> list[Batch]:
     """Batches of a running query, from when it is warm: for a time, and at least a few."""
     query = frame.writeStream.format("noop").option("checkpointLocation", bed.checkpoint()).start()
     try:
-        _wait_for_batches(query, _WARM_UP_BATCHES, bed.scale.seconds / 4)
+        _wait_for_batches(query, _WARM_UP_BATCHES, bed.scale.seconds / 10)
         warm = max(report.batchId for report in query.recentProgress)
-        run = run_once(lambda: _wait_for_batches(query, warm + _BATCHES_MIN, bed.scale.seconds / 2))
+        _wait_for_batches(query, warm + _BATCHES_MIN, bed.scale.seconds / 5)
         reports = [r for r in query.recentProgress if r.batchId > warm]
     finally:
         query.stop()
-    batches = [batch for batch in batches_of(reports) if "addBatch" in batch.steps]
-    return Run(run.seconds, run.cores_ours, run.cores_others, batches)
+    return [batch for batch in batches_of(reports) if "addBatch" in batch.steps]
 
 
 def _wait_for_batches(query: StreamingQuery, batch_id: int, seconds: float) -> None:
@@ -83,5 +93,9 @@ def _wait_for_batches(query: StreamingQuery, batch_id: int, seconds: float) -> N
         time.sleep(0.1)
 
 
-def _median_ms(batches: list[Batch]) -> float:
-    return statistics.median(batch.steps["triggerExecution"] for batch in batches)
+def _median_ms(runs: Sequence[Run]) -> float:
+    """The median of the runs' own medians."""
+    medians: list[float] = [
+        statistics.median(batch.steps["triggerExecution"] for batch in run.value) for run in runs
+    ]
+    return statistics.median(medians)
