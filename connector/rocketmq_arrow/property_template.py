@@ -20,6 +20,7 @@ searched end. Searching all separators takes 60 to 200.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -39,6 +40,8 @@ _MORE_SAMPLES: Final = 8
 _WINDOWS_MAX: Final = 4
 _WINDOW: Final = 8
 _PAUSE_MAX: Final = 64
+# Bounds the samples, and what is kept of plans. Beyond, the search costs little beside the rest.
+_ROW_SIZE_MAX: Final = 1_024
 _ONES: Final = np.uint64(0x0101010101010101)
 _ENDS: Final = np.uint64(0x0202020202020202)
 _TOPS: Final = np.uint64(0x8080808080808080)
@@ -51,32 +54,30 @@ class _Shape:
     names: tuple[bytes, ...]
     is_closed: bool
     """Whether a 0x02 stands behind the last value, too."""
-    sizes_min: list[int]
-    sizes_max: list[int]
+    sizes_min: tuple[int, ...]
+    sizes_max: tuple[int, ...]
 
     def admit(self, other: _Shape) -> bool:
         """Take in the sizes of another row; False when it has other names."""
         if other.names != self.names or other.is_closed != self.is_closed:
             return False
-        self.sizes_min = list(map(min, self.sizes_min, other.sizes_min))
-        self.sizes_max = list(map(max, self.sizes_max, other.sizes_max))
+        self.sizes_min = tuple(map(min, self.sizes_min, other.sizes_min))
+        self.sizes_max = tuple(map(max, self.sizes_max, other.sizes_max))
         return True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Segment:
-    """Fixed bytes at one distance from each other; a 0 in the mask stands for any byte."""
+    """Bytes at fixed distances from each other; a 0 in the mask stands for any byte."""
 
-    text: bytearray
-    mask: bytearray
+    text: bytes
+    mask: bytes
 
-    def add(self, text: bytes) -> None:
-        self.text += text
-        self.mask += b"\xff" * len(text)
+    def with_bytes(self, text: bytes) -> _Segment:
+        return _Segment(self.text + text, self.mask + b"\xff" * len(text))
 
-    def skip(self, size: int) -> None:
-        self.text += bytes(size)
-        self.mask += bytes(size)
+    def with_any(self, size: int) -> _Segment:
+        return _Segment(self.text + bytes(size), self.mask + bytes(size))
 
     def __len__(self) -> int:
         return len(self.text)
@@ -162,10 +163,10 @@ def _place_by(
     if np.count_nonzero(text <= _END[0]) != (len(bounds) - 1) * separators:
         return None, None
     for _ in range(_ATTEMPTS):
-        segments, values, spans = _segments(shape)
-        placed, rows = _place(text, bounds, segments, spans)
+        plan = _plan(shape.names, shape.is_closed, shape.sizes_min, shape.sizes_max)
+        placed, rows = _place(text, bounds, plan.segments, plan.spans)
         if placed is not None:
-            return PlacedItems(values, placed), shape
+            return PlacedItems(plan.values, placed), shape
         if not len(rows) or not _admit_rows(shape, text, bounds, rows):
             break
     return None, None
@@ -173,6 +174,8 @@ def _place_by(
 
 def _shape_of(row: bytes) -> _Shape | None:
     """How one row is built; None when an item has no name, no value, or a name that others have."""
+    if len(row) > _ROW_SIZE_MAX:
+        return None
     items = row.split(_END)
     is_closed = not items[-1]
     if is_closed:
@@ -186,31 +189,40 @@ def _shape_of(row: bytes) -> _Shape | None:
         sizes.append(len(value))
     if not names or len(set(names)) < len(names):
         return None
-    return _Shape(tuple(names), is_closed, sizes, list(sizes))
+    return _Shape(tuple(names), is_closed, tuple(sizes), tuple(sizes))
 
 
-def _segments(
-    shape: _Shape,
-) -> tuple[list[_Segment], dict[bytes, _Value], list[tuple[int, int]]]:
-    """What stands between values of differing sizes; places of all values; the differing sizes."""
-    segments = [_Segment(bytearray(), bytearray())]
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the rows of one shape are read."""
+
+    segments: list[_Segment]
+    values: dict[bytes, _Value]
+    spans: list[tuple[int, int]]
+    """Least and largest size of the values between the segments."""
+
+
+@lru_cache(maxsize=64)
+def _plan(
+    names: tuple[bytes, ...],
+    is_closed: bool,
+    sizes_min: tuple[int, ...],
+    sizes_max: tuple[int, ...],
+) -> _Plan:
+    segments = [_Segment(b"", b"")]
     values, spans = {}, []
-    last = len(shape.names) - 1
-    for index, name in enumerate(shape.names):
-        segment = segments[-1]
-        segment.add(name + _SEPARATOR)
-        first, start = len(segments) - 1, len(segment)
-        size_min, size_max = shape.sizes_min[index], shape.sizes_max[index]
-        if size_min == size_max:
-            segment.skip(size_min)
+    for index, name in enumerate(names):
+        segments[-1] = segments[-1].with_bytes(name + _SEPARATOR)
+        first, start = len(segments) - 1, len(segments[-1])
+        if sizes_min[index] == sizes_max[index]:
+            segments[-1] = segments[-1].with_any(sizes_min[index])
         else:
-            spans.append((size_min, size_max))
-            segment = _Segment(bytearray(), bytearray())
-            segments.append(segment)
-        values[name] = _Value(first, start, len(segments) - 1, len(segment))
-        if index < last or shape.is_closed:
-            segment.add(_END)
-    return segments, values, spans
+            spans.append((sizes_min[index], sizes_max[index]))
+            segments.append(_Segment(b"", b""))
+        values[name] = _Value(first, start, len(segments) - 1, len(segments[-1]))
+        if index < len(names) - 1 or is_closed:
+            segments[-1] = segments[-1].with_bytes(_END)
+    return _Plan(segments, values, spans)
 
 
 def _place(
@@ -262,7 +274,7 @@ def _other_rows(
         rows = pieces_at(text, starts, size).ravel()
     else:
         return None
-    return differing_rows(rows, bytes(segment.text), bytes(segment.mask))[:_MORE_SAMPLES]
+    return differing_rows(rows, segment.text, segment.mask)[:_MORE_SAMPLES]
 
 
 def _next_ends(text: Bytes, starts: Positions, size_min: int) -> Positions | None:

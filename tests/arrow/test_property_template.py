@@ -176,6 +176,12 @@ def test_a_lack_and_a_surplus_of_separators_do_not_balance() -> None:
     check(rows)
 
 
+def test_long_rows_are_searched() -> None:
+    rows = orders(300, key="x" * 1024 + "{}")
+    assert not is_placed(rows)
+    check(rows)
+
+
 def test_rows_of_several_producers_are_tried_ever_less_often() -> None:
     mixed = [*orders(50), *[text((b"TAGS", b"x"))] * 50]
     template = RowTemplate()
