@@ -143,10 +143,20 @@ class Case:
     config: StoreConfig = TINY
 
 
+def sends_together(history: History) -> None:
+    """Several sends in one write; some of them synced before others of their queue."""
+    history.put("orders", 0, b"a")
+    history.send_together("orders", (0, [b"b"]), (1, [b"c", b"d"]), (0, [b"e"]))
+    history.sync()
+    history.send_together("orders", (1, [b"f"]), (0, [b"g"]))
+    history.put("orders", 1, b"h")
+
+
 CASES = {
     "few_sends": Case(few_sends, 300, Density(subset_bits=12, tears=60)),
     "zeros_in_properties": Case(zeros_in_properties, 100),
     "sends": Case(sends, 1_900),
+    "sends_together": Case(sends_together, 400, Density(tears=25), WIDE),
     "large_batches": Case(large_batches, 1_300, Density(tears=25), WIDE),
     "checkpoints": Case(checkpoints, 1_000, Density(subset_bits=9, samples=100, tears=20)),
     "closing": Case(closing, 450, Density(subset_bits=10, samples=60, tears=20)),

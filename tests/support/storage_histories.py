@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.record import decode_record
 from support.crash_files import Crash, CrashFiles, State
-from support.storage_blocks import block_of
+from support.storage_blocks import SimpleBlock, block_of
 
 NOW = 1_700_000_000_000
 TINY = StoreConfig(
@@ -147,20 +148,37 @@ class History:
         started_at = self.point
         block = block_of(topic, *bodies, tags=self.tags, keys=f"k{len(self.promises.sent)}")
         appended = self.store.append(topic, queue, block, self.now_ms)
-        for count, (start, size) in enumerate(
-            zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
-        ):
-            self.promises.sent.append(
-                Sent(
-                    topic,
-                    queue,
-                    appended.start + count,
-                    block.buffer[start : start + size].tobytes(),
-                    self._lives.get(topic, 0),
-                    started_at,
-                    end_position=appended.end_position,
-                )
-            )
+        offsets = range(appended.start, appended.start + appended.count)
+        self._note(topic, queue, offsets, records_in(block), appended.end_position, started_at)
+
+    def send_together(self, topic: str, *parts: tuple[int, Sequence[bytes]]) -> None:
+        """Append several sends, each for its queue, as one block and without syncing."""
+        started_at = self.point
+        bodies = [body for _, sent in parts for body in sent]
+        block = block_of(topic, *bodies, tags=self.tags, keys=f"k{len(self.promises.sent)}")
+        places = [(queue, len(sent)) for queue, sent in parts]
+        together = self.store.append_parts(topic, block, places, self.now_ms)
+        assert together is not None, "the block does not fit in the file"
+        records = iter(records_in(block))
+        for (queue, _), appended in zip(places, together, strict=True):
+            offsets = range(appended.start, appended.start + appended.count)
+            own = [next(records) for _ in offsets]
+            self._note(topic, queue, offsets, own, appended.end_position, started_at)
+
+    def _note(
+        self,
+        topic: str,
+        queue: int,
+        offsets: range,
+        records: Sequence[bytes],
+        end_position: int,
+        started_at: int,
+    ) -> None:
+        life = self._lives.get(topic, 0)
+        self.promises.sent += [
+            Sent(topic, queue, offset, record, life, started_at, end_position=end_position)
+            for offset, record in zip(offsets, records, strict=True)
+        ]
 
     def sync(self) -> None:
         """Sync and publish: everything sent is promised from now on."""
@@ -223,6 +241,14 @@ class History:
 
 
 KNOWN_QUEUES: tuple[QueueKey, ...] = (("orders", 0), ("orders", 1), ("bills", 0))
+
+
+def records_in(block: SimpleBlock) -> list[bytes]:
+    """The block's records as they are now."""
+    return [
+        block.buffer[start : start + size].tobytes()
+        for start, size in zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
+    ]
 
 
 def records_of(store: Store, topic: str, queue: int) -> list[bytes]:
