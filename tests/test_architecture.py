@@ -66,7 +66,8 @@ ARROW = frozenset({"numpy", "pyarrow"})
 CLIENT_MAY = ARROW | {"rocketmq_wire", "rocketmq_arrow", "rocketmq_client"}
 SPARK_MAY = CLIENT_MAY | {"pyspark", "pyspark_rocketmq"}
 BROKER_MAY = ARROW | {"isal", "rocketmq_wire", "rocketmq_arrow", "rocketmq_broker_sim"}
-PURE_MAY = frozenset({"rocketmq_wire.model", "rocketmq_wire.errors", "rocketmq_wire.tags"}) | {
+PURE_WIRE = ("model", "errors", "tags", "sql92")
+PURE_MAY = frozenset({f"rocketmq_wire.{name}" for name in PURE_WIRE}) | {
     f"pyspark_rocketmq.{name}" for name in PURE_SPARK_SIDE
 }
 RULES = (

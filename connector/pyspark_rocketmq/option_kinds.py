@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from rocketmq_wire.sql92 import SqlSyntaxError, parse_selector
+
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
@@ -36,6 +38,26 @@ class Text:
         if not text.strip():
             raise ValueError("must not be empty")
         return text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpression:
+    """An SQL92 expression that brokers read to its end: they filter by nothing or by half else."""
+
+    takes: str = "SQL92 expression"
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        try:
+            unread = parse_selector(text).unread
+        except SqlSyntaxError as error:
+            raise ValueError(str(error)) from error
+        if unread:
+            raise ValueError(
+                f"is complete before {unread[:40]!r}, which brokers would ignore: join it by AND "
+                "or OR, or leave it out"
+            )
+        return text
 
 
 @dataclass(frozen=True, slots=True)

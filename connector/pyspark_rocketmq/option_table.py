@@ -26,6 +26,7 @@ from pyspark_rocketmq.option_kinds import (
     Pattern,
     Secret,
     Size,
+    SqlExpression,
     Text,
     Timestamps,
 )
@@ -176,7 +177,15 @@ _SELECT: Final = (
         "Tag expression such as 'A || B'; filtered at the broker, checked again here.",
         ("subExpression", "consumer.tag"),
     ),
-    later("sql", _TEXT, READ, "select", "SQL92 expression over message properties."),
+    _O(
+        "sql",
+        SqlExpression(),
+        None,
+        READ,
+        "select",
+        "SQL92 expression over message properties, instead of tags: filtered at the broker, which "
+        "must allow it (enablePropertyFilter). CONTAINS, STARTSWITH, ENDSWITH: RocketMQ 5.1.3 on.",
+    ),
     _O(
         "discoveryIntervalMs",
         Duration(100),

@@ -56,6 +56,7 @@ class ReadOptions:
     subscribe_pattern: str | None
     assign: Assigned | None
     tags: str | None
+    sql: str | None
     discovery_interval_ms: int
     starting_offsets: str | PerQueue | None
     starting_timestamp: int | None
@@ -87,6 +88,8 @@ class ReadOptions:
 
     @property
     def subscription(self) -> Subscription:
+        if self.sql:
+            return Subscription(self.sql, "SQL92")
         return Subscription(self.tags) if self.tags else Subscription()
 
     @property
@@ -197,6 +200,8 @@ def _check_together(options: ReadOptions) -> None:
     chosen = [name for name in _SELECTORS if name in options.given]
     if len(chosen) > 1:
         raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
+    if options.sql and options.tags:
+        raise OptionError("sql", "excludes 'tags': write TAGS = '...' in it instead", "CONFLICT")
     low, high = options.min_partitions, options.max_partitions
     if low is not None and high is not None and high < low:
         raise OptionError("maxPartitions", f"= {high} is below minPartitions = {low}", "CONFLICT")

@@ -167,7 +167,8 @@ class _RangeReader:
     def __init__(self, plan: ReadPlan, cluster: Cluster, ranges: Sequence[OffsetRange]) -> None:
         subscription = plan.spec.subscription
         tags = None
-        if not subscription.selects_all:
+        # What SQL92 selects only the broker judges: unlike tags it does so exactly.
+        if subscription.kind == "TAG" and not subscription.selects_all:
             expression = TagExpression.parse(subscription.expression)
             tags = None if expression.matches_all else expression.tags
         self._plan, self._cluster, self._ranges = plan, cluster, ranges

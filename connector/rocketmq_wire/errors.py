@@ -168,6 +168,16 @@ class BrokerBusyError(BrokerError):
     retryable = True
 
 
+class FilterUnsupportedError(BrokerError):
+    """The broker filters by tags only."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_UNSUPPORTED.SQL92] {self.told}. "
+            "Set enablePropertyFilter=true at the broker, or select by tags."
+        )
+
+
 class UnsupportedRequestError(BrokerError):
     """The peer does not know this request code."""
 
@@ -223,6 +233,7 @@ class DeadlineExceededError(TransportError):
 _SYSTEM_ERROR: Final = 1
 _ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
 
+_NO_FILTER: Final = "does not support consumer to filter message by"
 # Response codes with a class of their own. Code 1 is the catch-all of brokers before 5.3.2, where
 # later ones answer 29: both stay a plain BrokerError.
 ERROR_CLASSES: dict[int, type[BrokerError]] = {
@@ -239,7 +250,9 @@ ERROR_CLASSES: dict[int, type[BrokerError]] = {
 
 
 def broker_error(code: int, remark: str) -> BrokerError:
-    """The error that a response code stands for."""
+    """The error that a response code stands for; of code 1 only the remark says more."""
+    if code == 1 and _NO_FILTER in remark:
+        return FilterUnsupportedError(code, remark)
     if code == _SYSTEM_ERROR and _ACL_REFUSAL.search(remark):
         return NotAuthorizedError(code, remark)
     return ERROR_CLASSES.get(code, BrokerError)(code, remark)

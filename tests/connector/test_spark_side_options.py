@@ -19,6 +19,7 @@ from rocketmq_arrow.columns import COLUMNS
 from rocketmq_client.fetch_window import AHEAD_BYTES_MAX
 from rocketmq_client.range_stream import WINDOW_SIZE_MAX
 from rocketmq_client.settings import READER_GROUP
+from rocketmq_wire.model import Subscription
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}
 
@@ -111,7 +112,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
 @pytest.mark.parametrize(
     "given",
     [
-        {"sql": "a > 1"},
         {"joinGroup": "true"},
         {"messageModel": "broadcasting"},
         {"consumeMode": "pop"},
@@ -305,5 +305,27 @@ def test_the_reference_names_every_option_with_its_default() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) == len(DEFINITIONS)
     assert any("`failOnDataLoss`" in row and "`true`" in row for row in rows)
-    assert any("`sql`" in row and "Not supported yet." in row for row in rows)
+    assert any("`allocateStrategy`" in row and "Not supported yet." in row for row in rows)
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
+
+
+def test_an_sql_expression_becomes_the_subscription() -> None:
+    options = parse_options({**BASE, "sql": " n BETWEEN 1 AND 5 OR TAGS = 'A' "})
+    assert options.subscription == Subscription("n BETWEEN 1 AND 5 OR TAGS = 'A'", "SQL92")
+    assert not options.subscription.selects_all
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"sql": "a >"}, "SQL92 expression is wrong at its end"),
+        ({"sql": ""}, "SQL92 expression is wrong"),
+        # Brokers would filter by the part before it, and say nothing.
+        ({"sql": "a = 1 LIKE 'x'"}, "is complete before \"LIKE 'x'\""),
+        ({"sql": "a = 05"}, "is complete before '5'"),
+        ({"sql": "a = 1", "tags": "A"}, "excludes 'tags'"),
+    ],
+)
+def test_sql_that_a_broker_would_misread_is_refused(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        parse_options({**BASE, **given})

@@ -225,7 +225,7 @@ def test_pinned_offsets_fix_a_read_and_commit_it_afterwards(
     [
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
         ({"pullBatchSize": "none"}, "must be a whole number"),
-        ({"sql": "a > 1"}, "not supported yet"),
+        ({"sql": "a >"}, "SQL92 expression is wrong at its end"),
         ({"maxOffsetsPerTrigger": "5"}, "has no meaning in a batch query"),
         ({"startingOffsets": "latest"}, "makes no sense in a batch read"),
     ],
