@@ -231,6 +231,7 @@ class DeadlineExceededError(TransportError):
 
 # Brokers before 5.3 have no code of their own for what access control refuses.
 _SYSTEM_ERROR: Final = 1
+_NO_PERMISSION: Final = 16
 _ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
 
 _NO_FILTER: Final = "does not support consumer to filter message by"
@@ -254,5 +255,6 @@ def broker_error(code: int, remark: str) -> BrokerError:
     if code == 1 and _NO_FILTER in remark:
         return FilterUnsupportedError(code, remark)
     if code == _SYSTEM_ERROR and _ACL_REFUSAL.search(remark):
-        return NotAuthorizedError(code, remark)
+        # Code 1 also means that something went wrong at the broker, where asking again may help.
+        return NotAuthorizedError(_NO_PERMISSION, remark)
     return ERROR_CLASSES.get(code, BrokerError)(code, remark)

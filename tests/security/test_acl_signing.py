@@ -16,6 +16,7 @@ from rocketmq_wire.acl import (
     sign_request,
     signed_version,
 )
+from rocketmq_wire.errors import NotAuthorizedError, broker_error
 
 KEYS = Credentials("ak", "sk")
 VERSION = 401
@@ -112,6 +113,55 @@ def test_a_signature_is_read_in_either_case_of_its_digits() -> None:
 )
 def test_what_is_no_signature_is_none(text: str) -> None:
     assert call_signature({"authorization": text}) is None
+
+
+def _thrown(reason: str, method: str, line: int) -> str:
+    """A remark of a 4.9 broker, which says where in its source it was."""
+    place = f"org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}"
+    where = f"{place}(PlainPermissionManager.java:{line})"
+    return f"org.apache.rocketmq.acl.common.AclException: {reason}, {where}"
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "text"),
+    [
+        (
+            1,
+            _thrown("No accessKey is configured", "validate", 663),
+            "[ROCKETMQ_AUTH.MISSING_KEY] No accessKey is configured. Give the options accessKey",
+        ),
+        (
+            1,
+            _thrown("Check signature failed for accessKey=a", "validate", 683),
+            "[ROCKETMQ_AUTH.WRONG_KEY] Check signature failed for accessKey=a. Check the options",
+        ),
+        (16, "username cannot be null.", "[ROCKETMQ_AUTH.MISSING_KEY] username cannot be null. "),
+        (16, "check signature failed.", "[ROCKETMQ_AUTH.WRONG_KEY] check signature failed. "),
+        (16, "User:Nobody is not found.", "[ROCKETMQ_AUTH.WRONG_KEY] User:Nobody is not found. "),
+        (
+            1,
+            _thrown("No default permission for topic:closed", "checkPerm", 610),
+            "[ROCKETMQ_AUTH.NO_PERMISSION] No default permission for topic:closed. Grant",
+        ),
+        (
+            16,
+            "the topic[t] sending message is forbidden",
+            "[ROCKETMQ_AUTH.NO_PERMISSION] the topic[t] sending message is forbidden. Grant",
+        ),
+        (16, "no", "[ROCKETMQ_AUTH] no. Check the credentials"),
+    ],
+)
+def test_refusals_of_every_version_are_one_error_that_says_what_to_do(
+    code: int, remark: str, text: str
+) -> None:
+    error = broker_error(code, remark)
+    assert isinstance(error, NotAuthorizedError)
+    assert error.code == 16, "code 1 would be asked again"
+    assert str(error).startswith(text)
+
+
+def test_other_errors_of_code_1_stay_what_they_are() -> None:
+    assert not isinstance(broker_error(1, "java.lang.NullPointerException"), NotAuthorizedError)
 
 
 def test_credentials_never_show_what_they_hold() -> None:

@@ -131,8 +131,9 @@ class TlsSocket:
             return filled
         except ssl.SSLError as error:
             if not self._heard and not filled:
-                # TLS 1.3 lets us finish the greeting before the server has seen our certificate.
-                raise _refusal(self._address, error) from error
+                # TLS 1.3 lets us finish the greeting before the server has seen our certificate,
+                # and Java's servers call what they dislike about it an internal error.
+                raise _refusal(self._address, error, is_greeted=True) from error
             raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
         else:
             self._reading_wants_room = False
@@ -241,7 +242,7 @@ def _no_pass_phrase() -> str:
     raise ValueError("its key wants a pass phrase, which cannot be given")
 
 
-def _refusal(address: str, error: ssl.SSLError) -> TlsError:
+def _refusal(address: str, error: ssl.SSLError, *, is_greeted: bool = False) -> TlsError:
     if isinstance(error, ssl.SSLCertVerificationError):
         kind = "CERTIFICATE_UNKNOWN"
         if error.verify_code in _EXPIRED:
@@ -252,7 +253,7 @@ def _refusal(address: str, error: ssl.SSLError) -> TlsError:
     reason = error.reason or ""
     if any(word in reason for word in _NO_TLS):
         return TlsError("PLAINTEXT_SERVER", address, "the server does not speak TLS")
-    if "ALERT" in reason and any(word in reason for word in _CLIENT_ALERTS):
+    if "ALERT" in reason and (is_greeted or any(word in reason for word in _CLIENT_ALERTS)):
         return TlsError("CLIENT_CERTIFICATE", address, f"the server refused ours: {_said(error)}")
     return TlsError("HANDSHAKE", address, f"the TLS handshake failed: {_said(error)}")
 
