@@ -27,13 +27,12 @@ from rocketmq_client.loss import (
     Standing,
     judge,
 )
-from rocketmq_client.patience import Patience
+from rocketmq_client.patience import Patience, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_client.stride import Stride
 from rocketmq_client.transport import RangeChunk, ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
-    DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
 )
@@ -50,8 +49,6 @@ _SCAN_WIDTH_MAX: Final = 1 << 40
 _RECORD_BYTES_MIN: Final = 91
 _BUSY_DELAY_MS: Final = 20
 _FLOW_CONTROL: Final = 215
-# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
-_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +110,6 @@ class FetchWindow:
         self._flight_width = 0
         self._coverage = Coverage(wanted.start, wanted.end)
         self._tickets = 0
-        self._last_error: RocketMQError | None = None
-        self._last_remark = ""
         self._doubt: Doubt | None = None
         self._doubt_is_asked = False
         self.reset_count = 0
@@ -217,7 +212,7 @@ class FetchWindow:
             return
         asked = flight.pull.start
         self._patience.answered(now_ms)
-        self._queue_end, self._last_remark = reply.end, reply.remark
+        self._queue_end, self._patience.last_remark = reply.end, reply.remark
         if reply.status is PullStatus.OFFSET_ILLEGAL:
             self._open_doubt(DoubtKind.ILLEGAL, asked, self.wanted.end, flight, now_ms)
             return
@@ -238,11 +233,10 @@ class FetchWindow:
         flight = self._land(ticket)
         if flight is None:
             return
-        is_doubtful = isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
-        if not (error.retryable or is_doubtful):
+        if not (error.retryable or is_doubtful(error)):
             raise error
-        self._last_error = error
-        if is_doubtful:
+        self._patience.last_error = error
+        if is_doubtful(error):
             self._patience.answered(now_ms)
             self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, flight, now_ms)
             return
@@ -251,7 +245,7 @@ class FetchWindow:
             self._patience.pause(now_ms + _BUSY_DELAY_MS)
         else:
             self._patience.back_off(now_ms)
-        self._raise_if_silent(flight.sent_ms, error, now_ms)
+        self._patience.raise_if_silent(flight.sent_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> None:
         """Fresh bounds and a fresh route came: decide the doubt."""
@@ -268,22 +262,22 @@ class FetchWindow:
         )
         if loss is not None:
             self._lose(loss)
-            self._progressed(now_ms)
+            self._patience.progressed(now_ms)
             return
         if doubt.kind is DoubtKind.ILLEGAL:
             self.reset_count += 1
         self._patience.answered(now_ms)
         self._patience.back_off(now_ms)
-        self._raise_if_stuck(now_ms)
+        self._patience.raise_if_stuck(self.wanted.queue, self._coverage.edge, now_ms)
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
         """Bounds or route could not be had: ask for them again later."""
         if self._doubt is None:
             return
         self._doubt_is_asked = False
-        self._last_error = error
+        self._patience.last_error = error
         self._patience.back_off(now_ms)
-        self._raise_if_silent(now_ms, error, now_ms)
+        self._patience.raise_if_silent(now_ms, error, now_ms)
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -370,7 +364,7 @@ class FetchWindow:
         self._record_bytes = size
         self._learn(flight, width)
         if self._coverage.cover(asked, reply.next_begin, body, reply.sizes, count):
-            self._progressed(now_ms)
+            self._patience.progressed(now_ms)
 
     def _on_overstep(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
         """More offsets than asked for: the broker left out messages that are already removed."""
@@ -398,7 +392,7 @@ class FetchWindow:
         self._density = min(self._density, 1 / (reply.next_begin - asked))
         self._learn(flight, reply.next_begin - asked)
         if self._coverage.cover(asked, reply.next_begin, b"", None, 0):
-            self._progressed(now_ms)
+            self._patience.progressed(now_ms)
 
     def _on_nothing(self, flight: _Flight, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
@@ -458,23 +452,3 @@ class FetchWindow:
         start = self._coverage.lose(loss)
         if start is not None and self._loss_policy is LossPolicy.RAISE:
             self._goal = min(self._goal, start)
-
-    def _progressed(self, now_ms: int) -> None:
-        self._patience.progressed(now_ms)
-        self._last_error = None
-
-    def _raise_if_stuck(self, now_ms: int) -> None:
-        if not self._patience.is_stuck(now_ms):
-            return
-        if self._last_error is not None:
-            raise self._last_error
-        raise DeadlineExceededError(
-            str(self.wanted.queue),
-            f"no progress at offset {self._coverage.edge} for {self._limits.outage_ms} ms, "
-            f"the last answer said '{self._last_remark}'",
-        )
-
-    def _raise_if_silent(self, sent_ms: int, error: RocketMQError, now_ms: int) -> None:
-        self._patience.silence(sent_ms, now_ms)
-        if self._patience.is_silent(now_ms):
-            raise error

@@ -1,23 +1,47 @@
-"""What three fresh answers say about a queue in doubt: its bounds, and whether it is served."""
+"""A queue in doubt: what to ask afresh, and what the answers say of its bounds and standing."""
 
 from __future__ import annotations
+
+import logging
+from typing import Any, Final
 
 from rocketmq_client.loss import Standing
 from rocketmq_client.routes import standing_of
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.requests import OffsetReply, Reply, RouteReply
+from rocketmq_wire.requests import (
+    GetMaxOffset,
+    GetMinOffset,
+    GetRoute,
+    OffsetReply,
+    Reply,
+    Request,
+    RouteReply,
+)
 
 Answer = Reply | RocketMQError
+
+_logger = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 5_000
+
+
+def questions(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
+    """What to ask, and whom: a broker by its name, or the name server."""
+    return (
+        # The first offset before the next one: retention must not seem to pass the end.
+        (queue.broker, GetMinOffset(queue)),
+        (queue.broker, GetMaxOffset(queue)),
+        (None, GetRoute(queue.topic)),
+    )
 
 
 def read_answers(
     queue: QueueId, start: Answer, end: Answer, route: Answer
 ) -> tuple[Bounds, Standing] | RocketMQError:
-    """Bounds and standing; or the error for which nothing can be said yet.
+    """Bounds and standing, from the answers in the order of the questions.
 
-    The first offset must have been asked before the next one: retention must not seem to pass the
-    queue's end.
+    Or the error for which nothing can be said yet.
     """
     for answer in (start, end, route):
         if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
@@ -34,4 +58,5 @@ def read_answers(
     if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
         is_current = start.is_current and end.is_current
         bounds = Bounds(max(0, start.value), max(0, end.value), is_current)
+    _logger.info("%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value)
     return bounds, standing

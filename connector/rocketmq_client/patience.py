@@ -2,12 +2,24 @@
 
 Two troubles are told apart. *Stuck* is no progress, whatever the broker answers; *silent* is no
 answer at all, or only pleas to slow down. Both are counted from the last good moment, and end a
-download once they have lasted as long as an outage may.
+download once they have lasted as long as an outage may: with the last error, if there was one.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from rocketmq_client.retry import Backoff
+from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError
+from rocketmq_wire.model import QueueId
+
+# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
+_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
+
+
+def is_doubtful(error: RocketMQError) -> bool:
+    """True for a refusal that may mean that the queue is gone: its bounds have to be looked at."""
+    return isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
 
 
 class Patience:
@@ -20,6 +32,8 @@ class Patience:
         "_progress_ms",
         "_silent_since_ms",
         "_stuck_since_ms",
+        "last_error",
+        "last_remark",
         "not_before_ms",
     )
 
@@ -28,6 +42,10 @@ class Patience:
         self._backoff = backoff
         self.not_before_ms = 0
         """Nothing is to be asked before."""
+        self.last_error: RocketMQError | None = None
+        """The last one since something new arrived."""
+        self.last_remark = ""
+        """What the broker said in its last answer."""
         self._progress_ms: int | None = None
         self._answer_ms: int | None = None
         self._stuck_since_ms: int | None = None
@@ -37,11 +55,6 @@ class Patience:
         """What was sent at `sent_ms` brought nothing."""
         if self._stuck_since_ms is None:
             self._stuck_since_ms = _latest(sent_ms, self._progress_ms, now_ms)
-
-    def silence(self, sent_ms: int, now_ms: int) -> None:
-        """What was sent at `sent_ms` was not answered."""
-        if self._silent_since_ms is None:
-            self._silent_since_ms = _latest(sent_ms, self._answer_ms, now_ms)
 
     def answered(self, now_ms: int) -> None:
         """The broker spoke."""
@@ -53,6 +66,7 @@ class Patience:
         self._progress_ms = now_ms
         self._stuck_since_ms = None
         self.not_before_ms = 0
+        self.last_error = None
         self._backoff.reset()
 
     def back_off(self, now_ms: int) -> None:
@@ -68,9 +82,24 @@ class Patience:
         """No progress for as long as an outage may last."""
         return self._is_over(self._stuck_since_ms, now_ms)
 
-    def is_silent(self, now_ms: int) -> bool:
-        """No answer for as long as an outage may last."""
-        return self._is_over(self._silent_since_ms, now_ms)
+    def raise_if_stuck(self, queue: QueueId, offset: int, now_ms: int) -> None:
+        """Raise the last error, or DeadlineExceededError, when it is stuck at an offset."""
+        if not self.is_stuck(now_ms):
+            return
+        if self.last_error is not None:
+            raise self.last_error
+        raise DeadlineExceededError(
+            str(queue),
+            f"no progress at offset {offset} for {self._outage_ms} ms, "
+            f"the last answer said '{self.last_remark}'",
+        )
+
+    def raise_if_silent(self, sent_ms: int, error: RocketMQError, now_ms: int) -> None:
+        """What was sent at `sent_ms` failed: raise its error once nothing has come for too long."""
+        if self._silent_since_ms is None:
+            self._silent_since_ms = _latest(sent_ms, self._answer_ms, now_ms)
+        if self._is_over(self._silent_since_ms, now_ms):
+            raise error
 
     def _is_over(self, since_ms: int | None, now_ms: int) -> bool:
         return since_ms is not None and now_ms - since_ms >= self._outage_ms

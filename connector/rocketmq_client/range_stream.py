@@ -26,12 +26,11 @@ from rocketmq_client.loss import (
     Standing,
     judge,
 )
-from rocketmq_client.patience import Patience
+from rocketmq_client.patience import Patience, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import (
     BrokerError,
-    DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
 )
@@ -50,8 +49,6 @@ WINDOW_SIZE_MIN: Final = 65_535
 # Turns a limit of messages into one of bytes: a record with a one-letter topic, a body of one byte
 # and the unique key that clients give every message. Only smaller ones may exceed the limit.
 _RECORD_SIZE_MIN: Final = 135
-# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
-_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
 _RECORD_HEAD: Final = struct.Struct(">i16xq")
 _SIZE: Final = 4
 
@@ -72,8 +69,6 @@ class RangeStream:
         self._doubt: Doubt | None = None
         self._opened_ms = 0
         """When the stream was opened."""
-        self._last_error: RocketMQError | None = None
-        self._last_remark = ""
         self.window_size, self.chunk_size = _sizes(spec)
 
     # --- what the shell asks ------------------------------------------------------------------
@@ -132,7 +127,7 @@ class RangeStream:
             raise RemoteProtocolError(
                 f"{wanted.queue}: a chunk begins at {chunk.start}, not at {self._position}"
             )
-        self._last_remark = chunk.remark
+        self._patience.last_remark = chunk.remark
         if chunk.error is not None:
             self._on_refusal(chunk.error, now_ms)
             return None
@@ -160,10 +155,10 @@ class RangeStream:
         if not error.retryable:
             raise error
         self._is_over = True
-        self._last_error = error
+        self._patience.last_error = error
         self._patience.trouble(self._opened_ms, now_ms)
         self._patience.back_off(now_ms)
-        self._raise_if_silent(error, now_ms)
+        self._patience.raise_if_silent(self._opened_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> RangeChunk | None:
         """Fresh bounds and a fresh route came: decide the doubt.
@@ -186,7 +181,7 @@ class RangeStream:
             self._patience.answered(now_ms)
             self._patience.back_off(now_ms)
             if loss is None:
-                self._raise_if_stuck(now_ms)
+                self._patience.raise_if_stuck(wanted.queue, self._position, now_ms)
             return None  # What is there in front of a loss is read first.
         if self._spec.loss_policy is LossPolicy.RAISE:
             raise RangeLostError(wanted.queue, loss.start, loss.end, loss.bounds, loss.reason)
@@ -194,9 +189,9 @@ class RangeStream:
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
         """Bounds or route could not be had: ask for them again later."""
-        self._last_error = error
+        self._patience.last_error = error
         self._patience.back_off(now_ms)
-        self._raise_if_silent(error, now_ms)
+        self._patience.raise_if_silent(self._opened_ms, error, now_ms)
 
     # --- chunks ---------------------------------------------------------------------------------
 
@@ -240,7 +235,6 @@ class RangeStream:
 
     def _advance(self, end: int, now_ms: int) -> None:
         self._position = end
-        self._last_error = None
         self._patience.progressed(now_ms)
         if end == self._ranges[self._current].end:
             self._current += 1
@@ -249,12 +243,12 @@ class RangeStream:
     # --- trouble --------------------------------------------------------------------------------
 
     def _on_refusal(self, error: BrokerError, now_ms: int) -> None:
-        if not (error.retryable or error.code in _DOUBTFUL_CODES):
+        if not (error.retryable or is_doubtful(error)):
             raise error
         if error.retryable:
             self.on_failure(error, now_ms)
         else:
-            self._last_error = error
+            self._patience.last_error = error
             self._patience.answered(now_ms)
             self._open_doubt(DoubtKind.REFUSED, self._ranges[self._current].end, now_ms)
 
@@ -271,22 +265,6 @@ class RangeStream:
         self._is_over = True
         self._patience.trouble(self._opened_ms, now_ms)
         self._doubt = Doubt(kind, self._position, end)
-
-    def _raise_if_silent(self, error: RocketMQError, now_ms: int) -> None:
-        self._patience.silence(self._opened_ms, now_ms)
-        if self._patience.is_silent(now_ms):
-            raise error
-
-    def _raise_if_stuck(self, now_ms: int) -> None:
-        if not self._patience.is_stuck(now_ms):
-            return
-        if self._last_error is not None:
-            raise self._last_error
-        raise DeadlineExceededError(
-            str(self._ranges[self._current].queue),
-            f"no progress at offset {self._position} for {self._spec.limits.outage_ms} ms, "
-            f"the last answer said '{self._last_remark}'",
-        )
 
 
 def first_hole(body: Buffer, sizes: Buffer | None, start: int, end: int) -> tuple[int, int] | None:

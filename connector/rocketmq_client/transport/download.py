@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_client import fresh_bounds
 from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
-from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests import (
-    GetMaxOffset,
-    GetMinOffset,
-    GetRoute,
     PullMessages,
     PullReply,
     Reply,
-    Request,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +28,6 @@ _logger = logging.getLogger(__name__)
 
 # Nothing of a download waits longer than this without looking at its clocks.
 _STEP_MS_MAX: Final = 1_000
-_BOUNDS_TIMEOUT_MS: Final = 5_000
-_QUESTION_COUNT: Final = 3
 
 
 class Download:
@@ -206,24 +200,18 @@ class _BoundsQuestion:
         self._transport = transport
         self._window = window
         self._report = report
-        self._answers: dict[type, Reply | RocketMQError] = {}
+        self._questions = fresh_bounds.questions(window.wanted.queue)
+        self._answers: dict[int, Reply | RocketMQError] = {}
 
     def ask(self) -> None:
         """Ask everything at once."""
-        queue = self._window.wanted.queue
-        # The first offset before the next one: retention must not seem to pass the end.
-        requests: tuple[tuple[str | None, Request[Reply]], ...] = (
-            (queue.broker, GetMinOffset(queue)),
-            (queue.broker, GetMaxOffset(queue)),
-            (None, GetRoute(queue.topic)),
-        )
-        for broker, request in requests:
-            on_done = partial(self._on_answer, type(request))
-            self._transport.ask(broker, request, on_done, _BOUNDS_TIMEOUT_MS)
+        for place, (broker, request) in enumerate(self._questions):
+            on_done = partial(self._on_answer, place)
+            self._transport.ask(broker, request, on_done, fresh_bounds.TIMEOUT_MS)
 
-    def _on_answer(self, kind: type, result: Reply | RocketMQError) -> None:
-        self._answers[kind] = result
-        if len(self._answers) < _QUESTION_COUNT:
+    def _on_answer(self, place: int, result: Reply | RocketMQError) -> None:
+        self._answers[place] = result
+        if len(self._answers) < len(self._questions):
             return
         now_ms = self._transport.clock.now_ms()
         try:
@@ -233,15 +221,12 @@ class _BoundsQuestion:
 
     def _decide(self, now_ms: int) -> None:
         window, queue = self._window, self._window.wanted.queue
-        answers = (self._answers[kind] for kind in (GetMinOffset, GetMaxOffset, GetRoute))
-        found = read_answers(queue, *answers)
+        answers = (self._answers[place] for place in range(len(self._questions)))
+        found = fresh_bounds.read_answers(queue, *answers)
         if isinstance(found, RocketMQError):
             window.on_bounds_failure(found, now_ms)
             return
         bounds, standing = found
-        _logger.info(
-            "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
-        )
         resets = window.reset_count
         window.on_bounds(bounds, standing, now_ms)
         if window.reset_count > resets:

@@ -10,9 +10,9 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_client.fresh_bounds import read_answers
+from rocketmq_client import fresh_bounds
 from rocketmq_client.range_stream import RangeStream
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
@@ -24,7 +24,6 @@ from rocketmq_wire.grpc_mapping import PULL_RECORDS_PATH
 from rocketmq_wire.grpc_records import decode_chunk, encode_pull_records
 from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 from rocketmq_wire.model import OffsetRange, QueueId
-from rocketmq_wire.requests import GetMaxOffset, GetMinOffset, GetRoute, Request
 
 if TYPE_CHECKING:
     from rocketmq_client.transport.grpc_channel import GrpcTransport
@@ -33,7 +32,6 @@ _logger = logging.getLogger(__name__)
 
 # Nothing of a download waits longer than this without looking at its clocks.
 _TURN_MS_MAX: Final = 1_000
-_BOUNDS_TIMEOUT_MS: Final = 5_000
 
 
 class Reading:
@@ -151,22 +149,14 @@ class Reading:
             _logger.warning("waiting for the broker for up to %.0f s: %s", outage_s, error)
 
     def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
-        requests: list[Request[Any]] = [
-            GetMinOffset(queue),
-            GetMaxOffset(queue),
-            GetRoute(queue.topic),
-        ]
         answers = self._transport.call_many(
-            [(queue.broker, request) for request in requests], timeout_ms=_BOUNDS_TIMEOUT_MS
+            fresh_bounds.questions(queue), timeout_ms=fresh_bounds.TIMEOUT_MS
         )
-        found = read_answers(queue, *answers)
+        found = fresh_bounds.read_answers(queue, *answers)
         if isinstance(found, RocketMQError):
             self._stream.on_bounds_failure(found, self._now_ms())
             return None
         bounds, standing = found
-        _logger.info(
-            "%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value
-        )
         return self._stream.on_bounds(bounds, standing, self._now_ms())
 
     def _release(self) -> None:
