@@ -21,6 +21,7 @@ from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
 from rocketmq_broker_sim.servers.group_commit import GroupCommit
 from rocketmq_broker_sim.servers.held_pulls import Done, HeldPull, HeldPulls
+from rocketmq_broker_sim.servers.index_turns import IndexTurns
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
@@ -50,12 +51,7 @@ _DELIVERY_SECONDS: Final = 0.05
 _EXPIRY_SECONDS: Final = 10.0
 # How much log a start after a crash has to read again.
 _CHECKPOINT_SECONDS: Final = 1.0
-# The key index waits while very much is sent, for both want the interpreter; but it is never
-# further behind than it can make up for in a fraction of a second.
-_INDEX_LAG_MAX: Final = 32 * 1024 * 1024
 _INDEX_PAUSE_SECONDS: Final = 0.05
-_BUSY_SIZE: Final = 512 * 1024
-"""Of log, written in one such pause."""
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
 """Of sends that wait to be appended together: some 4,000 small messages, which stay in the cache.
 A pass over 4,000 costs a third less a message than one over 1,000, a tenth of one over 32."""
@@ -395,11 +391,15 @@ class EngineShell:
 
     async def _index(self) -> None:
         """Keep the key index close behind the log, a step at a time."""
-        appended_end = 0
+        store, time = self.store, self._loop.time
+        turns = IndexTurns(time(), store.appended_end)
         while True:
-            is_busy = self.store.appended_end - appended_end > _BUSY_SIZE
-            appended_end = self.store.appended_end
-            if is_busy and self.store.index_lag < _INDEX_LAG_MAX:
+            if turns.must_wait(
+                time(),
+                appended_end=store.appended_end,
+                index_end=store.index_end,
+                index_lag=store.index_lag,
+            ):
                 await asyncio.sleep(_INDEX_PAUSE_SECONDS)
                 continue
             try:
@@ -409,4 +409,5 @@ class EngineShell:
             except (OSError, RocketMQError) as error:
                 _LOG.error("the key index is not written any more: %s", error)
                 return
+            turns.worked(time(), index_end=store.index_end)
             await asyncio.sleep(0 if is_behind else _INDEX_PAUSE_SECONDS)

@@ -314,7 +314,12 @@ class Store:
     @property
     def index_lag(self) -> int:
         """How many bytes of the log are published and not in the key index yet."""
-        return self._queues.published_end - max(self._maintenance.index_position, self._log.start)
+        return self._queues.published_end - self.index_end
+
+    @property
+    def index_end(self) -> int:
+        """The log position up to which the keys are in the index."""
+        return max(self._maintenance.index_position, self._log.start)
 
     def index_step(self) -> bool:
         """Put some more of what is published into the key index; True while there is more."""
