@@ -289,7 +289,9 @@ def test_the_reference_names_every_column_and_what_cannot_be_repeated() -> None:
 def test_the_reference_tells_how_far_ahead_a_read_asks_at_most() -> None:
     (row,) = [r for r in reference_markdown().splitlines() if "pullThresholdSizeForQueue" in r]
     mib = 1024 * 1024
-    queue, task, grpc = AHEAD_BYTES_MAX // mib, 2 * AHEAD_BYTES_MAX // mib, WINDOW_SIZE_MAX // mib
+    queue, task, grpc = (
+        -(-size // mib) for size in (AHEAD_BYTES_MAX, 2 * AHEAD_BYTES_MAX, WINDOW_SIZE_MAX)
+    )
     assert f"{queue} MiB for a queue and {task} MiB for a task over nameServer" in row
     assert f"and {grpc} MiB for a task over endpoints" in row
 
