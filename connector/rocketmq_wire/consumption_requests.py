@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -130,3 +131,37 @@ class GetRunningInfo(Request[RunningInfoReply]):
 
     group: str
     client_id: str
+
+
+class ConsumeResult(enum.Enum):
+    """How a message was consumed that a tool had handed to a member."""
+
+    SUCCESS = "CR_SUCCESS"
+    LATER = "CR_LATER"
+    ROLLBACK = "CR_ROLLBACK"
+    COMMIT = "CR_COMMIT"
+    EXCEPTION = "CR_THROW_EXCEPTION"
+    RETURN_NULL = "CR_RETURN_NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeDirectlyReply(Reply):
+    """What the listener did."""
+
+    result: ConsumeResult
+    spent_ms: int = 0
+    is_orderly: bool = False
+    auto_commit: bool = True
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeDirectly(Request[ConsumeDirectlyReply]):
+    """309: a tool wants this message consumed by this member, and to know how that went."""
+
+    group: str
+    client_id: str
+    message_id: str
+    broker: str
+    record: bytes
+    """The message as stored."""

@@ -1,4 +1,4 @@
-"""What a broker asks of a consumer (220, 221, 307) <-> header fields and JSON bodies."""
+"""What a broker asks of a consumer (220, 221, 307, 309) <-> header fields and JSON bodies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Final
 
 from rocketmq_wire import lenient_json
 from rocketmq_wire.consumption_requests import (
+    ConsumeDirectly,
+    ConsumeDirectlyReply,
     ConsumeRates,
+    ConsumeResult,
     GetClientProgress,
     GetRunningInfo,
     OffsetsReply,
@@ -170,7 +173,64 @@ def _number(owner: dict[str, Json], name: str) -> float:
     return float(value)
 
 
+def _encode_directly(request: ConsumeDirectly) -> Encoded:
+    fields = {
+        "consumerGroup": request.group,
+        "clientId": request.client_id,
+        "msgId": request.message_id,
+        "brokerName": request.broker,
+    }
+    return fields, (request.record,)
+
+
+def _decode_directly(fields: Fields, body: Buffer) -> ConsumeDirectly:
+    return ConsumeDirectly(
+        fields.text("consumerGroup"),
+        fields.text("clientId", ""),
+        fields.text("msgId", ""),
+        fields.text("brokerName", ""),
+        bytes(body),
+    )
+
+
+def _encode_consumed(request: ConsumeDirectly, reply: ConsumeDirectlyReply) -> EncodedReply:
+    del request
+    return success(
+        body={
+            "autoCommit": reply.auto_commit,
+            "consumeResult": reply.result.value,
+            "order": reply.is_orderly,
+            "remark": reply.remark,
+            "spentTimeMills": reply.spent_ms,
+        }
+    )
+
+
+def _decode_consumed(request: ConsumeDirectly, reply: EncodedReply) -> ConsumeDirectlyReply:
+    del request
+    body = json_body(reply)
+    name = member_text(body, "consumeResult")
+    if name not in _CONSUME_RESULTS:
+        raise RemoteProtocolError(f"consumeResult {name!r} is unknown")
+    return ConsumeDirectlyReply(
+        _CONSUME_RESULTS[name],
+        member_int(body, "spentTimeMills", 0),
+        member_bool(body, "order", False),
+        member_bool(body, "autoCommit", True),
+        member_text(body, "remark", ""),
+    )
+
+
+_CONSUME_RESULTS: Final = {result.value: result for result in ConsumeResult}
 MEMBER_CODECS: Final = (
+    Codec(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        ConsumeDirectly,
+        _encode_directly,
+        _decode_directly,
+        _encode_consumed,
+        _decode_consumed,
+    ),
     Codec(
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
         ResetOffsets,

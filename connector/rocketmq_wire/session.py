@@ -41,8 +41,19 @@ from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import Done, Reply, Request
 
-Responder = Callable[[Request[Reply]], "Reply | BrokerError | None"]
-"""Answers what a server asks of its client, at once; None for what it does not know."""
+
+class Deferred:
+    """An answer that is not known yet: call `deliver` with it, where the session is used."""
+
+    __slots__ = ("deliver",)
+
+    def __init__(self) -> None:
+        # A oneway request waits for nothing.
+        self.deliver: Callable[[Reply | BrokerError], None] = lambda _: None
+
+
+Responder = Callable[[Request[Reply]], "Reply | BrokerError | Deferred | None"]
+"""Answers what a server asks of its client; None for what it does not know."""
 
 OPAQUE_MAX: Final = 2**31 - 1
 _DEADLINES_SPARE: Final = 64
@@ -202,7 +213,7 @@ class ClientSession:
             request = decode_request(header, frame.body)
         except BrokerError:
             request = None
-        result: Reply | BrokerError | None = None
+        result: Reply | BrokerError | Deferred | None = None
         if isinstance(request, NotifyMembersChanged):
             self._notices.append(request)
             result = Done()
@@ -210,13 +221,17 @@ class ClientSession:
             result = self._responder(request)
         if header.is_oneway:
             return
-        encoded = EncodedReply(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            f" request type {header.code} not supported",
-            {},
-        )
-        if request is not None and result is not None:
-            encoded = encode_reply(request, result)
+        if request is None or result is None:
+            remark = f" request type {header.code} not supported"
+            self._answer(header, EncodedReply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, {}))
+        elif isinstance(result, Deferred):
+            asked = request
+            result.deliver = lambda reply: self._answer(header, encode_reply(asked, reply))
+        else:
+            self._answer(header, encode_reply(request, result))
+
+    def _answer(self, header: Header, encoded: EncodedReply) -> None:
+        """Queue the answer to a request of the server."""
         answer = Header(
             encoded.code,
             self._language,

@@ -30,7 +30,10 @@ from rocketmq_wire.admin_requests import (
     WipeWritePermission,
 )
 from rocketmq_wire.consumption_requests import (
+    ConsumeDirectly,
+    ConsumeDirectlyReply,
     ConsumeRates,
+    ConsumeResult,
     GetClientProgress,
     GetRunningInfo,
     LockQueues,
@@ -287,6 +290,11 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     (LockQueues("g", "c@1", (NAMELESS, QUEUE)), 41, QueuesReply(())),
     (UnlockQueues("g", "c@1", (QUEUE,)), 42, Done()),
     (ResetOffsets("g", "orders", {QUEUE: 42, NAMELESS: 0}), 220, Done()),
+    (
+        ConsumeDirectly("g", "c@1", "0A00", "broker-a", b"record"),
+        309,
+        ConsumeDirectlyReply(ConsumeResult.LATER, 7, True, False, "why"),
+    ),
     (GetClientProgress("g", "orders"), 221, OffsetsReply({QUEUE: 42})),
     (
         GetRunningInfo("g", "c@1"),

@@ -24,7 +24,13 @@ from rocketmq_wire.requests import (
     OffsetReply,
     PullMessages,
 )
-from rocketmq_wire.session import OPAQUE_MAX, ClientSession, Completed, ServerSession
+from rocketmq_wire.session import (
+    OPAQUE_MAX,
+    ClientSession,
+    Completed,
+    Deferred,
+    ServerSession,
+)
 from support.conversations import QUEUE, answer_to, asked, completed, frame_of, receive, start
 
 
@@ -95,6 +101,18 @@ def test_what_a_server_asks_is_answered_by_the_responder():
     assert (header.code, header.opaque, header.flag) == (0, 7, FLAG_REPLY)
     assert b'"messageQueueTable":{{' in bytes(answered.body)
     assert (unknown.header.code, unknown.header.opaque) == (3, 8)
+
+
+def test_an_answer_that_takes_time_is_sent_when_it_is_known():
+    deferred = Deferred()
+    client = ClientSession(responder=lambda _: deferred)
+    fields = {"topic": "orders", "group": "g"}
+    receive(client, encode_frame(Frame(Header(221, opaque=7, ext_fields=fields))))
+    assert completed(client) == []
+    assert client.take_answers() == []
+    deferred.deliver(OffsetsReply({}))
+    (answer,) = client.take_answers()
+    assert (frame_of(answer).header.code, frame_of(answer).header.opaque) == (0, 7)
 
 
 def test_a_flood_of_notices_is_bounded():

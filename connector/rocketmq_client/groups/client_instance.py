@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from rocketmq_client.groups.wire_thread import WireThread, now_ms
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.local_address import local_address
 from rocketmq_wire.consumption_requests import (
+    ConsumeDirectly,
     GetClientProgress,
     GetRunningInfo,
     OffsetsReply,
@@ -39,6 +40,7 @@ from rocketmq_wire.requests import (
     RouteReply,
     UnregisterClient,
 )
+from rocketmq_wire.session import Deferred
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_MS: Final = 3_000
@@ -83,6 +85,12 @@ class Member(Protocol):
         """What tools show of it."""
         ...
 
+    def consume_directly(
+        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
+    ) -> None:
+        """Have a message consumed for a tool; `on_done` may be called from any thread."""
+        ...
+
 
 class ClientStateError(RocketMQError):
     """A consumer was used in a way that its state does not allow."""
@@ -99,14 +107,6 @@ def client_id_of(address: str, instance: str | None, unit: str | None) -> str:
     """`ip@instance[@unit]`; without a name the instance is called by process and time."""
     name = instance or f"{os.getpid()}#{time.monotonic_ns()}"
     return "@".join(part for part in (address, name, unit) if part)
-
-
-def local_address() -> str:
-    """This machine's address, as brokers' tools are to show it. Asks nobody."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
 
 
 _shared: dict[str, ClientInstance] = {}
@@ -286,9 +286,11 @@ class ClientInstance:
         if notice.group in self._members:
             self.want_rebalance()
 
-    def _respond(self, request: Request[Reply]) -> Reply | BrokerError | None:
+    def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         """Answer a broker, in the wire thread."""
-        if not isinstance(request, (ResetOffsets, GetClientProgress, GetRunningInfo)):
+        if not isinstance(
+            request, (ResetOffsets, GetClientProgress, GetRunningInfo, ConsumeDirectly)
+        ):
             return None
         member = self._members.get(request.group)
         if member is None:
@@ -303,6 +305,12 @@ class ClientInstance:
         except Exception as error:  # noqa: BLE001 - a request's outermost frame
             _LOG.exception("%s could not be answered", type(request).__name__)
             return broker_error(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if isinstance(request, ConsumeDirectly):
+            deferred = Deferred()
+            member.consume_directly(
+                request, lambda reply: self.wire.post(lambda: deferred.deliver(reply))
+            )
+            return deferred
         with self._wanted:
             self._resets.append((member, request.offsets))
             self._wanted.notify_all()

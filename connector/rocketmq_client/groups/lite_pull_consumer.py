@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -24,8 +24,10 @@ from rocketmq_client.groups.queue_share import QueueShare
 from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.consumption_requests import RunningInfoReply
+from rocketmq_wire.consumption_requests import ConsumeDirectly, RunningInfoReply
+from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.requests import Reply
 
 _UNBALANCED_RETRY_MS = 1_000
 _POLL_SIZE_MAX = 1_024
@@ -274,6 +276,13 @@ class LitePullConsumer:
             self._puller.counts,
             None,
         )
+
+    def consume_directly(
+        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
+    ) -> None:
+        """See `Member.consume_directly`."""
+        del request
+        on_done(broker_error(1, "this consumer polls: it has no listener to consume with"))
 
     # --- inside -------------------------------------------------------------------------------
 

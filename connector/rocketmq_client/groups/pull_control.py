@@ -159,8 +159,8 @@ class PullControl:
 
     @property
     def flow_warning_is_due(self) -> bool:
-        """True once every thousand times."""
-        return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 1
+        """True every thousand times: now and then a limit in the way is how it should be."""
+        return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 0
 
     def _wait(self, now_ms: int, delay_ms: int) -> Step:
         self.not_before_ms = now_ms + delay_ms

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
 from rocketmq_client.groups.concurrent_consumption import ConcurrentConsumption
 from rocketmq_client.groups.consume_pool import ConsumePool
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.direct_consumption import consume_for_tool
 from rocketmq_client.groups.listening import (
     ConcurrentListener,
     ConsumeCounts,
@@ -30,8 +31,10 @@ from rocketmq_client.groups.queue_share import QueueShare
 from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.consumption_requests import RunningInfoReply
+from rocketmq_wire.consumption_requests import ConsumeDirectly, RunningInfoReply
+from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import RETRY_PREFIX, ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.requests import Reply
 
 _UNBALANCED_RETRY_MS = 1_000
 
@@ -245,6 +248,15 @@ class PushConsumer:
             self._puller.counts,
             self._consumption.counts,
         )
+
+    def consume_directly(
+        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
+    ) -> None:
+        """See `Member.consume_directly`."""
+        listener = self._listener or self._orderly_listener
+        assert listener is not None
+        is_orderly = self._listener is None
+        self._pool.put(lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly)))
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -148,6 +148,9 @@ class Connection:
 
     def flush(self) -> None:
         """Send what can be sent now."""
+        # Answers to what the broker asked may be ready only now.
+        for answer in self._session.take_answers():
+            self._queue((answer,))
         if not self.is_open or not self._out or self._socket is None:
             return
         try:
