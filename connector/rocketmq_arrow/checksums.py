@@ -1,6 +1,6 @@
 """Compares the bodies of many records with their stored CRC-32 in one pass over all of them.
 
-A call a body costs more than the sum itself: 75 ns for 100 bytes, where `isal` sums 100 bytes
+A call a body costs more than the sum itself: 90 ns for 100 bytes, where `isal` sums 100 bytes
 inside of a long buffer in 2. A CRC register that starts at 0 stays 0 over zero bytes, and is 0
 again behind a text that its own CRC follows. So rows of one width are laid side by side
 
@@ -15,8 +15,8 @@ because a register that leaves 0 never comes back over right rows. Several wrong
 other when their errors happen to cancel: by chance once in 2^32, and never when two of them have
 the same error, for then one would have to be that error many bytes later.
 
-Nanoseconds a body of 100 bytes: 22 when all sizes are equal, 32 otherwise; body by body 75. Beyond
-700 bytes a call a body, 160 for 1,024 bytes, is as cheap.
+Nanoseconds a body of 100 bytes: about 30 when all sizes are equal, 45 otherwise; body by body 90.
+Beyond 700 bytes a call a body, 160 for 1,024 bytes, is as cheap.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A record begins with 88 bytes of fixed layout (IPv4 hosts), big-endian:
     72 reconsume times i32           76 prepared transaction offset i64   84 body size i32
     88 body, then the topic (size i8, in V2 records i16) and the properties (size i16)
 
-These 88 bytes of all records are gathered into one matrix: 7 ns a record, and 1.5 for each field
+These 88 bytes of all records are gathered into one matrix: 6 ns a record, and 1.5 for each field
 read from it, where a field gathered from the chunk itself costs 7. An IPv6 host takes 12 bytes
 more; such rows of the matrix are moved into the IPv4 layout: all that follows sees one layout.
 """

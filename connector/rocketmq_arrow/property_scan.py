@@ -5,6 +5,8 @@ leaves a third of the bytes to look at. An item lasts to the next 0x02 or to its
 counts only when it has a 0x01 that is neither its first nor its last byte, the first one separates,
 and the last of several items of one name wins. A searched name stands right before a 0x01 and right
 behind a 0x02 or its record's start, so that 0x01 is its item's first.
+
+Rows that are all built alike need no search: `property_template` places their items.
 """
 
 from __future__ import annotations
