@@ -15,8 +15,8 @@ because a register that leaves 0 never comes back over right rows. Several wrong
 other when their errors happen to cancel: by chance once in 2^32, and never when two of them have
 the same error, for then one would have to be that error many bytes later.
 
-Nanoseconds a body of 100 bytes: about 30 when all sizes are equal, 45 otherwise; body by body 90.
-Beyond 700 bytes a call a body, 160 for 1,024 bytes, is as cheap.
+Nanoseconds a body of 100 bytes on a busy machine: 40 when all sizes are equal (body by body 120),
+70 otherwise (150). Beyond 700 bytes a call a body, 160 for 1,024 bytes, is as cheap.
 """
 
 from __future__ import annotations
