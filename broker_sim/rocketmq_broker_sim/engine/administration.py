@@ -183,9 +183,9 @@ class Administration:
     def _reset_progress(self, request: admin.ResetProgress, _: Peer, __: int) -> Outcome:
         config = self._topics.get(request.topic)
         if config is None:
-            raise refusals.topic_missing(request.topic)
+            raise refusals.reset_topic_missing(request.topic)
         if request.group not in self._groups:
-            raise refusals.group_missing(request.group)
+            raise refusals.reset_group_missing(request.group)
         indices = range(config.read_queue_count)
         if request.queue_index >= 0:
             indices = range(request.queue_index, request.queue_index + 1)

@@ -118,6 +118,14 @@ def setting_illegal(name: str, reason: str) -> BrokerError:
     return broker_error(SYSTEM_ERROR, f"{name} cannot be set: {reason}")
 
 
+def reset_topic_missing(topic: str) -> BrokerError:
+    return broker_error(TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+
+
+def reset_group_missing(group: str) -> BrokerError:
+    return broker_error(GROUP_NOT_EXIST, f"Group {group} does not exist")
+
+
 def reset_outside(offset: int, bounds: Bounds) -> BrokerError:
     return broker_error(
         SYSTEM_ERROR,

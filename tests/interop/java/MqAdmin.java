@@ -1,0 +1,38 @@
+import java.lang.reflect.Field;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.List;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/** Many mqadmin commands in one process: each line of a file is one, its words parted by tabs. */
+public class MqAdmin {
+    public static void main(String[] arguments) throws Exception {
+        System.setErr(System.out);
+        // 4.9 insists on a file of its own for its log.
+        Path configuration = Paths.get(System.getProperty("rocketmq.home.dir"), "conf");
+        Files.createDirectories(configuration);
+        Files.write(configuration.resolve("logback_tools.xml"), "<configuration/>".getBytes());
+        for (String line : Files.readAllLines(Paths.get(arguments[0]))) {
+            System.out.println("=== " + line.replace('\t', ' '));
+            try {
+                forgetCommands();
+                MQAdminStartup.main0(line.split("\t"), null);
+            } catch (Throwable error) {
+                error.printStackTrace();
+            }
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    /** Commands keep clients that they have shut down; each call makes its list of them anew. */
+    static void forgetCommands() throws Exception {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+"""mqadmin of both versions, unmodified, on the bundled broker and a real one: the same answers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from interop.admin_output import (
+    Comparison,
+    as_printed,
+    first_columns,
+    in_any_order,
+    names_of,
+    sections_of,
+    user_topics,
+)
+from interop.brokers import JAVA, Place, on_both, our_broker, real_broker
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.record import decode_record
+from support.real_cluster import JavaProcess, run_program
+from support.real_cluster.java import compile_program, program_arguments
+
+NAMES = "names"
+"""Compared are the names alone: ours are some of theirs."""
+TAGGED = "-p hello -k key1 -c TagA -b broker-a -i 1"
+# {address} and {unique_id} are put in; so is the version's own form of a command.
+FIRST: list[tuple[str, Comparison | str]] = [
+    ("updateTopic -c TestCluster -t orders -r 4 -w 4", as_printed),
+    ("updateTopic -b {address} -t single -r 2 -w 2", as_printed),
+    (f"sendMessage -t orders {TAGGED}", as_printed),
+    ("sendMessage -t orders -p world -k key2 -c TagB -b broker-a -i 2", as_printed),
+]
+SECOND: list[tuple[str, Comparison | str]] = [
+    ("topicList", user_topics),
+    ("topicList -c", user_topics),
+    ("topicRoute -t orders", as_printed),
+    ("topicRoute -t absent", as_printed),
+    ("topicStatus -t orders", as_printed),
+    ("topicStatus -t absent", as_printed),
+    ("clusterList", first_columns),
+    ("clusterList -m", first_columns),
+    ("brokerStatus -b {address}", NAMES),
+    ("brokerStatus -c TestCluster", NAMES),
+    ("updateSubGroup -c TestCluster -g G", as_printed),
+    ("updateSubGroup -b {address} -g G2", as_printed),
+    ("queryMsgById -t orders -i {offset_id}", in_any_order),
+    ("queryMsgByKey -t orders -k key1", as_printed),
+    ("queryMsgByKey -t orders -k absent", as_printed),
+    ("queryMsgByUniqueKey -t orders -i {unique_id}", in_any_order),
+    ("queryMsgByOffset -t orders -b broker-a -i 1 -o 0", in_any_order),
+    ("consumeMessage -t orders -g Reader -b broker-a -i 1 -o 0 -c 1", as_printed),
+    ("printMsg -t orders -d true", in_any_order),
+    ("printMsg -t orders -s TagA", in_any_order),
+    ("consumerConnection -g OnlineGroup", in_any_order),
+    ("consumerConnection -g absent", as_printed),
+    ("producerConnection -g OnlineProducer -t online", as_printed),
+    ("producerConnection -g absent -t online", as_printed),
+    ("consumerProgress -g OnlineGroup", as_printed),
+    ("consumerProgress -g absent", as_printed),
+    ("brokerConsumeStats -b {address}", in_any_order),
+    ("resetOffsetByTime -g G -t orders -s now -f true", as_printed),
+    ("resetOffsetByTime -g absent -t orders -s now -f true", as_printed),
+    ("skipAccumulatedMessage -g G -t orders", as_printed),
+    ("checkMsgSendRT -t single -a 3 -s 10", as_printed),
+    ("getBrokerConfig -b {address}", NAMES),
+    ("updateBrokerConfig -b {address} -k maxTransferCountOnMessageInMemory -v 64", as_printed),
+    ("updateBrokerConfig -b {address} -k nonsense -v 64", as_printed),
+    ("getNamesrvConfig", NAMES),
+    ("cleanExpiredCQ -b {address}", as_printed),
+    ("wipeWritePerm -b broker-a", as_printed),
+    ("topicRoute -t orders", as_printed),
+    ("addWritePerm -b broker-a", as_printed),
+    ("topicRoute -t orders", as_printed),
+    ("deleteSubGroup -c TestCluster -g G2", as_printed),
+    ("deleteTopic -c TestCluster -t single", as_printed),
+    ("topicList", user_topics),
+]
+COMMANDS = [*FIRST, *SECOND]
+# One of each kind, for `--short`; each costs a second and more.
+SHORT = (
+    *("topicList", "topicStatus -t orders", "clusterList", "brokerStatus -b", "updateSubGroup -c"),
+    *("queryMsgById", "consumerConnection -g OnlineGroup", "producerConnection -g OnlineProducer"),
+    *(
+        "consumerProgress -g OnlineGroup",
+        "resetOffsetByTime -g G",
+        "getBrokerConfig",
+        "deleteTopic",
+    ),
+)
+LONG = [command not in FIRST and not command[0].startswith(SHORT) for command in COMMANDS]
+LABELS = [f"{number:02}-{command}" for number, (command, _) in enumerate(COMMANDS)]
+# A 4.9 broker resets members that are online; ours does it by itself, as brokers of 5.x do.
+RESETS_ITSELF = ("resetOffsetByTime -g G", "resetOffsetByTime -g absent", "skipAccumulated")
+
+
+@dataclass(frozen=True)
+class Said:
+    """By the command's number, the lines it printed."""
+
+    ours: dict[int, list[str]]
+    real: dict[int, list[str]]
+    version: str
+
+
+def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dict[int, list[str]]:
+    """Every command, in two processes: the second one needs what the first one printed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    host, _, port = place.address.rpartition(":")
+    packed = "".join(f"{int(part):02X}" for part in host.split("."))
+    names = {
+        "address": place.address,
+        "offset_id": f"{packed}{int(port):08X}{{position:016X}}",
+    }
+
+    def run(commands: list[tuple[str, Comparison | str]]) -> str:
+        script = folder / "script.txt"
+        lines = [command.format(**names).split() for command, _ in commands]
+        ends = ["-n", place.name_server]
+        script.write_text("\n".join("\t".join([*words, *ends]) for words in lines))
+        return run_program(version, JAVA / "MqAdmin.java", str(script), seconds=300)
+
+    place.create_topic("online")
+    online = program_arguments(version, JAVA / "Online.java", folder)
+    arguments = [*online, place.name_server, "online"]
+    with JavaProcess(
+        "online", arguments, log=folder / "online.out", folder=folder, ready="both are online"
+    ):
+        first = run(FIRST)
+        (unique_id, *_) = re.findall(r"SEND_OK +([0-9A-F]{32})", first)
+        names["unique_id"] = unique_id
+        names["offset_id"] = offset_id_of(place, names["offset_id"])
+        second = run([COMMANDS[number] for number in numbers[len(FIRST) :]])
+    sections = sections_of(first, place) + sections_of(second, place)
+    return dict(zip(numbers, sections, strict=True))
+
+
+def offset_id_of(place: Place, pattern: str) -> str:
+    """The id of the first message of queue 1, by its record."""
+    with open_cluster(ConnectionSettings((place.name_server,))) as cluster:
+        reply = cluster.pull(QueueId("orders", "broker-a", 1), 0, 1)
+    message, _ = decode_record(b"".join(reply.records))
+    return pattern.format(position=message.physical_offset)
+
+
+@pytest.fixture(scope="module", params=["5.3.3", pytest.param("4.9.7", marks=pytest.mark.long)])
+def said(request, tmp_path_factory) -> Said:
+    version = request.param
+    folder = tmp_path_factory.mktemp(f"admin-{version}")
+    is_short = request.config.getoption("--short")
+    numbers = [number for number, is_long in enumerate(LONG) if not (is_short and is_long)]
+    for program in ("MqAdmin", "Online"):
+        compile_program(version, JAVA / f"{program}.java")
+
+    def work(place: Place) -> dict[int, list[str]]:
+        return run_all(version, place, folder / place.address.replace(":", "-"), numbers)
+
+    with our_broker(folder / "ours") as ours, real_broker(version, folder / "real") as real:
+        outputs = on_both(ours, real, work)
+    return Said(*outputs, version)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=label, marks=[pytest.mark.long] if is_long else [])
+        for number, (label, is_long) in enumerate(zip(LABELS, LONG, strict=True))
+    ],
+)
+def test_mqadmin_prints_the_same_for_both_brokers(said: Said, number: int) -> None:
+    command, comparison = COMMANDS[number]
+    ours, real = said.ours[number], said.real[number]
+    if said.version.startswith("4.") and command.startswith(RESETS_ITSELF):
+        assert ours[-1].split()[:2] == ["broker-a", "3"] or "CODE: 26" in " ".join(ours)
+    elif isinstance(comparison, str):
+        assert len(names_of(ours)) > 5
+        assert names_of(ours) - names_of(real) <= {"getTransferedTps", "getTransferredTps"}
+    else:
+        assert comparison(ours) == comparison(real)
