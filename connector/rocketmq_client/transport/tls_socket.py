@@ -4,7 +4,7 @@
   socket, that nothing more is here: neither in the kernel nor decrypted in the library. After a
   full one `pending` tells what is decrypted: poll(2) does not know of it.
 - Writing joins small parts into records of some size. What the socket did not take must be offered
-  again, at least as much of it: the library has encrypted the beginning already.
+  again: the library has encrypted its beginning already, and wants exactly the same once more.
 - Nothing is said at the end: a forked child closes copies of its parent's sockets.
 
 Measured on loopback with bodies of 100 bytes, broker and client on two cores: 2.4 million messages
@@ -64,6 +64,7 @@ class TlsSocket:
         # The library may want room in the socket while it reads, too.
         self._reading_wants_room = False
         self._writing_wants_room = False
+        self._unfinished: memoryview | bytes | None = None
         name = settings.server_name or split_address(address)[0]
         try:
             context = _context(settings, _stamps(settings), is_grpc)
@@ -142,10 +143,16 @@ class TlsSocket:
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
         """Send as much as the socket takes; how much that was. Raises BlockingIOError for none."""
-        sent = index = 0
+        sent = 0
         try:
+            if self._unfinished is not None:
+                # Encrypted in part: exactly this must be given again, and `parts` begin with it.
+                sent = self._send(self._unfinished)
+                parts = _behind(parts, sent)
+            index = 0
             while index < len(parts) and sent < _WRITE_SIZE_MAX:
-                data: memoryview | bytes = parts[index]
+                data: memoryview | bytes = parts[index][:_WRITE_SIZE_MAX]
+                is_whole = len(data) == len(parts[index])
                 index += 1
                 if len(data) < _JOIN_SIZE_MAX and index < len(parts):
                     joined = bytearray(data)
@@ -153,9 +160,8 @@ class TlsSocket:
                         joined += parts[index]
                         index += 1
                     data = bytes(joined)
-                written = self._ssl.send(data)
-                sent += written
-                if written < len(data):
+                sent += self._send(data)
+                if not is_whole:
                     break
         except ssl.SSLWantWriteError as error:
             self._writing_wants_room = True
@@ -169,6 +175,12 @@ class TlsSocket:
         except ssl.SSLError as error:
             raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
         self._writing_wants_room = False
+        return sent
+
+    def _send(self, data: memoryview | bytes) -> int:
+        self._unfinished = data
+        sent = self._ssl.send(data)
+        self._unfinished = None
         return sent
 
     def stop_blocking(self) -> None:
@@ -196,6 +208,16 @@ def connect_tls(
         encrypted.close()
         raise
     return encrypted
+
+
+def _behind(parts: Sequence[memoryview], size: int) -> list[memoryview]:
+    """What follows the first `size` bytes."""
+    left = []
+    for part in parts:
+        if size < len(part):
+            left.append(part[size:])
+        size = max(0, size - len(part))
+    return left
 
 
 def _stamps(settings: TlsSettings) -> tuple[int, ...]:
