@@ -86,6 +86,23 @@ def test_tools_see_what_a_member_does(broker: RealCluster, topic: Topic) -> None
     assert shown.count(f"{topic.name} ") >= 4, shown
 
 
+def test_tools_have_a_message_consumed_by_a_member(broker: RealCluster, topic: Topic) -> None:
+    topic.send(4)
+    settings = settings_of(topic)
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        listener.wait(4)
+        message = listener.messages[0]
+        shown = broker.admin(
+            *("queryMsgById", "-g", settings.group, "-d", consumer.client_id),
+            *("-i", message.offset_message_id),
+            *(() if broker.is_4 else ("-t", topic.name)),
+        )
+        listener.wait(5)
+    assert "CR_SUCCESS" in shown
+    assert listener.bodies.count(message.body) == 2
+
+
 def test_a_reset_by_tools_reaches_members_at_work(broker: RealCluster, topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic, persist_ms=50)
