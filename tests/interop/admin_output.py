@@ -17,8 +17,8 @@ _REPLACED: Final = (
     (re.compile(r"\b[\d.]+@\d+(#\d+)?"), "CLIENT"),
     (re.compile(r"\b(storeSize|commitLogOffset)=\d+"), r"\1=N"),
     (re.compile(r"(CommitLog Offset:) *\d+"), r"\1 N"),
-    # Brokers of 5.x add these to every message.
-    (re.compile(r"\b(MSG_REGION|TRACE_ON|CLUSTER)=[^,}]*(, )?"), ""),
+    # Brokers of 5.x add these to every message, and one of 4.9 takes WAIT away.
+    (re.compile(r"\b(MSG_REGION|TRACE_ON|CLUSTER|WAIT)=[^,}]*(, )?"), ""),
     (re.compile(r"\bV\d_\d_\d\b"), "VERSION"),
     (re.compile(r"(Consume TPS|Topic Put TPS|Avg RT): .*"), r"\1: N"),
     (re.compile(r"\[(\w*)\] OK, \d+"), r"[\1] OK, N"),
@@ -85,6 +85,17 @@ def names_of(lines: list[str]) -> set[str]:
     """The last word left of `=` or `:`."""
     lefts = (re.split(r"[=:]", line)[0].split() for line in lines if re.search(r"[=:]", line))
     return {words[-1] for words in lefts if words}
+
+
+def without_retries(lines: list[str]) -> object:
+    """A retry topic counts from when a member first stored its place there, whenever that is."""
+    return [line for line in lines if not line.startswith("%RETRY%")]
+
+
+SINCE_5: Final = re.compile(
+    r"(ackThread|litePullThread|timer)\w+|brokerActive|useServerSideResetOffset|enable\w*TopicList"
+)
+"""What brokers and name servers of 4.9 do not have to tell; ours is like one of 5.x."""
 
 
 Comparison = Callable[[list[str]], object]

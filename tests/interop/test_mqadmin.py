@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from interop.admin_output import (
+    SINCE_5,
     Comparison,
     as_printed,
     first_columns,
@@ -16,6 +17,7 @@ from interop.admin_output import (
     names_of,
     sections_of,
     user_topics,
+    without_retries,
 )
 from interop.brokers import JAVA, Place, on_both, our_broker, real_broker
 from rocketmq_client.cluster import open_cluster
@@ -28,7 +30,7 @@ from support.real_cluster.java import compile_program, program_arguments
 NAMES = "names"
 """Compared are the names alone: ours are some of theirs."""
 TAGGED = "-p hello -k key1 -c TagA -b broker-a -i 1"
-# {address} and {unique_id} are put in; so is the version's own form of a command.
+# What stands in braces is put in.
 FIRST: list[tuple[str, Comparison | str]] = [
     ("updateTopic -c TestCluster -t orders -r 4 -w 4", as_printed),
     ("updateTopic -b {address} -t single -r 2 -w 2", as_printed),
@@ -60,7 +62,7 @@ SECOND: list[tuple[str, Comparison | str]] = [
     ("consumerConnection -g absent", as_printed),
     ("producerConnection -g OnlineProducer -t online", as_printed),
     ("producerConnection -g absent -t online", as_printed),
-    ("consumerProgress -g OnlineGroup", as_printed),
+    ("consumerProgress -g OnlineGroup", without_retries),
     ("consumerProgress -g absent", as_printed),
     ("brokerConsumeStats -b {address}", in_any_order),
     ("resetOffsetByTime -g G -t orders -s now -f true", as_printed),
@@ -119,7 +121,11 @@ def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dic
 
     def run(commands: list[tuple[str, Comparison | str]]) -> str:
         script = folder / "script.txt"
-        lines = [command.format(**names).split() for command, _ in commands]
+        texts = [command.format(**names) for command, _ in commands]
+        if version.startswith("4."):
+            # Not needed there, and what 4.9 does not know ends the whole process.
+            texts = [text.replace("queryMsgById -t orders", "queryMsgById") for text in texts]
+        lines = [text.split() for text in texts]
         ends = ["-n", place.name_server]
         script.write_text("\n".join("\t".join([*words, *ends]) for words in lines))
         return run_program(version, JAVA / "MqAdmin.java", str(script), seconds=300)
@@ -179,6 +185,9 @@ def test_mqadmin_prints_the_same_for_both_brokers(said: Said, number: int) -> No
         assert ours[-1].split()[:2] == ["broker-a", "3"] or "CODE: 26" in " ".join(ours)
     elif isinstance(comparison, str):
         assert len(names_of(ours)) > 5
-        assert names_of(ours) - names_of(real) <= {"getTransferedTps", "getTransferredTps"}
+        ours_alone = names_of(ours) - names_of(real) - {"getTransferedTps", "getTransferredTps"}
+        if said.version.startswith("4."):
+            ours_alone = {name for name in ours_alone if not SINCE_5.fullmatch(name)}
+        assert ours_alone == set()
     else:
         assert comparison(ours) == comparison(real)

@@ -1,0 +1,92 @@
+"""Java members of a group on the bundled broker: alone with retries and locks, and beside ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groups.test_push_consumer import Collector, Topic, settings_of, until
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker_sim.config import config_from
+from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.settings import ConnectionSettings
+from support.real_cluster import VERSIONS, fetch_jars, run_program
+
+_MEMBER = Path(__file__).parents[1] / "real" / "java" / "Member.java"
+pytestmark = pytest.mark.timeout(200)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[ConnectionSettings]:
+    with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
+        yield ConnectionSettings(name_servers=(broker.name_server,))
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    fetch_jars(request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
+    return Topic(connection, f"t{abs(hash(request.node.name))}")
+
+
+def java_member(version: str, topic: Topic, seconds: int, *mode: str) -> list[list[str]]:
+    """What a Java member of the topic's usual group got: body, attempt, topic, queue, offset."""
+    (name_server,) = topic.connection.name_servers
+    group = settings_of(topic).group
+    arguments = (name_server, topic.name, group, str(seconds), *mode)
+    printed = run_program(version, _MEMBER, *arguments, seconds=seconds + 90)
+    return [line.split()[1:] for line in printed.splitlines() if line.startswith("GOT ")]
+
+
+def test_what_fails_at_a_java_member_comes_again_after_ten_seconds(
+    version: str, topic: Topic
+) -> None:
+    bodies = topic.send(20)
+    got = java_member(version, topic, 22, "later")
+    assert {name for _, _, name, *_ in got} == {topic.name}
+    for attempt in ("0", "1"):
+        found = [body.encode() for body, attempts, *_ in got if attempts == attempt]
+        assert sorted(found) == sorted(bodies)
+
+
+def test_an_orderly_java_member_locks_and_consumes_in_order(version: str, topic: Topic) -> None:
+    topic.send(80)
+    got = java_member(version, topic, 12, "orderly")
+    by_queue: dict[str, list[int]] = {}
+    for *_, queue, offset in got:
+        by_queue.setdefault(queue, []).append(int(offset))
+    assert by_queue == {str(index): list(range(20)) for index in range(4)}
+    settings = settings_of(topic)
+    # Its locks were given back at its end: a member of ours need not wait a minute for them.
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, orderly_listener=listener):
+        topic.send(4, prefix="more")
+        listener.wait(4)
+
+
+def test_ours_and_a_java_member_share_the_queues(version: str, topic: Topic) -> None:
+    listener = Collector()
+    theirs: list[list[str]] = []
+
+    def owned() -> int:
+        return sum(queue.topic == topic.name for queue in consumer.queues)
+
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        until(lambda: owned() == 4)
+        java = threading.Thread(target=lambda: theirs.extend(java_member(version, topic, 15)))
+        java.start()
+        until(lambda: owned() == 2 or not java.is_alive())
+        bodies = topic.send(200)
+        java.join(120)
+        until(lambda: owned() == 4)
+        until(lambda: len(theirs) + len(listener.messages) >= 200)
+    found = [*listener.bodies, *(body.encode() for body, *_ in theirs)]
+    assert sorted(found) == sorted(bodies)
+    assert len(theirs) == 100
