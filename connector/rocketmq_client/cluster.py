@@ -24,6 +24,7 @@ from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec, Transport
 from rocketmq_client.transport_choice import open_transport
 from rocketmq_wire.errors import (
+    BrokerError,
     ConnectError,
     GroupNotFoundError,
     ProgressNotFoundError,
@@ -263,6 +264,8 @@ class Cluster:
         names = self._brokers_of(topic)
         replies = self._ask([(name, ListGroupClients(group)) for name in names])
         answered = [reply for reply in replies if isinstance(reply, ClientsReply)]
+        if not answered and any(_is_unknown_to_proxy(reply) for reply in replies):
+            return ()
         if not answered:
             self._raise_first(replies, names)
         return tuple(sorted({client for reply in answered for client in reply.client_ids}))
@@ -367,6 +370,13 @@ class Cluster:
             for index, answer in zip(again, answers, strict=True):
                 replies[index] = answer
         return replies
+
+
+def _is_unknown_to_proxy(reply: Reply | RocketMQError) -> bool:
+    """True for what a 5.x proxy says of a group that nobody is in: its own failure, code 1."""
+    if not isinstance(reply, BrokerError) or reply.code != 1:
+        return False
+    return '"consumerGroupInfo" is null' in (reply.remark or "")
 
 
 def _may_repeat(request: Request[Reply], reply: Reply | RocketMQError) -> bool:

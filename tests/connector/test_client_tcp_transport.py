@@ -17,6 +17,7 @@ from rocketmq_client.transport import ReadLimits, ReadSpec
 from rocketmq_client.transport.tcp_socket import TcpTransport
 from rocketmq_wire.errors import (
     BrokerBusyError,
+    BrokerError,
     ConnectError,
     ConnectionLostError,
     DeadlineExceededError,
@@ -36,6 +37,7 @@ from rocketmq_wire.model import (
 from rocketmq_wire.requests import (
     GetMaxOffset,
     GetRoute,
+    ListGroupClients,
     OffsetReply,
     PullMessages,
     RouteReply,
@@ -507,6 +509,17 @@ def test_progress_that_was_never_committed_is_none(broker):
     with open_cluster(settings_for(broker)) as cluster:
         assert cluster.commit("readers", {QUEUES[0]: 42}) == {QUEUES[0]: None}
         assert cluster.progress("readers", QUEUES[:2]) == {QUEUES[0]: 42, QUEUES[1]: None}
+
+
+def test_a_proxys_failure_over_an_empty_group_means_no_members(broker):
+    remark = 'Cannot invoke "x.ConsumerGroupInfo.get()" because "consumerGroupInfo" is null'
+    refusals = [broker_error(1, remark), broker_error(1, "something else")]
+    broker.script = lambda r: refusals[0] if isinstance(r, ListGroupClients) else None
+    with open_cluster(settings_for(broker)) as cluster:
+        assert cluster.members("readers", "orders") == ()
+        del refusals[0]
+        with pytest.raises(BrokerError, match="something else"):
+            cluster.members("readers", "orders")
 
 
 # --- replicas -------------------------------------------------------------------------------
