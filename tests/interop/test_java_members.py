@@ -11,6 +11,7 @@ import pytest
 from groups.test_push_consumer import Collector, Topic, settings_of, until
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import config_from
+from rocketmq_client.groups.listening import OrderlyStatus
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import VERSIONS, fetch_jars, run_program
@@ -45,6 +46,7 @@ def java_member(version: str, topic: Topic, seconds: int, *mode: str) -> list[li
     return [line.split()[1:] for line in printed.splitlines() if line.startswith("GOT ")]
 
 
+@pytest.mark.long
 def test_what_fails_at_a_java_member_comes_again_after_ten_seconds(
     version: str, topic: Topic
 ) -> None:
@@ -65,10 +67,11 @@ def test_an_orderly_java_member_locks_and_consumes_in_order(version: str, topic:
     assert by_queue == {str(index): list(range(20)) for index in range(4)}
     settings = settings_of(topic)
     # Its locks were given back at its end: a member of ours need not wait a minute for them.
-    listener = Collector()
+    listener = Collector(lambda *_: OrderlyStatus.SUCCESS)
     with PushConsumer(topic.connection, settings, orderly_listener=listener):
-        topic.send(4, prefix="more")
+        more = topic.send(4, prefix="more")
         listener.wait(4)
+    assert sorted(listener.bodies) == sorted(more)
 
 
 def test_ours_and_a_java_member_share_the_queues(version: str, topic: Topic) -> None:

@@ -147,6 +147,8 @@ class ConcurrentConsumption:
     ) -> None:
         consumed, failed = split_outcome(messages, status, context.ack_index)
         self.counts.succeeded += len(consumed)
+        if status is not None and not isinstance(status, ConsumeStatus):
+            _LOG.error("%s: %r is no ConsumeStatus: taken as a failure", owned.queue, status)
         if failed:
             self.counts.failed += len(failed)
             if owned.process.is_dropped:

@@ -114,6 +114,8 @@ class OrderlyConsumption:
             self.counts.succeeded += len(batch)
             self._commit(owned, batch)
             return 0
+        if status is not None and not isinstance(status, OrderlyStatus):
+            _LOG.error("%s: %r is no OrderlyStatus: taken as a failure", owned.queue, status)
         self.counts.failed += len(batch)
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
             owned.uncommitted.clear()

@@ -1,28 +1,47 @@
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** A member of a group for some seconds: NAME_SERVER TOPIC GROUP SECONDS; prints what it gets. */
+/**
+ * A member of a group for some seconds: NAME_SERVER TOPIC GROUP SECONDS [later | orderly].
+ * Prints what it gets, its attempt, its queue and offset; with "later" first attempts fail.
+ */
 public class Member {
     public static void main(String[] arguments) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[2]);
         consumer.setNamesrvAddr(arguments[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(arguments[1], "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            for (MessageExt message : messages) {
-                synchronized (Member.class) {
-                    System.out.println("GOT " + new String(message.getBody()));
-                }
-            }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        String mode = arguments.length > 4 ? arguments[4] : "";
+        if (mode.equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                print(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                print(messages);
+                boolean fails = mode.equals("later") && messages.get(0).getReconsumeTimes() == 0;
+                return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                             : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
         consumer.start();
         Thread.sleep(1000L * Integer.parseInt(arguments[3]));
         consumer.shutdown();
         System.exit(0);
+    }
+
+    private static synchronized void print(List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            System.out.println("GOT " + new String(message.getBody()) + " "
+                + message.getReconsumeTimes() + " " + message.getTopic() + " "
+                + message.getQueueId() + " " + message.getQueueOffset());
+        }
     }
 }
