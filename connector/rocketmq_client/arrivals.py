@@ -7,6 +7,7 @@ than to renew pulls that were held in vain, every `hold_ms`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -230,13 +231,15 @@ class ArrivalWatch:
     # --- the thread ---------------------------------------------------------------------------
 
     def _send(self, questions: Sequence[_Question]) -> None:
-        for question in questions:
+        # Together: over gRPC the questions for ends share a call, over TCP a packet.
+        for timeout_ms, group in itertools.groupby(questions, lambda asked: asked.timeout_ms):
             if self._is_closed:
                 return
-            ticket = self._transport.submit(
-                question.request, broker=question.broker, timeout_ms=question.timeout_ms
+            together = list(group)
+            tickets = self._transport.submit_many(
+                [(asked.broker, asked.request) for asked in together], timeout_ms=timeout_ms
             )
-            self._tickets[ticket] = question.place
+            self._tickets.update(zip(tickets, (asked.place for asked in together), strict=True))
 
     def _run(self) -> None:
         try:

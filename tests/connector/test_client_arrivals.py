@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -38,8 +39,8 @@ def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
 class DyingTransport:
     """Fails in a way that no transport may."""
 
-    def submit(self, *_: object, **__: object) -> int:
-        return 1
+    def submit_many(self, requests: Sequence[object], **_: object) -> list[int]:
+        return list(range(len(requests)))
 
     def completed(self, *, timeout_ms: int) -> list[object]:
         del timeout_ms

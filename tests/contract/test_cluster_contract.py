@@ -28,7 +28,15 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import Boundary, PullMessages, PullStatus, SendReply, SendStatus
+from rocketmq_wire.requests import (
+    Boundary,
+    GetMaxOffset,
+    GetRoute,
+    PullMessages,
+    PullStatus,
+    SendReply,
+    SendStatus,
+)
 
 TRANSPORTS = ("tcp", "grpc")
 SPEC = ReadSpec("readers")
@@ -522,3 +530,19 @@ def test_a_held_pull_is_answered_when_a_message_arrives(cluster, settings, topic
         ((done, reply),) = other.transport.completed(timeout_ms=10_000)
     assert done == ticket
     assert reply.status is PullStatus.FOUND
+
+
+def test_questions_asked_together_are_answered_each_for_itself(cluster, topic):
+    queues = [queue_of(topic, index) for index in range(4)]
+    fill(cluster, queues[2], 3)
+    questions = [(queue.broker, GetMaxOffset(queue)) for queue in queues]
+    tickets = cluster.transport.submit_many(
+        [*questions, (None, GetRoute("nowhere-to-be-found"))], timeout_ms=5_000
+    )
+    answers = {}
+    while len(answers) < len(tickets):
+        done = dict(cluster.transport.completed(timeout_ms=5_000))
+        assert done, "nothing more is answered"
+        answers |= done
+    assert [answers[ticket].value for ticket in tickets[:4]] == [0, 0, 3, 0]
+    assert isinstance(answers[tickets[4]], TopicNotFoundError)

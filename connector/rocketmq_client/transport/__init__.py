@@ -78,6 +78,12 @@ class Transport(Protocol):
         """Start asking and return a ticket; `completed` hands the answer on. Raises nothing."""
         ...
 
+    def submit_many(
+        self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
+    ) -> list[int]:
+        """`submit` for many requests, which may travel together; their tickets."""
+        ...
+
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
         """Answers to submitted requests by ticket; waits up to `timeout_ms` for the first one.
 

@@ -113,15 +113,23 @@ class GrpcTransport:
 
     def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
         """See `Transport.submit`."""
-        del broker  # The endpoint answers for every broker.
+        (ticket,) = self.submit_many([(broker, request)], timeout_ms=timeout_ms)
+        return ticket
+
+    def submit_many(
+        self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
+    ) -> list[int]:
+        """See `Transport.submit_many`. Questions about many queues share a call."""
         self._check_process()
-        self._ticket += 1
-        ticket = self._ticket
+        first = self._ticket + 1
+        self._ticket += len(requests)
+        # The endpoint answers for every broker.
+        wanted = [request for _, request in requests]
         with self._clock.inside():
             self._start_all(
-                [request], lambda _, result: self._done.append((ticket, result)), timeout_ms
+                wanted, lambda place, result: self._done.append((first + place, result)), timeout_ms
             )
-        return ticket
+        return list(range(first, first + len(requests)))
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Result]]:
         """See `Transport.completed`."""

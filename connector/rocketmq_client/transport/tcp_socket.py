@@ -97,14 +97,22 @@ class TcpTransport:
 
     def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
         """See `Transport.submit`."""
-        self._check_process()
-        self._ticket += 1
-        ticket = self._ticket
-        self._open_tickets.add(ticket)
-        with self._clock.inside():
-            self.ask(broker, request, partial(self._settle, ticket), timeout_ms)
-            self._exchange.flush()
+        (ticket,) = self.submit_many([(broker, request)], timeout_ms=timeout_ms)
         return ticket
+
+    def submit_many(
+        self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
+    ) -> list[int]:
+        """See `Transport.submit_many`."""
+        self._check_process()
+        tickets = [self._ticket + place for place in range(1, len(requests) + 1)]
+        self._ticket += len(requests)
+        self._open_tickets.update(tickets)
+        with self._clock.inside():
+            for ticket, (broker, request) in zip(tickets, requests, strict=True):
+                self.ask(broker, request, partial(self._settle, ticket), timeout_ms)
+            self._exchange.flush()
+        return tickets
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
         """See `Transport.completed`."""
