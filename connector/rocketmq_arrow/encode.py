@@ -1,7 +1,7 @@
 """Turns columns of outgoing messages into batch bodies (code 320) or laid-out records.
 
-A message's properties are, in this order: the map's items, KEYS, TAGS, UNIQ_KEY, then what all
-messages share. Readers take the last of several values of one name, so a column wins over the map.
+A message's properties are, in this order: the map's items, KEYS, TAGS, UNIQ_KEY, the named columns,
+then what all messages share. Readers take the last of several values of one name, so a column wins over the map.
 Empty and null values are left out, as no reader would see them; a name or value that holds a
 separator is refused, with its row.
 """
@@ -50,12 +50,15 @@ class OutgoingRows:
     shared: bytes = b""
     """Properties of every message, as `encode_properties` writes them."""
     flags: NDArray[np.int32] | int = 0
+    named: tuple[tuple[str, pa.Array], ...] = ()
+    """More properties: a name, and the column of its values."""
 
     def __post_init__(self) -> None:
         if self.bodies.null_count:
             row = pc.index(self.bodies.is_null(), True).as_py()
             raise LocalProtocolError(f"row {row} has no body")
-        for column in (self.tags, self.keys, self.properties, self.unique_keys):
+        named = [column for _, column in self.named]
+        for column in (self.tags, self.keys, self.properties, self.unique_keys, *named):
             if column is not None and len(column) != len(self.bodies):
                 raise ValueError(f"columns of {len(self.bodies)} and {len(column)} rows")
 
@@ -70,10 +73,11 @@ class EncodedProperties:
         self.pieces: list[Piece] = []
         self.sizes: Positions = np.zeros(len(rows), np.int64)
         if rows.properties is not None:
-            text, starts, ends = _map_texts(rows.properties)
+            text, starts, ends = map_texts(rows.properties)
             self.pieces.append(Ranges(text, starts, ends))
             self.sizes += ends - starts
-        for name, column in ((KEYS, rows.keys), (TAGS, rows.tags), (UNIQUE_KEY, rows.unique_keys)):
+        usual = ((KEYS, rows.keys), (TAGS, rows.tags), (UNIQUE_KEY, rows.unique_keys))
+        for name, column in (*usual, *rows.named):
             if column is not None:
                 self._add(name, column)
         if rows.shared:
@@ -88,7 +92,7 @@ class EncodedProperties:
 
     def _add(self, name: str, column: pa.Array) -> None:
         """The pieces `name 0x01 value 0x02`, in rows that have a value."""
-        text, starts, ends = _texts(column)
+        text, starts, ends = texts_of(column)
         _refuse_separators(text, starts, name)
         sizes = ends - starts
         is_there: Mask | None = sizes > 0
@@ -134,7 +138,7 @@ def encode_entries(rows: OutgoingRows) -> tuple[Bytes, Positions]:
         LocalProtocolError: a row cannot be a message.
     """
     texts = EncodedProperties(rows)
-    data, starts, ends = _texts(rows.bodies)
+    data, starts, ends = texts_of(rows.bodies)
     header = np.zeros((len(rows), _ENTRY_HEADER_SIZE), np.uint8)
     put_column(header, 0, ">i4", ENTRY_SIZE_MIN + (ends - starts) + texts.sizes)
     put_column(header, _FLAG_AT, ">i4", rows.flags)
@@ -168,8 +172,33 @@ def encode_records(
     """
     encoded = encode_properties(shared or {})
     rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded, flags)
+    records, sizes = encode_record_rows(
+        topic,
+        rows,
+        born_ms=born_ms,
+        born_host=born_host,
+        sys_flag=sys_flag,
+        store_host=store_host,
+    )
+    return records.tobytes(), sizes.astype("<i4").tobytes()
+
+
+def encode_record_rows(
+    topic: str,
+    rows: OutgoingRows,
+    *,
+    born_ms: NDArray[np.int64] | int,
+    born_host: Host,
+    sys_flag: int = 0,
+    store_host: Host = _NO_HOST,
+) -> tuple[Bytes, Positions]:
+    """Records of all the rows back to back, and their sizes: cut between two as one likes.
+
+    Raises:
+        LocalProtocolError: a row cannot be a message.
+    """
     texts = EncodedProperties(rows)
-    data, starts, ends = _texts(rows.bodies)
+    data, starts, ends = texts_of(rows.bodies)
     template = fixed_fields(
         topic,
         queue_index=0,
@@ -183,16 +212,16 @@ def encode_records(
     sizes = len(template) + (ends - starts) + len(topic_bytes) + 2 + texts.sizes
     put_column(header, 0, ">i4", sizes)
     put_column(header, CRC_AT, ">i4", body_crcs(take_binary(data, starts, ends)))
-    put_column(header, FLAG_AT, ">i4", flags)
+    put_column(header, FLAG_AT, ">i4", rows.flags)
     put_column(header, BORN_MS_AT, ">i8", born_ms)
     put_column(header, len(template) - 4, ">i4", ends - starts)
     body = Ranges(data, starts, ends)
     pieces = [Rows(header), body, Constant(topic_bytes), texts.size_fields(), *texts.pieces]
-    records, _, _ = assemble(pieces, len(rows))
-    return records.tobytes(), sizes.astype("<i4").tobytes()
+    records, _, sizes = assemble(pieces, len(rows))
+    return records, sizes
 
 
-def _texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
+def texts_of(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     """The bytes of a text or binary column, and each row's place in them; empty where null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -214,7 +243,7 @@ def _refuse_separators(text: Bytes, starts: Positions, name: str) -> None:
         )
 
 
-def _map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
+def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     """Each row's map as property text."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -222,8 +251,8 @@ def _map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     counts = int32_values(item_counts).astype(np.int64)
     # Flattening leaves out what lies behind null maps and outside a slice.
     items = _as_list(column).flatten()
-    names, name_starts, name_ends = _texts(items.field(0))
-    values, value_starts, value_ends = _texts(items.field(1))
+    names, name_starts, name_ends = texts_of(items.field(0))
+    values, value_starts, value_ends = texts_of(items.field(1))
     item_rows = np.repeat(np.arange(len(column)), counts)
     _refuse_item_separators(names, name_starts, item_rows)
     _refuse_item_separators(values, value_starts, item_rows)
