@@ -2,7 +2,8 @@
 
 What was certainly not stored is sent again: a refusal for being busy, a connection that never came
 about. What may have been stored never is: a broken connection or a late answer leaves the outcome
-unknown, and the caller is told so (`SendOutcomeUnknownError`).
+unknown, and the caller is told so (`SendOutcomeUnknownError`). A producer that `repeats_unknown` sends
+that again too, unchanged: nothing is lost, and a message may be there twice under one unique key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.column_sends import MessageColumns, batch_request, records_request
-from rocketmq_client.send_line import SendLine, SendRequest, Sent
+from rocketmq_client.send_line import CERTAINLY_NOT_STORED, SendLine, SendRequest, Sent
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.errors import (
@@ -66,6 +67,7 @@ class Producer:
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_per_queue_max: int = 1,
+        repeats_unknown: bool = False,
     ) -> None:
         """More than one request a queue under way is faster, and gives its order up."""
         self._owns_cluster = isinstance(where, ConnectionSettings)
@@ -73,6 +75,9 @@ class Producer:
         self.group = group
         self._in_flight_max = in_flight_max
         self._in_flight_per_queue_max = in_flight_per_queue_max
+        self._retried: tuple[type[RocketMQError], ...] = CERTAINLY_NOT_STORED
+        if repeats_unknown:
+            self._retried += (SendOutcomeUnknownError,)
         self._random = random.Random()
         self._unique_hash = self._random.getrandbits(32)
         self._counter = self._random.getrandbits(16)
@@ -133,6 +138,7 @@ class Producer:
             in_flight_max=self._in_flight_max,
             in_flight_per_queue_max=self._in_flight_per_queue_max,
             retry_ms=self.cluster.settings.outage_ms,
+            retried=self._retried,
         )
         transport = self.cluster.transport
         timeout_ms = self.cluster.settings.request_timeout_ms
@@ -207,9 +213,14 @@ class Producer:
         """
         is_grpc = self.cluster.settings.endpoints is not None
         make = records_request if is_grpc else batch_request
-        first_key = self._unique_key()
-        self._counter += len(columns.bodies) - 1
+        first_key = self.first_unique_key(len(columns.bodies))
         return make(self.group, queue, columns, born_ms=_epoch_ms(), first_key=first_key)
+
+    def first_unique_key(self, count: int) -> str:
+        """The first of `count` unique keys: the others count on (`column_sends.count_on`)."""
+        first_key = self._unique_key()
+        self._counter += count - 1
+        return first_key
 
     # --- inside -------------------------------------------------------------------------------
 

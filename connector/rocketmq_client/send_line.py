@@ -20,6 +20,7 @@ SendRequest = SendMessage | SendBatch | SendRecords
 
 # Bodies that wait or are under way; one request may hold 4 MiB.
 BYTES_MAX: Final = 64 * 1024 * 1024
+CERTAINLY_NOT_STORED: Final = (ConnectError, BrokerBusyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,18 @@ class _QueueLine:
 class SendLine:
     """Requests on their way to many queues; times are milliseconds of one clock."""
 
-    def __init__(self, *, in_flight_max: int, in_flight_per_queue_max: int, retry_ms: int) -> None:
+    def __init__(
+        self,
+        *,
+        in_flight_max: int,
+        in_flight_per_queue_max: int,
+        retry_ms: int,
+        retried: tuple[type[RocketMQError], ...] = CERTAINLY_NOT_STORED,
+    ) -> None:
         self._in_flight_max = max(1, in_flight_max)
         self._per_queue_max = max(1, in_flight_per_queue_max)
         self._retry_ms = retry_ms
+        self._retried = retried
         self._lines: dict[QueueId, _QueueLine] = {}
         self._under_way: dict[int, _Item] = {}
         self._held_count = 0
@@ -102,7 +111,7 @@ class SendLine:
         item = self._under_way.pop(index)
         line = self._lines[item.request.queue]
         line.in_flight -= 1
-        if isinstance(result, (ConnectError, BrokerBusyError)):
+        if isinstance(result, self._retried):
             since_ms = item.failed_since_ms if item.failed_since_ms is not None else now_ms
             if now_ms - since_ms < self._retry_ms:
                 item.failed_since_ms = since_ms

@@ -98,3 +98,19 @@ def test_an_unknown_outcome_survives_pickling_and_says_what_to_think_of():
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.queue, copy.count) == (QUEUES[0], 7)
     assert "OUTCOME_UNKNOWN] topic=orders broker=broker-a queue=0: 7 messages" in str(copy)
+
+
+def test_what_may_be_stored_goes_again_before_those_behind_it_where_that_is_wanted():
+    unknown = SendOutcomeUnknownError(QUEUES[0], 1, "closed")
+    line = SendLine(
+        in_flight_max=8,
+        in_flight_per_queue_max=1,
+        retry_ms=1_000,
+        retried=(SendOutcomeUnknownError,),
+    )
+    line.add(message(0, b"a"))
+    line.add(message(0, b"b"))
+    started(line)
+    assert line.on_result(0, unknown, 10) is None
+    assert started(line, 500) == [(0, b"a")]
+    assert line.on_result(0, unknown, 1_500).result is unknown
