@@ -26,6 +26,7 @@ _MODULES = (
     "latency",
     "memory",
     "profile",
+    "real",
 )
 
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     bed = Bed(SHORT if args.short else FULL)
     try:
         _emit("machine", _machine(short=args.short))
-        for name in args.names or REGISTRY:
+        for name in args.names or _usual_names():
             say(REGISTRY[name].about)
             began = time.monotonic()
             for figures in REGISTRY[name].measure(bed):
@@ -67,6 +68,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     if unknown := [name for name in args.names if name not in REGISTRY]:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(REGISTRY)}")
     return args
+
+
+def _usual_names() -> list[str]:
+    return [name for name, entry in REGISTRY.items() if not entry.is_extra]
 
 
 def _machine(*, short: bool) -> dict[str, object]:

@@ -42,17 +42,19 @@ class Measurement:
     name: str
     about: str
     measure: Measure
+    is_extra: bool = False
+    """Runs only when it is named."""
 
 
 REGISTRY: dict[str, Measurement] = {}
 
 
-def measurement(name: str, about: str) -> Callable[[Measure], Measure]:
+def measurement(name: str, about: str, *, is_extra: bool = False) -> Callable[[Measure], Measure]:
     """Enter a function under a name; it yields one dict of figures for each line."""
 
     def enter(measure: Measure) -> Measure:
         assert name not in REGISTRY
-        REGISTRY[name] = Measurement(name, about, measure)
+        REGISTRY[name] = Measurement(name, about, measure, is_extra)
         return measure
 
     return enter

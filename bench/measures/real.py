@@ -1,0 +1,114 @@
+"""A real broker, which answers with 32 messages a pull: Spark, a bare puller and Java beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from bench.bed import Bed
+from bench.machine import Figures, Run, alternate, median_seconds, rates
+from bench.measures.real_bed import (
+    BODY_SIZE,
+    PULL_BATCH_SIZE,
+    PULL_BATCH_SIZE_ON_DISK,
+    TOPIC,
+    VERSION,
+    RealBed,
+)
+from bench.measures.real_puller import BarePuller
+from bench.registry import measurement
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_wire.model import OffsetRange
+
+_IN_FLIGHT = 16
+
+
+@measurement("real", "a real broker (RocketMQ 5.3.3): batch read and raw fetch", is_extra=True)
+def real(bed: Bed) -> Iterator[Figures]:
+    """Everything in both regimes, on one cluster and by turns."""
+    count = bed.scale.messages(BODY_SIZE) // 2
+    with RealBed(count) as place:
+        for regime in ("memory", "disk"):
+            stride = PULL_BATCH_SIZE
+            if regime == "disk":
+                place.treat_as_on_disk()
+                stride = PULL_BATCH_SIZE_ON_DISK
+            common = {"broker": VERSION, "regime": regime, "body": BODY_SIZE}
+            for figures in (*_whole_topic(bed, place, stride), *_one_queue(bed, place, stride)):
+                yield {**common, **figures}
+
+
+def _whole_topic(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
+    frame = (
+        bed.spark.read.format("rocketmq")
+        .options(nameServer=place.name_server, subscribe=TOPIC, startingOffsets="earliest")
+        .load()
+    )
+    found = frame.count()
+    assert found == place.count, f"Spark gave {found} rows of {place.count}"
+    ranges = place.ranges()
+    bare = BarePuller(place.broker_address, ranges, stride=stride)
+    measured = alternate(
+        {
+            "spark": lambda: frame.write.format("noop").mode("overwrite").save(),
+            "bare": lambda: bare.read(in_flight=_IN_FLIGHT),
+            "client": _client_read(place, ranges, ReadLimits()),
+            "java": place.lite_pull.read,
+        },
+        runs=bed.scale.runs,
+    )
+    measured["java"] = [replace(run, seconds=run.value.seconds) for run in measured["java"]]
+    assert all(run.value.offsets == place.count for run in measured["bare"])
+    assert all(run.value == place.count for run in measured["client"])
+    java_found = [run.value.messages for run in measured["java"]]
+    assert set(java_found) == {place.count}, f"Java read {java_found} of {place.count} messages"
+    yield from figures_of(measured, place.count)
+
+
+def figures_of(measured: dict[str, list[Run]], rows: int) -> Iterator[Figures]:
+    """A line for each reader of the whole topic; Spark's says how it compares with the others."""
+    for name, runs in measured.items():
+        figures = {"what": name, "rows": rows, **rates(rows, runs)}
+        if name in ("spark", "client"):
+            figures["of_bare"] = _ratio(measured["bare"], runs)
+            figures["of_java"] = _ratio(measured["java"], runs)
+        yield figures
+
+
+def _one_queue(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
+    wanted = place.ranges()[:1]
+    rows = wanted[0].end - wanted[0].start
+    bare = BarePuller(place.broker_address, wanted, stride=stride)
+    measured = alternate(
+        {
+            "one queue": _client_read(place, wanted, ReadLimits()),
+            "one queue, serial": _client_read(place, wanted, ReadLimits(pulls_in_flight=1)),
+            "one queue, bare": lambda: bare.read(in_flight=4 * _IN_FLIGHT),
+            "one queue, bare, serial": lambda: bare.read(in_flight=1),
+        },
+        runs=bed.scale.runs,
+    )
+    for name, runs in measured.items():
+        figures = {"what": name, "rows": rows, **rates(rows, runs)}
+        if name == "one queue":
+            figures["of_serial"] = _ratio(measured["one queue, serial"], runs)
+            figures["of_bare_serial"] = _ratio(measured["one queue, bare, serial"], runs)
+            figures["of_bare"] = _ratio(measured["one queue, bare"], runs)
+        yield figures
+
+
+def _client_read(
+    place: RealBed, ranges: Sequence[OffsetRange], limits: ReadLimits
+) -> Callable[[], int]:
+    def read() -> int:
+        with open_cluster(place.settings) as cluster:
+            spec = ReadSpec("bench-client", limits=limits)
+            return sum(chunk.end - chunk.start for chunk in cluster.read_ranges(ranges, spec))
+
+    return read
+
+
+def _ratio(other: Sequence[Run], runs: Sequence[Run]) -> float:
+    """How many times as fast as the other."""
+    return round(median_seconds(other) / median_seconds(runs), 3)
