@@ -260,8 +260,7 @@ class FetchWindow:
             missing=(self._coverage.edge, self.wanted.end),
             is_overdue=self._patience.is_stuck(now_ms),
         )
-        if loss is not None:
-            self._lose(loss)
+        if loss is not None and self._lose(loss):
             self._patience.progressed(now_ms)
             return
         if doubt.kind is DoubtKind.ILLEGAL:
@@ -448,7 +447,9 @@ class FetchWindow:
             self._doubt = Doubt(kind, start, end)
             self._doubt_is_asked = False
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: Loss) -> bool:
+        """True if that settles offsets: the same loss again must not pass for progress."""
         start = self._coverage.lose(loss)
         if start is not None and self._loss_policy is LossPolicy.RAISE:
             self._goal = min(self._goal, start)
+        return start is not None

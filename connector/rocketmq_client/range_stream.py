@@ -67,6 +67,8 @@ class RangeStream:
         """The first of the ranges that the open stream was asked for."""
         self._is_over = True
         self._doubt: Doubt | None = None
+        self._awaited: int | None = None
+        """The position at which the queue was last said to end further on."""
         self._opened_ms = 0
         """When the stream was opened."""
         self.window_size, self.chunk_size = _sizes(spec)
@@ -180,9 +182,12 @@ class RangeStream:
         if loss is None or loss.start > self._position:
             self._patience.answered(now_ms)
             self._patience.back_off(now_ms)
-            if loss is None:
+            if loss is None or self._awaited == self._position:
                 self._patience.raise_if_stuck(wanted.queue, self._position, now_ms)
-            return None  # What is there in front of a loss is read first.
+            if loss is not None:
+                # What is there in front of it is read first; it is waited for once.
+                self._awaited = self._position
+            return None
         if self._spec.loss_policy is LossPolicy.RAISE:
             raise RangeLostError(wanted.queue, loss.start, loss.end, loss.bounds, loss.reason)
         return self._skip(wanted.queue, loss, now_ms)
@@ -234,7 +239,7 @@ class RangeStream:
         return chunk
 
     def _advance(self, end: int, now_ms: int) -> None:
-        self._position = end
+        self._position, self._awaited = end, None
         self._patience.progressed(now_ms)
         if end == self._ranges[self._current].end:
             self._current += 1

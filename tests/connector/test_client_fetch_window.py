@@ -228,6 +228,22 @@ def test_no_progress_at_code_20_backs_off_and_then_gives_up():
     assert 60_000 <= now_ms < 66_000
 
 
+@pytest.mark.parametrize("policy", LossPolicy)
+def test_messages_in_front_of_a_loss_that_never_come_end_the_download(policy):
+    window = window_of(0, 100, loss_policy=policy)
+    now_ms = 0
+    with pytest.raises(DeadlineExceededError, match="no progress at offset 0"):  # noqa: PT012
+        while now_ms < 300_000:
+            pull = window.next_pull(now_ms)
+            if pull is not None:
+                reply = PullReply(PullStatus.NO_NEW_MESSAGE, pull.start, 0, 50)
+                window.on_reply(pull.ticket, reply, now_ms)
+            if window.wants_bounds(now_ms):
+                window.on_bounds(Bounds(0, 50), Standing.SERVED, now_ms)
+            now_ms += 10
+    assert now_ms < 2 * 66_000
+
+
 def test_an_answer_that_goes_backwards_breaks_the_protocol():
     window = window_of(100, 200)
     reply = PullReply(PullStatus.NO_NEW_MESSAGE, 99, 0, 1_000)
