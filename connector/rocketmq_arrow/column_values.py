@@ -41,6 +41,7 @@ _TIME_US_MIN: Final = -62_135_596_800_000_000
 _TIME_US_MAX: Final = 253_402_300_799_999_999
 _TIME_MS_MIN: Final = _TIME_US_MIN // 1000
 _TIME_MS_MAX: Final = _TIME_US_MAX // 1000
+_HOST_V6_SIZE: Final = 20
 _HEX_DIGITS: Final = np.frombuffer(
     b"".join(b"%02X" % byte for byte in range(256)), np.uint16
 ).copy()
@@ -133,7 +134,7 @@ def _offset_message_id(values: ColumnValues) -> pa.Array:
     host_and_offset[:, :8] = layout.header[:, STORE_HOST_AT : STORE_HOST_AT + 8]
     host_and_offset[:, 8:] = layout.header[:, PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]
     ids = _hex_text(host_and_offset)
-    rows = np.flatnonzero(values.sys_flags & SYS_STORE_HOST_V6)
+    rows = _rows_v6(values, STORE_HOST_AT, SYS_STORE_HOST_V6)
     if not len(rows):
         return ids
     long = [
@@ -150,12 +151,27 @@ def _message_id(values: ColumnValues) -> pa.Array:
     return pc.coalesce(unique, _offset_message_id(values))
 
 
-def _hosts_v6(values: ColumnValues, rows: Positions, at: int) -> list[bytes]:
-    """Address and port, 20 bytes each, of rows whose host is an IPv6 one."""
+def _rows_v6(values: ColumnValues, at: int, flag_v6: int) -> Positions:
+    """The rows that have an IPv6 host: a damaged record may say so and be too short for one."""
+    rows = np.flatnonzero(values.sys_flags & flag_v6)
+    if len(rows):
+        layout = values.layout
+        ends = _starts_v6(values, rows, at) + _HOST_V6_SIZE
+        rows = rows[ends <= layout.starts[rows] + layout.sizes[rows]]
+    return rows
+
+
+def _starts_v6(values: ColumnValues, rows: Positions, at: int) -> Positions:
     starts = values.layout.starts[rows] + at
     if at == STORE_HOST_AT:
         starts = starts + 12 * ((values.sys_flags[rows] & SYS_BORN_HOST_V6) != 0)
-    return [host.tobytes() for host in overlapping(values.layout.data, "V20")[starts]]
+    return starts
+
+
+def _hosts_v6(values: ColumnValues, rows: Positions, at: int) -> list[bytes]:
+    """Address and port of rows whose host is an IPv6 one."""
+    hosts = overlapping(values.layout.data, f"V{_HOST_V6_SIZE}")[_starts_v6(values, rows, at)]
+    return [host.tobytes() for host in hosts]
 
 
 def _hosts(values: ColumnValues, at: int, flag_v6: int) -> pa.Array:
@@ -164,7 +180,7 @@ def _hosts(values: ColumnValues, at: int, flag_v6: int) -> pa.Array:
     known, codes = np.unique(packed, return_inverse=True)
     texts = text_array([_host_text(host.tobytes()) for host in known])
     hosts = texts.take(array_of(codes.astype(np.int32)))
-    rows = np.flatnonzero(values.sys_flags & flag_v6)
+    rows = _rows_v6(values, at, flag_v6)
     if not len(rows):
         return hosts
     return replace_rows(hosts, rows, [_host_text(host) for host in _hosts_v6(values, rows, at)])

@@ -307,6 +307,17 @@ def test_damaged_record_follows_the_policy(position: int, value: int, reason: st
     ]
 
 
+def test_damaged_record_too_short_for_the_hosts_it_claims_is_emitted() -> None:
+    message = sealed(replace(make_messages(1, 0, topic="T")[0], properties={}))
+    body = with_byte(lay_out(message), 39, 0x30)
+    (row,) = rows_of(
+        body, wanted=options(corrupt=CorruptPolicy.EMIT), queue=QueueId("T", "broker-a", 0)
+    )
+    assert row["body"] == body
+    assert "cannot hold its fixed fields" in row["corruptReason"]
+    assert row["storeHost"] == "10.0.0.1:10911"
+
+
 def test_checksum_is_ignored_when_not_asked_for() -> None:
     body, _ = make_records(1, 20)
     body = with_byte(body, 95, body[95] ^ 1)
