@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pyspark_rocketmq.batch_reader import plan_queues, split_of
 from pyspark_rocketmq.connecting import connection_settings
-from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.group_progress import find_members
 from pyspark_rocketmq.offsets import nested
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import parse_options, require
@@ -84,7 +85,8 @@ class PinnedOffsets:
     def commit(self, group: str | None = None) -> None:
         """Commit the ends as the group's progress, when the job is done with the data.
 
-        Raises OptionError without a group, and the first error of a broker.
+        Raises OptionError without a group, GroupInUseError when the group has live members, and the
+        first error of a broker.
         """
         options = parse_options(self.given)
         name = group or options.group
@@ -95,6 +97,9 @@ class PinnedOffsets:
             return
         cluster = open_cluster(connection_settings(options))
         try:
+            members = find_members(cluster, name, tuple(sorted({queue.topic for queue in ends})))
+            if members:
+                raise GroupInUseError(name, members)
             for result in cluster.commit(name, ends).values():
                 if isinstance(result, RocketMQError):
                     raise result

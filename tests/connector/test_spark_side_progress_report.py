@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_rocketmq import lag, listener, pinning
-from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.lag import QueueLag, measure_lag
 from pyspark_rocketmq.listener import GroupProgressListener
 from pyspark_rocketmq.pinning import pin_offsets
@@ -166,6 +166,11 @@ def test_pinned_offsets_are_numbers_that_read_the_same_for_ever(
     again = pin_offsets(pinned.options)
     assert again.ranges == pinned.ranges
     assert world.committed == {}
+    world.live_members["g"] = ("other@1",)
+    with pytest.raises(GroupInUseError, match="1 live members"):
+        pinned.commit()
+    assert world.committed == {}
+    world.live_members.clear()
     pinned.commit()
     assert world.committed == {("g", A): 12, ("g", B): 7}
     with pytest.raises(OptionError, match="'group' is missing"):
