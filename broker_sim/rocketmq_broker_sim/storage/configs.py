@@ -64,6 +64,12 @@ class Configs:
             text = json.dumps(content, ensure_ascii=False, indent="\t")
             write_file(self._files, join(CONFIG_DIRECTORY, name), text.encode())
 
+    def set_dead(self, dead_before: Mapping[str, int]) -> None:
+        """Return once `topics.json` says which records are dead; it is left alone if it does."""
+        if dict(dead_before) != self._dead_before:
+            self._dead_before = dict(dead_before)
+            self.save(TOPICS, self.load(TOPICS))
+
     def bury_topic(self, topic: str, position: int) -> None:
         """Return once the topic is gone from `topics.json` and its records so far are dead."""
         topics = self.load(TOPICS)

@@ -262,6 +262,8 @@ class OsFiles:
             raise _storage_error(name, 0, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Java's locks are of this other kind, and the two kinds do not see each other.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
             raise StoreLockedError(name, 0, "the data directory is in use") from error

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_broker_sim.storage.checksum import crc32
-from rocketmq_broker_sim.storage.files import Files
+from rocketmq_broker_sim.storage.files import Files, write_file
 
 MARK_NAME: Final = "durable.mark"
 _MAGIC: Final = b"RQMK"
@@ -65,19 +65,7 @@ class MarkFile:
         """Return once the mark is on the disk."""
         with self._lock:
             sequence = self._sequence + 1
-            fields = _FIELDS.pack(
-                _MAGIC,
-                _VERSION,
-                0,
-                sequence,
-                mark.end,
-                mark.log_start,
-                mark.anchor,
-                mark.checksum,
-                mark.queue_file_entries,
-                mark.segment_size,
-            )
-            slot = fields + _CHECKSUM.pack(crc32(fields, 0))
+            slot = _encode(mark, sequence)
             self._file.pwrite(slot, sequence % _SLOT_COUNT * _SLOT_DISTANCE)
             self._file.sync()
             self._sequence, self._mark = sequence, mark
@@ -105,3 +93,25 @@ class MarkFile:
             queue_file_entries=entries,
         )
         return sequence, mark
+
+
+def write_first_mark(files: Files, mark: Mark) -> None:
+    """Replace the mark's file by one with this mark alone: it is there whole, or not at all."""
+    slot = _encode(mark, 0)
+    write_file(files, MARK_NAME, slot.ljust(_SLOT_COUNT * _SLOT_DISTANCE, b"\x00"))
+
+
+def _encode(mark: Mark, sequence: int) -> bytes:
+    fields = _FIELDS.pack(
+        _MAGIC,
+        _VERSION,
+        0,
+        sequence,
+        mark.end,
+        mark.log_start,
+        mark.anchor,
+        mark.checksum,
+        mark.queue_file_entries,
+        mark.segment_size,
+    )
+    return fields + _CHECKSUM.pack(crc32(fields, 0))

@@ -10,6 +10,7 @@ import numpy as np
 from rocketmq_broker_sim.storage.derived import Derived
 from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join
+from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE
 from rocketmq_broker_sim.storage.log import CommitLog
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY, QueueIndex
 from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
@@ -78,6 +79,7 @@ class QueueRecovery:
             queue = self._queues.get(part.topic, part.queue_index)
             if queue is None:
                 queue = self._queues.get_or_create(part.topic, part.queue_index)
+                self._fill_before(queue, first)
                 queue.start = queue.end = queue.next = first
             entries = make_entries(
                 scanned.positions[rows],
@@ -97,6 +99,17 @@ class QueueRecovery:
         for queue in self._queues:
             if queue.start < queue.end and queue.position_of(queue.start) < self._log.start:
                 queue.start = queue.first_at_or_after(self._log.start)
+
+    def _fill_before(self, queue: QueueIndex, first: int) -> None:
+        """What precedes a queue's first message in its file: to RocketMQ zeros would end it."""
+        count = first % self._queues.entries_per_file
+        if count:
+            blanks = make_entries(
+                np.zeros(count, np.int64),
+                np.full(count, BLANK_SIZE, np.int32),
+                np.zeros(count, np.int64),
+            )
+            self._queues.write(queue, first - count, [blanks])
 
     def _live(self, derived: Derived) -> dict[tuple[str, int], Bounds]:
         """Without topics deleted since the checkpoint: all their living records are behind it."""

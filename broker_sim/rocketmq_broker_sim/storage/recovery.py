@@ -17,11 +17,12 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.layout import read_layout
+from rocketmq_broker_sim.storage.adoption import adopt, is_foreign
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, Configs
 from rocketmq_broker_sim.storage.derived import Derived, load_derived, save_derived
 from rocketmq_broker_sim.storage.durability import Durability
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError, StorageError
-from rocketmq_broker_sim.storage.files import Files
+from rocketmq_broker_sim.storage.files import File, Files
 from rocketmq_broker_sim.storage.key_index import INDEX_DIRECTORY, KeyIndex
 from rocketmq_broker_sim.storage.log import CommitLog
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile
@@ -32,7 +33,7 @@ from rocketmq_broker_sim.storage.queue_table import QueueTable
 from rocketmq_broker_sim.storage.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker_sim.storage.seals import SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
-from rocketmq_broker_sim.storage.settings import RecoveryReport, StoreConfig
+from rocketmq_broker_sim.storage.settings import Adoption, RecoveryReport, StoreConfig
 from rocketmq_broker_sim.storage.verification import verify
 from rocketmq_wire.errors import CorruptRecordError
 
@@ -57,15 +58,28 @@ class Recovered:
     """The store time of the newest record."""
 
 
-def recover(files: Files, config: StoreConfig) -> Recovered:
-    """Open what is there, or make a new store. Raises DamagedStoreError."""
+def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
+    """Open what is there, or make a new store; `lock` is the lock that is held on it.
+
+    Raises:
+        DamagedStoreError: acknowledged data is damaged.
+    """
     for directory in (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY, CONFIG_DIRECTORY):
         files.make_directory(directory)
     was_clean = ABORT_NAME not in files.names("")
+    # RocketMQ writes a word into the file that it locks; we never do.
+    was_visited = lock.size() > 0
+    adopted = None
+    if is_foreign(files, was_visited=was_visited):
+        adopted = adopt(files, config, was_clean=was_clean)
+    if was_visited:
+        # From here on the mark holds again: the queues that RocketMQ made are needed no more.
+        lock.resize(0)
+        lock.sync()
     mark_file = _open_mark(files, config)
     recovery = _Recovery(files, config, mark_file)
     try:
-        return recovery.run(was_clean=was_clean)
+        return recovery.run(was_clean=was_clean, adopted=adopted)
     except BaseException:
         recovery.close()
         raise
@@ -118,7 +132,7 @@ class _Recovery:
         for close in self._closers:
             close()
 
-    def run(self, *, was_clean: bool) -> Recovered:
+    def run(self, *, was_clean: bool, adopted: Adoption | None) -> Recovered:
         files, mark = self._files, self._mark
         self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
         self._closers.append(self._log.close)
@@ -145,7 +159,7 @@ class _Recovery:
         self._store_ms = derived.store_ms if derived is not None else 0
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
-        cut_size = 0 if was_clean else self._cut(end)
+        cut_size = 0 if was_clean and adopted is None else self._cut(end)
         self._log.end = end
 
         files.open(ABORT_NAME, create=True).close()
@@ -166,6 +180,7 @@ class _Recovery:
             verified_size=verified_size,
             removed_files=tuple(self._removed),
             clamped_progress=clamped,
+            adopted=adopted,
         )
         return Recovered(
             log=self._log,

@@ -119,7 +119,7 @@ def whole_prefix(data: Bytes, base: int) -> tuple[Positions, Positions, bool]:
 
     The last value says whether a filler record follows them, so the log may go on in the next file.
     """
-    starts, end, is_full = _chain(data)
+    starts, end, is_full = chain(data)
     sizes = np.diff(starts, append=end)
     layout, damaged = read_layout(data, starts, sizes, None)
     if len(damaged):
@@ -154,12 +154,13 @@ def _has_hole(topic: bytes, properties: bytes) -> bool:
     return not topic or b"\x00" in topic or b"\x00" in properties
 
 
-def _chain(data: Bytes) -> tuple[Positions, int, bool]:
+def chain(
+    data: Bytes, position: int = 0, count_max: int | None = None
+) -> tuple[Positions, int, bool]:
     """What looks like a row of records: their places, its end, and whether a filler ends it."""
     view, end = data.data, len(data)
     starts: list[int] = []
-    position = 0
-    while end - position >= _HEAD.size:
+    while end - position >= _HEAD.size and (count_max is None or len(starts) < count_max):
         size, magic = _HEAD.unpack_from(view, position)
         if magic == FILLER_MAGIC and size == end - position:
             return np.array(starts, np.int64), position, True

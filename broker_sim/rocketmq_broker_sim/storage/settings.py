@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,6 +92,21 @@ class CleanReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Adoption:
+    """What was taken over from a store that RocketMQ itself has written to."""
+
+    log_start: int
+    log_end: int
+    records: int
+    """Messages in queues, each compared with its checksum."""
+    queues: int
+    dead_records: Mapping[str, int]
+    """Records of deleted topics, by topic: they stay in the log, and in no queue."""
+    torn_records: int = 0
+    """Messages that RocketMQ's queues list, and that a crash kept from the disk."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """What an opening found."""
 
@@ -109,3 +125,5 @@ class RecoveryReport:
     removed_files: tuple[str, ...] = ()
     clamped_progress: tuple[str, ...] = ()
     """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""
+    adopted: Adoption | None = None
+    """Set if RocketMQ itself made this store, or had it open since we closed it."""

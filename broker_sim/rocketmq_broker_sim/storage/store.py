@@ -73,7 +73,7 @@ class Store:
         """
         lock = files.lock(LOCK_NAME)
         try:
-            recovered = recover(files, config)
+            recovered = recover(files, config, lock)
         except BaseException:
             lock.close()
             raise
