@@ -54,7 +54,7 @@ def our_broker(folder: Path, **settings: object) -> Iterator[Place]:
 def real_broker(version: str, folder: Path) -> Iterator[Place]:
     """Unmodified RocketMQ of a version, with SQL92 filters on."""
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = RealCluster(version, folder)
+    cluster = RealCluster(version, folder, is_brief=True)
     try:
         cluster.start_name_server()
         node = cluster.add_broker("broker-a", enablePropertyFilter="true")

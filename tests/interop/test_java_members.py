@@ -60,7 +60,7 @@ def test_what_fails_at_a_java_member_comes_again_after_ten_seconds(
 
 def test_an_orderly_java_member_locks_and_consumes_in_order(version: str, topic: Topic) -> None:
     topic.send(80)
-    got = java_member(version, topic, 12, "orderly")
+    got = java_member(version, topic, 30, "orderly", "80")
     by_queue: dict[str, list[int]] = {}
     for *_, queue, offset in got:
         by_queue.setdefault(queue, []).append(int(offset))
@@ -83,7 +83,9 @@ def test_ours_and_a_java_member_share_the_queues(version: str, topic: Topic) -> 
 
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
         until(lambda: owned() == 4)
-        java = threading.Thread(target=lambda: theirs.extend(java_member(version, topic, 15)))
+        java = threading.Thread(
+            target=lambda: theirs.extend(java_member(version, topic, 40, "", "100"))
+        )
         java.start()
         until(lambda: owned() == 2 or not java.is_alive())
         bodies = topic.send(200)

@@ -55,6 +55,7 @@ class BrokerNode:
         self.name, self.broker_id = name, broker_id
         self.folder = make_home(owner.folder / f"{name}-{broker_id}")
         self.store = self.folder / "store"
+        self.host = settings.get("brokerIP1", _HOST)
         # Beside the port itself: the VIP port two below, the replication port one above.
         self.port = USUAL_BROKER_PORT if owner.has_usual_ports else free_port(-2, 1)
         self.settings = {
@@ -67,7 +68,7 @@ class BrokerNode:
             "brokerRole": "ASYNC_MASTER" if broker_id == MASTER else "SLAVE",
             "storePathRootDir": str(self.store),
             "storePathCommitLog": str(self.store / "commitlog"),
-            **({"bindAddress": "0.0.0.0"} if owner.has_usual_ports else {}),
+            "bindAddress": "0.0.0.0" if owner.has_usual_ports else self.host,
             **settings,
         }
         self._owner = owner
@@ -75,7 +76,7 @@ class BrokerNode:
         self.process = JavaProcess(
             f"{name}-{broker_id}",
             [
-                *owner.server_arguments(self.folder, "256m"),
+                *owner.server_arguments(self.folder, "256m", speaks_ipv6=":" in self.host),
                 # Every sending thread keeps a direct buffer as large as the largest message.
                 "-XX:MaxDirectMemorySize=1g",
                 "org.apache.rocketmq.broker.BrokerStartup",
@@ -89,7 +90,7 @@ class BrokerNode:
 
     @property
     def address(self) -> str:
-        return f"{_HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> BrokerNode:
         """Start and wait until the name server knows it. Settings changed since are used."""
@@ -112,11 +113,20 @@ class RealCluster:
     """Starts its processes on demand below `folder` and stops them all; use it in `with`.
 
     `has_usual_ports` puts one name server and one broker where RocketMQ's own settings have them,
-    open to IPv6 too, for what is recorded there and compared later.
+    open to IPv6 too, for what is recorded there and compared later. `is_brief` leaves the
+    optimising compiler out: servers start with half the work, and nothing is measured on them.
     """
 
-    def __init__(self, version: str, folder: Path, *, has_usual_ports: bool = False) -> None:
+    def __init__(
+        self,
+        version: str,
+        folder: Path,
+        *,
+        has_usual_ports: bool = False,
+        is_brief: bool = False,
+    ) -> None:
         self.version, self.folder, self.has_usual_ports = version, folder, has_usual_ports
+        self.is_brief = is_brief
         fetch_jars(version)
         port = USUAL_NAME_SERVER_PORT if has_usual_ports else free_port()
         self.name_server = f"{_HOST}:{port}"
@@ -221,11 +231,13 @@ class RealCluster:
         self.proxy_address, self.grpc_endpoint = f"{_HOST}:{remoting}", f"{_HOST}:{grpc}"
         return self.proxy_address
 
-    def server_arguments(self, home: Path, heap: str) -> list[str]:
+    def server_arguments(self, home: Path, heap: str, *, speaks_ipv6: bool = False) -> list[str]:
         """What a server's JVM gets in front of its main class."""
         places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
-        if not self.has_usual_ports:
+        if not self.has_usual_ports and not speaks_ipv6:
             places.append("-Djava.net.preferIPv4Stack=true")
+        if self.is_brief:
+            places.append("-XX:TieredStopAtLevel=1")
         return [*_JVM, f"-Xms{heap}", f"-Xmx{heap}", *places, "-cp", class_path(self.version)]
 
     # --- using it -----------------------------------------------------------------------------
