@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from rocketmq_cli import demo, produce, serve, tail, topic
+from rocketmq_cli import demo, fsck, produce, serve, tail, topic
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError
 
@@ -20,7 +20,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-_VERBS = (serve, topic, produce, tail, demo)
+_VERBS = (serve, topic, produce, tail, demo, fsck)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ def open_store(root: Path, config: StoreConfig = OTHER_SIZES) -> Store:
 
 def send(store: Store, topic: str, *bodies: bytes, queue: int = 0) -> None:
     for body in bodies:
-        store.append(topic, queue, block_of(topic, body), NOW)
+        store.append(topic, queue, block_of(topic, body, keys="k"), NOW)
         store.sync()
         store.publish()
 
@@ -80,6 +80,9 @@ def test_every_record_of_a_foreign_store_is_served_and_none_is_changed(tmp_path:
     assert (store.report.adopted.records, store.report.adopted.queues) == (60, 2)
     assert read_all(store, "orders", 0) == bodies(60)[::2]
     assert read_all(store, "orders", 1) == bodies(60)[1::2]
+    while store.index_step():
+        pass
+    assert len(store.query_index("orders", "k", 100, 0, NOW)) == 60
     send(store, "orders", b"next")
     store.close()
     after = content_of(tmp_path)

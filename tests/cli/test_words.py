@@ -97,7 +97,7 @@ def test_name_server_and_endpoints_exclude_each_other() -> None:
     assert stopped.value.code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("verb", ["serve", "topic", "produce", "tail", "demo"])
+@pytest.mark.parametrize("verb", ["serve", "topic", "produce", "tail", "demo", "fsck"])
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])

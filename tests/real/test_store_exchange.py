@@ -155,8 +155,7 @@ def progress_file(node: BrokerNode) -> str:
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.short
-@pytest.mark.parametrize("end", [stop, kill])
+@pytest.mark.parametrize("end", [pytest.param(stop, marks=pytest.mark.short), kill])
 def test_what_rocketmq_stored_is_served_here_and_goes_back(
     broker: RealCluster, node: BrokerNode, topic: str, end: End
 ) -> None:

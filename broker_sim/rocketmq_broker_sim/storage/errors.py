@@ -42,5 +42,6 @@ class DamagedStoreError(StorageError):
         return (
             f"[ROCKETMQ_STORAGE.DAMAGED] file={self.file} byte={self.position}: {self.reason}, "
             f"expected {self.expected:#x} and found {self.found:#x}. This is acknowledged data, so "
-            "nothing was cut away. `rmq fsck` verifies the whole store and says what it can repair."
+            "nothing was cut away. `rmq fsck DIR` verifies the whole store and names every message "
+            "that is damaged; put the damaged file back from a backup or a replica."
         )

@@ -55,7 +55,7 @@ def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], For
 def _read(files: Files, topic: str, directory: str, log_start: int) -> ForeignQueue:
     end = entries_per_file = 0
     living = [np.empty(0, np.int64)]
-    for first, entries in _files_of(files, directory):
+    for first, entries in queue_files(files, directory):
         entries_per_file = max(entries_per_file, len(entries))
         unused = np.flatnonzero(entries["size"] <= 0)
         used = entries[: int(unused[0])] if len(unused) else entries
@@ -67,7 +67,8 @@ def _read(files: Files, topic: str, directory: str, log_start: int) -> ForeignQu
     return ForeignQueue(topic, end, entries_per_file, np.concatenate(living))
 
 
-def _files_of(files: Files, directory: str) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+def queue_files(files: Files, directory: str) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+    """The files of one queue: the offset each begins at, and its entries."""
     for name in files.names(directory):
         if not name.isdecimal():
             continue
