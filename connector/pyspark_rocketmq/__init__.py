@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.lag import Lag, LagListener, measure_lag
     from pyspark_rocketmq.listener import GroupProgressListener
     from pyspark_rocketmq.pinning import PinnedOffsets, pin_offsets
+    from pyspark_rocketmq.sink_replays import drop_replays
 
 _LAZY = {
+    "drop_replays": "pyspark_rocketmq.sink_replays",
     "GroupProgressListener": "pyspark_rocketmq.listener",
     "Lag": "pyspark_rocketmq.lag",
     "LagListener": "pyspark_rocketmq.lag",
@@ -31,6 +33,7 @@ __all__ = [
     "Lag",
     "LagListener",
     "PinnedOffsets",
+    "drop_replays",
     "measure_lag",
     "pin_offsets",
 ]

@@ -33,6 +33,44 @@ class SchemaError(RocketMQError, ValueError):
         )
 
 
+class SinkSchemaError(RocketMQError, ValueError):
+    """The rows to write have a column that a message cannot take, or lack one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.SCHEMA] {self.reason}. Nothing was sent. Select the columns of "
+            "messages, such as .select('body', 'keys', 'tags')."
+        )
+
+
+class SinkRowError(RocketMQError, ValueError):
+    """A row cannot be a message: its partition, its place there, and why."""
+
+    def __init__(self, partition: int, rows: str, reason: str) -> None:
+        super().__init__(partition, rows, reason)
+        self.partition, self.rows, self.reason = partition, rows, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.ROW] partition {self.partition}, {self.rows}: {self.reason}. "
+            "Correct or leave out such rows before they are written."
+        )
+
+
+class NothingWrittenError(RocketMQError):
+    """Spark says that a batch is written, and no task has written anything."""
+
+    def __str__(self) -> str:
+        return (
+            "[ROCKETMQ_SINK.NOTHING_WRITTEN] no task of the batch reported what it wrote: Spark "
+            "drops the rows in this mode. Use a micro-batch trigger, not trigger(continuous=...)."
+        )
+
+
 class UnsupportedError(RocketMQError):
     """Something that this version does not do yet, or that RocketMQ cannot do."""
 

@@ -30,6 +30,7 @@ from pyspark_rocketmq.option_kinds import (
     Text,
     Timestamps,
 )
+from pyspark_rocketmq.option_sink import SINK_DEFINITIONS
 
 _O = OptionDefinition
 _TEXT: Final = Text()
@@ -155,8 +156,9 @@ _SELECT: Final = (
         None,
         READ | SINK,
         "select",
-        "Topics to read. A restarted stream may select others: those it leaves out keep their "
-        "places in the checkpoint, those it adds are read from their first message.",
+        "Topics to read, or the topic to write to (instead of a column topic). A restarted stream "
+        "may select others: those it leaves out keep their places in the checkpoint, those it adds "
+        "are read from their first message.",
         ("topic", "topics", "consumer.topic"),
     ),
     _O(
@@ -457,15 +459,6 @@ _ROWS: Final = (
     ),
 )
 
-_SINK: Final = (
-    later("delivery", _TEXT, SINK, "sink", "atLeastOnce or transactional."),
-    later("maxBatchBytes", Size(), SINK, "sink", "Bytes in one send."),
-    later("compression", _TEXT, SINK, "sink", "Codec of large bodies."),
-    later("compressionThreshold", Size(), SINK, "sink", "Bodies over this size are compressed."),
-    later("producerGroup", _TEXT, SINK, "sink", "Group named in sends."),
-    later("sendsInFlight", Count(1), SINK, "sink", "Sends under way at a time."),
-)
-
 DEFINITIONS: Final = (
     *_CONNECT,
     *_SELECT,
@@ -474,7 +467,7 @@ DEFINITIONS: Final = (
     *_PULL,
     *_GROUP,
     *_ROWS,
-    *_SINK,
+    *SINK_DEFINITIONS,
 )
 
 # What Spark puts among the options by itself: places of its own, and a table's stored facts.

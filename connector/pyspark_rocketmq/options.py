@@ -32,7 +32,7 @@ NO_GROUP: Final = "pyspark-rocketmq-reader"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Every option of a read; the fields are documented in `option_table`."""
+    """Every option of a read or a write; the fields are documented in `option_table`."""
 
     given: frozenset[str]
     name_server: tuple[str, ...]
@@ -85,6 +85,10 @@ class ReadOptions:
     corrupt_messages: str
     check_crc: bool
     fail_on_data_loss: bool
+    delivery: str
+    max_batch_bytes: int
+    sends_in_flight: int
+    producer_group: str
 
     @property
     def subscription(self) -> Subscription:
@@ -234,6 +238,28 @@ def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptio
     """Check what a read needs, and that every option given belongs to this use of it."""
     require_connection(options)
     require_selection(options, raw)
+    _check_uses(options, use)
+    if use is Use.BATCH:
+        _check_batch(options)
+    starts_at_group = str(options.starting_offsets).startswith("group")
+    if starts_at_group and options.group is None:
+        raise OptionError("startingOffsets", "= group needs the option 'group'", "MISSING")
+    return options
+
+
+def require_sink(options: ReadOptions) -> ReadOptions:
+    """Check what a write needs, and that every option given belongs to writes."""
+    require_connection(options)
+    _check_uses(options, Use.SINK)
+    if options.subscribe is not None and len(options.subscribe) > 1:
+        raise OptionError(
+            "topic",
+            "must name one topic for a write: leave it out and give every row a column 'topic'",
+        )
+    return options
+
+
+def _check_uses(options: ReadOptions, use: Use) -> None:
     for name in sorted(options.given):
         definition = _BY_KEY[name.lower()]
         if use not in definition.uses:
@@ -241,12 +267,6 @@ def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptio
             raise OptionError(
                 name, f"is for {belongs} and has no meaning in a {use.value} query", "NOT_HERE"
             )
-    if use is Use.BATCH:
-        _check_batch(options)
-    starts_at_group = str(options.starting_offsets).startswith("group")
-    if starts_at_group and options.group is None:
-        raise OptionError("startingOffsets", "= group needs the option 'group'", "MISSING")
-    return options
 
 
 def require_connection(options: ReadOptions) -> None:

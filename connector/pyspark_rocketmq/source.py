@@ -1,16 +1,15 @@
-"""RocketMQDataSource: checks the options and picks a reader; holds no logic.
+"""RocketMQDataSource: checks the options and picks a reader or writer; holds no logic.
 
 Spark imports this module to look the format up, in every process: so it imports no more than the
-options, and the readers only when they are wanted.
+options, and readers and writers only when they are wanted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import DataSource
 
-from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import (
     ReadOptions,
@@ -18,6 +17,7 @@ from pyspark_rocketmq.options import (
     require,
     require_connection,
     require_selection,
+    require_sink,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.batch_reader import BatchReader
     from pyspark_rocketmq.partition_read import ReadPlan
     from pyspark_rocketmq.stream_reader import StreamReader
+    from pyspark_rocketmq.writers import BatchWriter, StreamWriter
 
 
 class RocketMQDataSource(DataSource):
@@ -62,17 +63,23 @@ class RocketMQDataSource(DataSource):
         options = require(self._parsed, self.options, Use.STREAM)
         return StreamReader(options, self._plan(options, schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
-        """Refused: this version only reads."""
-        raise UnsupportedError("SINK", "writing to RocketMQ is not supported yet")
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A batch write."""
+        from pyspark_rocketmq.sink_plan import refuse_overwrite, sink_plan  # Keeps lookup light.
+        from pyspark_rocketmq.writers import BatchWriter  # Keeps Spark's lookup light.
 
-    def streamWriter(
-        self,
-        schema: StructType,  # noqa: ARG002
-        overwrite: bool,  # noqa: ARG002
-    ) -> DataSourceStreamWriter:
-        """Refused: this version only reads."""
-        raise UnsupportedError("SINK", "writing to RocketMQ is not supported yet")
+        if overwrite:
+            refuse_overwrite("batch")
+        return BatchWriter(sink_plan(require_sink(self._parsed), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """The writes of a stream's batches."""
+        from pyspark_rocketmq.sink_plan import refuse_overwrite, sink_plan  # Keeps lookup light.
+        from pyspark_rocketmq.writers import stream_writer  # Keeps Spark's lookup light.
+
+        if overwrite:
+            refuse_overwrite("stream")
+        return stream_writer(sink_plan(require_sink(self._parsed), schema))
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:

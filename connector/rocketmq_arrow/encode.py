@@ -1,9 +1,9 @@
 """Turns columns of outgoing messages into batch bodies (code 320) or laid-out records.
 
 A message's properties are, in this order: the map's items, KEYS, TAGS, UNIQ_KEY, the named columns,
-then what all messages share. Readers take the last of several values of one name, so a column wins over the map.
-Empty and null values are left out, as no reader would see them; a name or value that holds a
-separator is refused, with its row.
+then what all messages share. Readers take the last of several values of one name, so a column wins
+over the map. Empty and null values are left out, as no reader would see them; a name or value that
+holds a separator is refused, with its row.
 """
 
 from __future__ import annotations

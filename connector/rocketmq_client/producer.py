@@ -2,8 +2,9 @@
 
 What was certainly not stored is sent again: a refusal for being busy, a connection that never came
 about. What may have been stored never is: a broken connection or a late answer leaves the outcome
-unknown, and the caller is told so (`SendOutcomeUnknownError`). A producer that `repeats_unknown` sends
-that again too, unchanged: nothing is lost, and a message may be there twice under one unique key.
+unknown, and the caller is told so (`SendOutcomeUnknownError`). A producer that `repeats_unknown`
+sends that again too, unchanged: nothing is lost, and a message may be there twice under one unique
+key.
 """
 
 from __future__ import annotations

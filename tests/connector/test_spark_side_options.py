@@ -116,7 +116,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
         {"messageModel": "broadcasting"},
         {"consumeMode": "pop"},
         {"delivery": "transactional"},
-        {"producerGroup": "p"},
+        {"sendBack": "true"},
         {"invisibleTimeMs": "10s"},
         {"allocateStrategy": "AVG"},
         {"namespace": "n"},

@@ -248,12 +248,6 @@ def test_nobody_at_the_address_is_reported_in_time(read: Read) -> None:
         read(nameServer="127.0.0.1:1", connectTimeoutMs="200").count()
 
 
-def test_writing_is_refused_clearly(spark: SparkSession, broker: Broker, topic: str) -> None:
-    writer = spark.range(1).write.format("rocketmq").mode("append")
-    with pytest.raises(PySparkException, match="writing to RocketMQ is not supported yet"):
-        writer.option("nameServer", broker.name_server).option("topic", topic).save()
-
-
 def test_a_temporary_view_reads_with_its_options(
     spark: SparkSession, broker: Broker, loader: Loader, topic: str
 ) -> None:

@@ -1,0 +1,308 @@
+"""Rows to write as Arrow -> send requests, whole batches at once, by topic and by queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_rocketmq.errors import SinkRowError
+from pyspark_rocketmq.sink_queues import (
+    ANY,
+    cuts,
+    has_text,
+    indices_of,
+    numbers_of,
+    order_of,
+    places_of,
+)
+from pyspark_rocketmq.sink_schema import COLUMN_NAMES, SinkColumns
+from pyspark_rocketmq.sink_stamps import (
+    ROW_PROPERTY,
+    WRITE_PROPERTY,
+    WriteId,
+    digests,
+    row_stamps,
+)
+from rocketmq_arrow.encode import OutgoingRows, encode_entries, encode_record_rows
+from rocketmq_arrow.gather import Bytes, Mask, Positions
+from rocketmq_arrow.numpy_arrays import mask_of, text_array
+from rocketmq_client.column_sends import ROWS_MAX, count_on
+from rocketmq_client.send_line import SendRequest
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.requests import SendBatch, SendMessage, SendRecords
+
+# Encoded at a time: with what is under way, all that a task holds.
+_PIECE_ROWS_MAX: Final = min(16_384, ROWS_MAX)
+_PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
+_NO_HOST: Final = Host(bytes(4), 0)
+_ENTRY_BODY_AT: Final = 20
+_GROUP: Final = "__SHARDINGKEY"
+_DELAY: Final = "DELAY"
+_DELIVER_AT: Final = "TIMER_DELIVER_MS"
+# Names under which RocketMQ acts: a copied message must not be delayed, or half, once more.
+_ACTING: Final = (
+    *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
+    *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
+)
+_LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()))
+
+
+class Queues(Protocol):
+    """What requests need of a producer."""
+
+    group: str
+
+    def queues(self, topic: str) -> Sequence[QueueId]: ...
+
+    def first_unique_key(self, count: int) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLayout:
+    """How rows become requests; the same for all tasks of a write."""
+
+    columns: SinkColumns
+    topic: str | None
+    """For every row; None: the column says it."""
+    bytes_max: int
+    is_grpc: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Columns by their parts, and each row's place in its partition."""
+
+    columns: dict[str, pa.Array]
+    numbers: Positions
+
+    def get(self, name: str) -> pa.Array | None:
+        return self.columns.get(name)
+
+    def take(self, rows: Positions) -> _Rows:
+        indices = indices_of(rows)
+        taken = {name: column.take(indices) for name, column in self.columns.items()}
+        return _Rows(taken, self.numbers[rows])
+
+
+class SinkRequests:
+    """The requests of one task, in the order of its rows within every queue."""
+
+    def __init__(
+        self,
+        layout: SinkLayout,
+        producer: Queues,
+        write_id: WriteId,
+        first_turn: int = 0,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._layout, self._producer, self._write_id = layout, producer, write_id
+        self._turn, self._now_ms = first_turn, now_ms
+        # WAIT must be the same in every message of a batch.
+        self._shared = encode_properties({WRITE_PROPERTY: str(write_id), "WAIT": "true"})
+        self.row_count = 0
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterator[SendRequest]:
+        """The requests of the next rows. Raises SinkRowError."""
+        for piece in _pieces(batch, self._layout.columns):
+            numbers = np.arange(self.row_count, self.row_count + piece.num_rows)
+            self.row_count += piece.num_rows
+            rows = _Rows(_columns(piece, self._layout.columns), numbers)
+            try:
+                _check(rows)
+                for topic, of_topic in self._by_topic(rows):
+                    yield from self._of_topic(topic, of_topic)
+            except LocalProtocolError as error:
+                # The encoder counts rows from the first that it was given.
+                where = f"rows {numbers[0]} to {numbers[-1]}, counted from the first of them"
+                raise SinkRowError(self._write_id.partition, where, str(error)) from error
+
+    def _by_topic(self, rows: _Rows) -> Iterator[tuple[str, _Rows]]:
+        column = rows.get("topic")
+        if self._layout.topic is not None:
+            yield self._layout.topic, rows
+            return
+        assert column is not None
+        _refuse(~has_text(column), "has no topic")
+        encoded = column.dictionary_encode()
+        codes = numbers_of(encoded.indices)
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            chosen = np.flatnonzero(codes == code)
+            yield topic, rows if len(chosen) == len(codes) else rows.take(chosen)
+
+    def _of_topic(self, topic: str, rows: _Rows) -> Iterator[SendRequest]:
+        queues = self._producer.queues(topic)
+        places = places_of(
+            queues,
+            len(rows.numbers),
+            rows.get("queueId"),
+            rows.get("brokerName"),
+            rows.get("messageGroup"),
+        )
+        named, is_late = _delays(rows)
+        if is_late is not None:
+            late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
+            _refuse_late_groups(rows, is_late)
+            columns = tuple((name, column.take(indices_of(late))) for name, column in named)
+            yield from self._single(topic, queues, rows.take(late), places[late], columns)
+            rows, places = rows.take(prompt), places[prompt]
+        if len(places) == 0:
+            return
+        order = order_of(places)
+        if order is not None:
+            rows, places = rows.take(order), places[order]
+        yield from self._bulk(topic, queues, rows, places)
+
+    def _bulk(
+        self, topic: str, queues: Sequence[QueueId], rows: _Rows, places: Positions
+    ) -> Iterator[SendRequest]:
+        outgoing = self._outgoing(topic, rows)
+        born_ms = self._now_ms()
+        if self._layout.is_grpc:
+            data, sizes = encode_record_rows(topic, outgoing, born_ms=born_ms, born_host=_NO_HOST)
+        else:
+            data, sizes = encode_entries(outgoing)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        for place, first, end in cuts(places, sizes, self._layout.bytes_max):
+            queue = self._queue(queues, place)
+            part = data[starts[first] : starts[end]].data
+            if self._layout.is_grpc:
+                lengths = sizes[first:end].astype("<i4").tobytes()
+                yield SendRecords(self._producer.group, queue, part, lengths)
+            else:
+                yield SendBatch(self._producer.group, queue, born_ms, part)
+
+    def _single(
+        self,
+        topic: str,
+        queues: Sequence[QueueId],
+        rows: _Rows,
+        places: Positions,
+        named: tuple[tuple[str, pa.Array], ...],
+    ) -> Iterator[SendRequest]:
+        """One request a row, since brokers refuse batches of delayed messages."""
+        data, sizes = encode_entries(self._outgoing(topic, rows, named))
+        start = 0
+        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+            body, properties = _entry_parts(data, start, start + size)
+            start += size
+            queue = self._queue(queues, place)
+            yield SendMessage(self._producer.group, queue, self._now_ms(), body, properties)
+
+    def _outgoing(
+        self, topic: str, rows: _Rows, named: tuple[tuple[str, pa.Array], ...] = ()
+    ) -> OutgoingRows:
+        bodies = rows.columns["body"]
+        keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
+        stamps = row_stamps(rows.numbers, digests(topic, bodies, keys, tags, properties))
+        groups = rows.get("messageGroup")
+        if groups is not None:
+            named = (*named, (_GROUP, groups))
+        return OutgoingRows(
+            bodies,
+            tags,
+            keys,
+            properties,
+            count_on(self._producer.first_unique_key(len(bodies)), len(bodies)),
+            self._shared,
+            named=(*named, (ROW_PROPERTY, stamps)),
+        )
+
+    def _queue(self, queues: Sequence[QueueId], place: int) -> QueueId:
+        if place == ANY:
+            place = self._turn % len(queues)
+            self._turn += 1
+        return queues[place]
+
+
+def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBatch]:
+    """Slices of at most so many rows and bytes of bodies."""
+    body = _plain(batch.column(columns.places["body"]))
+    sizes = numbers_of(pc.fill_null(pc.binary_length(body), 0))
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < batch.num_rows:
+        taken = int(ends[first - 1]) if first else 0
+        fitting = int(np.searchsorted(ends, taken + _PIECE_BYTES_MAX, "right"))
+        end = min(max(fitting, first + 1), first + _PIECE_ROWS_MAX, batch.num_rows)
+        yield batch.slice(first, end - first)
+        first = end
+
+
+def _columns(batch: pa.RecordBatch, columns: SinkColumns) -> dict[str, pa.Array]:
+    return {
+        name: _plain(batch.column(place))
+        for name in COLUMN_NAMES
+        if (place := columns.place(name)) is not None
+    }
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    for large, plain in _LARGE:
+        if column.type == large:
+            return column.cast(plain)
+    return column
+
+
+def _check(rows: _Rows) -> None:
+    body = rows.columns["body"]
+    if body.null_count:
+        _refuse(mask_of(body.is_null()), "has no body")
+    properties = rows.get("properties")
+    if properties is not None:
+        names = pc.unique(properties.keys)
+        acting = names.filter(pc.is_in(names, value_set=text_array(_ACTING)))
+        if len(acting):
+            raise LocalProtocolError(
+                f"the property {acting[0].as_py()} is RocketMQ's own and would act once more: take "
+                "it out with map_filter, and use the columns delayLevel, deliveryTimestamp and "
+                "messageGroup"
+            )
+
+
+def _delays(rows: _Rows) -> tuple[list[tuple[str, pa.Array]], Mask | None]:
+    """The properties that delay messages, and which rows have any; None when no row has."""
+    named: list[tuple[str, pa.Array]] = []
+    is_late: Mask | None = None
+    level, at = rows.get("delayLevel"), rows.get("deliveryTimestamp")
+    if level is not None:
+        level = level.cast(pa.int64())
+        _refuse(mask_of(pc.fill_null(pc.less(level, 0), False)), "has a negative delayLevel")
+        named.append((_DELAY, pc.if_else(pc.greater(level, 0), level, None).cast(pa.string())))
+    if at is not None:
+        # Timestamps are microseconds.
+        milliseconds = pc.divide(at.cast(pa.int64()), 1_000)
+        named.append((_DELIVER_AT, milliseconds.cast(pa.string())))
+    for _, column in named:
+        given = mask_of(column.is_valid())
+        if is_late is not None:
+            _refuse(is_late & given, "has both a delayLevel and a deliveryTimestamp")
+        is_late = given if is_late is None else is_late | given
+    if is_late is None or not is_late.any():
+        return [], None
+    return named, is_late
+
+
+def _refuse_late_groups(rows: _Rows, is_late: Mask) -> None:
+    groups = rows.get("messageGroup")
+    if groups is not None:
+        _refuse(has_text(groups) & is_late, "has a messageGroup, whose order a delay would break")
+
+
+def _refuse(is_wrong: Mask, reason: str) -> None:
+    if is_wrong.any():
+        raise LocalProtocolError(f"row {int(np.argmax(is_wrong))} {reason}")
+
+
+def _entry_parts(data: Bytes, start: int, end: int) -> tuple[bytes, bytes]:
+    """The body and the properties of a batch entry."""
+    entry = data[start:end].tobytes()
+    body_end = _ENTRY_BODY_AT + int.from_bytes(entry[_ENTRY_BODY_AT - 4 : _ENTRY_BODY_AT], "big")
+    return entry[_ENTRY_BODY_AT:body_end], entry[body_end + 2 :]

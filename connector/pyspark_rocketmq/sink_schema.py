@@ -1,0 +1,89 @@
+"""The schema of rows to write -> which column is which part of a message; refuses by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_rocketmq.errors import SinkSchemaError
+
+_TEXT: Final = (StringType,)
+_NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
+_KINDS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
+    "topic": (_TEXT, "string"),
+    "body": ((StringType, BinaryType), "string or binary"),
+    "keys": (_TEXT, "string"),
+    "tags": (_TEXT, "string"),
+    "properties": ((MapType,), "map<string,string>"),
+    "queueId": (_NUMBER, "int"),
+    "brokerName": (_TEXT, "string"),
+    "messageGroup": (_TEXT, "string"),
+    "delayLevel": (_NUMBER, "int"),
+    "deliveryTimestamp": ((TimestampType,), "timestamp"),
+}
+COLUMN_NAMES: Final = tuple(_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Where each part of a message stands in a row."""
+
+    places: Mapping[str, int]
+
+    def place(self, name: str) -> int | None:
+        return self.places.get(name)
+
+
+def sink_columns(schema: StructType, *, has_topic_option: bool) -> SinkColumns:
+    """The places of the columns. Raises SinkSchemaError before anything is sent."""
+    by_key = {name.lower(): name for name in COLUMN_NAMES}
+    places: dict[str, int] = {}
+    for place, field in enumerate(schema.fields):
+        name = by_key.get(field.name.lower())
+        if name is None:
+            raise SinkSchemaError(
+                f"column '{field.name}' is no part of a message: {_hint(field.name)}"
+            )
+        if name in places:
+            raise SinkSchemaError(f"column '{name}' is there twice")
+        kinds, wanted = _KINDS[name]
+        if not isinstance(field.dataType, kinds) or not _is_text_map(field.dataType):
+            found = field.dataType.simpleString()
+            raise SinkSchemaError(f"column '{field.name}' must be {wanted}, not {found}")
+        places[name] = place
+    if "body" not in places:
+        raise SinkSchemaError("column 'body' is missing")
+    if "topic" not in places and not has_topic_option:
+        raise SinkSchemaError("there is neither an option 'topic' nor a column 'topic'")
+    if "brokerName" in places and "queueId" not in places:
+        raise SinkSchemaError("column 'brokerName' needs a column 'queueId'")
+    return SinkColumns(places)
+
+
+def _is_text_map(kind: DataType) -> bool:
+    if not isinstance(kind, MapType):
+        return True
+    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), [n.lower() for n in COLUMN_NAMES], n=1)
+    for known in COLUMN_NAMES:
+        if near and known.lower() == near[0]:
+            return f"did you mean '{known}'?"
+    return "messages have " + ", ".join(COLUMN_NAMES)

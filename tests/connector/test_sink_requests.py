@@ -1,0 +1,208 @@
+"""Rows become requests: the right queue, in order, cut by size, stamped; without a broker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
+
+from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink_queues import ANY, cuts, places_of
+from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
+from pyspark_rocketmq.sink_stamps import WriteId, digests
+from pyspark_rocketmq.writers import TaskWritten, check_written
+from rocketmq_wire.batch import decode_batch
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.properties import decode_properties
+from rocketmq_wire.requests import SendBatch, SendMessage
+
+MAP = pa.map_(pa.string(), pa.string())
+QUEUES = [QueueId("orders", "broker-a", index) for index in range(4)]
+
+
+class FakeProducer:
+    """Every topic has four queues."""
+
+    group = "p"
+
+    def queues(self, topic: str) -> list[QueueId]:
+        return [QueueId(topic, "broker-a", index) for index in range(4)]
+
+    def first_unique_key(self, count: int) -> str:
+        assert count > 0
+        return "0" * 32
+
+
+def requests_of(columns: dict[str, pa.Array], topic: str | None = "orders", bytes_max: int = 500):
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    places = SinkColumns({name: place for place, name in enumerate(columns)})
+    layout = SinkLayout(places, topic, bytes_max, is_grpc=False)
+    made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3), now_ms=lambda: 1)
+    return list(made.of_batch(batch))
+
+
+def messages_of(requests) -> dict[QueueId, list[tuple[bytes, dict[str, str]]]]:
+    sent = defaultdict(list)
+    for request in requests:
+        assert isinstance(request, SendBatch)
+        for entry in decode_batch(bytes(request.body)):
+            properties = decode_properties(bytes(entry.properties))
+            sent[request.queue].append((bytes(entry.body), properties))
+    return sent
+
+
+def bodies(count: int) -> pa.Array:
+    return pa.array([b"%d" % number for number in range(count)])
+
+
+def test_every_row_is_sent_once_with_what_tells_it_from_all_others():
+    requests = requests_of({"body": bodies(40), "keys": pa.array(["k", None] * 20)})
+    assert all(len(request.body) <= 500 for request in requests)
+    rows = [row for found in messages_of(requests).values() for row in found]
+    assert sorted(int(body) for body, _ in rows) == list(range(40))
+    for body, properties in rows:
+        assert properties["PYSPARK_WRITE"] == "q/7/3"
+        assert int(properties["PYSPARK_ROW"][:16], 16) == int(body)
+        assert properties.get("KEYS") == (None if int(body) % 2 else "k")
+
+
+def test_a_group_has_one_queue_and_keeps_its_order():
+    groups = pa.array([f"order-{number % 5}" for number in range(100)])
+    sent = messages_of(requests_of({"body": bodies(100), "messageGroup": groups}))
+    queues = defaultdict(set)
+    for queue, rows in sent.items():
+        numbers = [int(body) for body, _ in rows]
+        assert numbers == sorted(numbers)
+        for _, properties in rows:
+            queues[properties["__SHARDINGKEY"]].add(queue)
+    assert len(queues) == 5
+    assert all(len(found) == 1 for found in queues.values())
+
+
+def test_the_group_order_42_goes_where_the_official_clients_send_it():
+    places = places_of(QUEUES, 1, None, None, pa.array(["order-42"]))
+    assert places.tolist() == [-7687897554513327571 % 4]
+
+
+def test_each_topic_of_a_column_gets_its_rows():
+    topics = pa.array(["a", "b", "a"])
+    sent = messages_of(requests_of({"body": bodies(3), "topic": topics}, topic=None))
+    found = {queue.topic: [int(body) for body, _ in rows] for queue, rows in sent.items()}
+    assert found == {"a": [0, 2], "b": [1]}
+    (only,) = messages_of(requests_of({"body": bodies(3), "topic": topics}, topic="c"))
+    assert only.topic == "c"
+
+
+def test_a_delayed_row_goes_alone():
+    times = pa.array([None, 1_700_000_000_123_456, None], pa.timestamp("us", tz="UTC"))
+    levels = pa.array([0, None, 3], pa.int32())
+    requests = requests_of({"body": bodies(3), "delayLevel": levels, "deliveryTimestamp": times})
+    alone = [request for request in requests if isinstance(request, SendMessage)]
+    told = [(bytes(r.body), decode_properties(r.properties)) for r in alone]
+    assert [body for body, _ in told] == [b"1", b"2"]
+    assert told[0][1]["TIMER_DELIVER_MS"] == "1700000000123"
+    assert "DELAY" not in told[0][1]
+    assert told[1][1]["DELAY"] == "3"
+    assert len(requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"body": pa.array([b"x", None])}, "row 1 has no body"),
+        ({"body": bodies(2), "queueId": pa.array([0, 4])}, "row 1 names queue 4.*0 to 3"),
+        (
+            {"body": bodies(1), "queueId": pa.array([0]), "messageGroup": pa.array(["g"])},
+            "messageGroup.*and a queueId",
+        ),
+        (
+            {"body": bodies(1), "delayLevel": pa.array([1]), "messageGroup": pa.array(["g"])},
+            "whose order a delay would break",
+        ),
+        ({"body": bodies(1), "properties": pa.array([[("DELAY", "3")]], MAP)}, "DELAY.*map_filter"),
+        ({"body": bodies(1), "tags": pa.array(["a\x01b"])}, "TAGS cannot be sent"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_named(columns, complaint):
+    with pytest.raises(SinkRowError, match=rf"partition 3, .*{complaint}"):
+        requests_of(columns)
+
+
+def test_a_queue_id_alone_does_not_name_a_queue_of_two_brokers():
+    queues = [QueueId("orders", broker, 0) for broker in ("broker-a", "broker-b")]
+    with pytest.raises(LocalProtocolError, match="add a column brokerName"):
+        places_of(queues, 1, pa.array([0]), None, None)
+    brokers = pa.array(["broker-b", "broker-a", None])
+    ids = pa.array([0, 0, None])
+    assert places_of(queues, 3, ids, brokers, None).tolist() == [1, 0, ANY]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 2), st.integers(1, 30)), min_size=1), st.integers(1, 60))
+def test_cuts_cover_every_row_once_within_the_limit(rows, bytes_max):
+    places, sizes = (np.array(column) for column in zip(*sorted(rows), strict=True))
+    covered = []
+    for place, first, end in cuts(places, sizes, bytes_max):
+        assert set(places[first:end].tolist()) == {place}
+        assert end == first + 1 or sizes[first:end].sum() <= bytes_max
+        covered += range(first, end)
+    assert covered == list(range(len(rows)))
+
+
+def test_each_part_of_a_row_counts_in_its_digest():
+    def digest(topic="t", body="b", keys=None, tags=None, properties=None):
+        columns = [pa.array([text], pa.string()) for text in (keys, tags)]
+        return digests(topic, pa.array([body]), *columns, pa.array([properties], MAP))[0]
+
+    found = [
+        digest(),
+        digest(topic="u"),
+        digest(body="c"),
+        digest(keys="x"),
+        digest(tags="x"),
+        digest(properties=[("x", "")]),
+        digest(properties=[("x", "y")]),
+    ]
+    assert len(set(found)) == 6
+    assert found[0] == found[5]  # An empty value is not sent.
+
+
+BODY = ("body", StringType())
+
+
+def schema_of(*fields: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields])
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        (("Tagz", StringType()), "'Tagz' is no part.*did you mean 'tags'"),
+        (("queueOffset", LongType()), "no part of a message"),
+        (("brokerName", StringType()), "needs a column 'queueId'"),
+        (("properties", MapType(StringType(), LongType())), "must be map<string,string>"),
+        (("deliveryTimestamp", StringType()), "must be timestamp"),
+        (("BODY", StringType()), "there twice"),
+    ],
+)
+def test_a_schema_is_refused_by_name(field, complaint):
+    with pytest.raises(SinkSchemaError, match=complaint):
+        sink_columns(schema_of(BODY, field), has_topic_option=True)
+
+
+def test_a_topic_must_come_from_somewhere():
+    with pytest.raises(SinkSchemaError, match="neither an option 'topic' nor a column"):
+        sink_columns(schema_of(BODY), has_topic_option=False)
+
+
+def test_a_batch_that_no_task_wrote_is_no_batch():
+    with pytest.raises(NothingWrittenError, match="trigger"):
+        check_written([None, None])
+    check_written([])
+    check_written([TaskWritten(0), None])
