@@ -76,7 +76,8 @@ class BrokerNode:
         self.process = JavaProcess(
             f"{name}-{broker_id}",
             [
-                *owner.server_arguments(self.folder, "256m", speaks_ipv6=":" in self.host),
+                *owner.server_arguments(self.folder, "256m"),
+                *(["-Djava.net.preferIPv4Stack=false"] if ":" in self.host else []),
                 # Every sending thread keeps a direct buffer as large as the largest message.
                 "-XX:MaxDirectMemorySize=1g",
                 "org.apache.rocketmq.broker.BrokerStartup",
@@ -231,10 +232,10 @@ class RealCluster:
         self.proxy_address, self.grpc_endpoint = f"{_HOST}:{remoting}", f"{_HOST}:{grpc}"
         return self.proxy_address
 
-    def server_arguments(self, home: Path, heap: str, *, speaks_ipv6: bool = False) -> list[str]:
+    def server_arguments(self, home: Path, heap: str) -> list[str]:
         """What a server's JVM gets in front of its main class."""
         places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
-        if not self.has_usual_ports and not speaks_ipv6:
+        if not self.has_usual_ports:
             places.append("-Djava.net.preferIPv4Stack=true")
         if self.is_brief:
             places.append("-XX:TieredStopAtLevel=1")
