@@ -21,6 +21,7 @@ _MODULES = (
     "broker",
     "fetch",
     "batch_read",
+    "write",
     "available_now",
     "micro_batch",
     "latency",
