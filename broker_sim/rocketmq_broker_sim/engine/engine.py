@@ -95,9 +95,14 @@ class Engine:
             clients=self.clients,
         )
         self._activity = Activity()
-        self._administration = Administration(
-            identity,
-            store=store,
+        self._administration = self._open_administration(config)
+        self._counted_end = store.appended_end
+        self._rules = self._rules_by_request()
+
+    def _open_administration(self, config: BrokerConfig) -> Administration:
+        return Administration(
+            self._identity,
+            store=self._store,
             topics=self.topics,
             groups=self.groups,
             clients=self.clients,
@@ -108,8 +113,6 @@ class Engine:
             ),
             activity=self._activity,
         )
-        self._counted_end = store.appended_end
-        self._rules = self._rules_by_request()
 
     def handle(
         self, request: Request[Reply], peer: Peer, now_ms: int, *, is_final: bool = False
