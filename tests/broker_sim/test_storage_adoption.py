@@ -97,6 +97,27 @@ def test_every_record_of_a_foreign_store_is_served_and_none_is_changed(tmp_path:
     store.close()
 
 
+def test_queues_say_of_delayed_messages_when_they_are_due(tmp_path: Path) -> None:
+    waiting = "SCHEDULE_TOPIC_XXXX"
+    store = open_store(tmp_path, TINY)
+    block = block_of(waiting, b"one", b"two", tags="T")
+    store.append_parts(waiting, block, [(2, 1), (4, 1)], NOW)
+    store.append(waiting, 4, block_of(waiting, b"three", tags="T"), NOW)
+    store.close()
+    name_topics(tmp_path)
+    queues = tmp_path / "consumequeue" / waiting
+    due = {
+        str(path.relative_to(queues)): path.read_bytes() for path in queues.glob("*/*")
+    }  # fmt: skip
+    assert int.from_bytes(due[f"2/{0:020d}"][12:20], "big") == NOW + 10_000
+    assert int.from_bytes(due[f"4/{0:020d}"][32:40], "big") == NOW + 60_000
+    make_foreign(tmp_path)
+    store = open_store(tmp_path)
+    store.close()
+    assert store.report.adopted is not None
+    assert due == {str(path.relative_to(queues)): path.read_bytes() for path in queues.glob("*/*")}
+
+
 def test_an_own_store_that_was_visited_is_adopted_again(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "lock").write_bytes(b"lock")

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_broker_sim.engine.delays import DELAYS_MS, SCHEDULE_TOPIC, level_of
+from rocketmq_broker_sim.engine.delays import level_of
 from rocketmq_broker_sim.engine.locks import QueueLocks
 from rocketmq_broker_sim.engine.outcomes import AfterSync
 from rocketmq_broker_sim.engine.retries import Fate, fate_of
+from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
 from rocketmq_wire.errors import BrokerError, GroupNotFoundError, UnsupportedRequestError

@@ -19,6 +19,7 @@ from rocketmq_broker_sim.storage.errors import StoreLockedError
 from rocketmq_broker_sim.storage.files import OsFiles
 from rocketmq_broker_sim.storage.settings import StoreConfig
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_cli.main import main
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
@@ -164,6 +165,7 @@ def test_what_rocketmq_stored_is_served_here_and_goes_back(
         fill(cluster, topic)
         stored = whole(cluster, topic)
     end(node)
+    assert main(["fsck", str(node.store)]) == 0
 
     with ours(node.store) as cluster:
         assert whole(cluster, topic) == stored
@@ -172,6 +174,7 @@ def test_what_rocketmq_stored_is_served_here_and_goes_back(
         assert all(more.records[queue].startswith(stored.records[queue]) for queue in more.records)
         assert more.progress != stored.progress
 
+    assert main(["fsck", str(node.store)]) == 0
     with running(broker, node) as cluster:
         assert whole(cluster, topic) == more
 

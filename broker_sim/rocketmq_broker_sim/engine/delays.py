@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rocketmq_broker_sim.engine.restoring import block_again
 from rocketmq_broker_sim.engine.topics import Topics, is_group_topic
+from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
@@ -23,17 +24,9 @@ from rocketmq_wire.record import decode_record
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME: Final = "delayOffset.json"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
-_SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
-DELAYS_MS: Final = (
-    *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
-    *(minutes * _MINUTE for minutes in (*range(1, 11), 20, 30)),
-    *(hours * _HOUR for hours in (1, 2)),
-)
-"""By level, which counts from 1."""
 LEVEL_MAX: Final = len(DELAYS_MS)
 # Of one level in one turn, so that a million that are due at once leave the loop its breath.
 _TURN_COUNT_MAX: Final = 500

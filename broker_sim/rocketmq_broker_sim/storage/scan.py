@@ -25,6 +25,7 @@ from rocketmq_arrow.layout import (
 )
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_broker_sim.storage.checksum import crc32
+from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC, entry_hashes
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.properties import TAGS
@@ -105,12 +106,19 @@ def scan(data: Bytes, base: int, dead_before: Mapping[str, int]) -> Iterator[Sca
 def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Scanned:
     """What consume queues need to know of sound records."""
     positions = layout.starts + base
+    queues = tuple(_by_queue(layout, positions, dead_before))
+    tag_hashes, store_ms = _tag_hashes(layout), layout.int64(STORE_MS_AT)
+    for part in queues:
+        if part.topic == SCHEDULE_TOPIC:
+            tag_hashes[part.rows] = entry_hashes(
+                part.topic, part.queue_index, store_ms[part.rows], tag_hashes[part.rows]
+            )
     return Scanned(
         positions=positions,
         sizes=layout.sizes,
-        tag_hashes=_tag_hashes(layout),
-        queues=tuple(_by_queue(layout, positions, dead_before)),
-        newest_ms=int(layout.int64(STORE_MS_AT).max(initial=0)),
+        tag_hashes=tag_hashes,
+        queues=queues,
+        newest_ms=int(store_ms.max(initial=0)),
     )
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_broker_sim.storage.blocks import Block
+from rocketmq_broker_sim.storage.due_times import entry_hashes
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.files import File, Files
 from rocketmq_broker_sim.storage.key_entries import index_hash
@@ -130,7 +131,8 @@ class Store:
                 position = self._log.end
                 piece.patch(queue_index, offset, position, self._store_ms, self._config.store_host)
                 self._log.append(piece.buffer.data)
-                entries = make_entries(piece.starts + position, piece.sizes, piece.tag_hashes)
+                hashes = entry_hashes(topic, queue_index, self._store_ms, piece.tag_hashes)
+                entries = make_entries(piece.starts + position, piece.sizes, hashes)
                 self._queues.append(queue, offset, entries, self._log.end)
                 pieces.append((offset - start, position))
                 offset += taken
@@ -170,7 +172,8 @@ class Store:
             position = self._log.end
             block.patch(indices, offsets, position, self._store_ms, self._config.store_host)
             self._log.append(block.buffer.data)
-            entries = make_entries(block.starts + position, block.sizes, block.tag_hashes)
+            hashes = entry_hashes(topic, indices, self._store_ms, block.tag_hashes)
+            entries = make_entries(block.starts + position, block.sizes, hashes)
             appended = []
             bounds = [*block.starts.tolist(), len(block.buffer)]
             for queue, first, count, end in zip(
