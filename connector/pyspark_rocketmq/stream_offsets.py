@@ -281,7 +281,8 @@ def is_deleted(cluster: Cluster, topic: str, brokers: frozenset[str]) -> bool:
     """
     try:
         registered = {broker.name for broker in cluster.cluster_info().brokers}
+        # A broker that came back since the topic was missed has brought it along.
+        return bool(brokers & registered) and topic not in cluster.topics()
     except RocketMQError as error:
         _log.warning("cannot tell whether topic %s was deleted: %s", topic, error)
         return False
-    return bool(brokers & registered)
