@@ -28,12 +28,19 @@ def crash(node: BrokerNode) -> None:
     time.sleep(_OUTAGE_SECONDS)
 
 
+def blink(node: BrokerNode) -> None:
+    node.kill()
+
+
 def leave(node: BrokerNode) -> None:
     # Until it is back, the name server knows neither it nor its topics.
     node.stop()
 
 
-@pytest.mark.parametrize("outage", [pytest.param(crash, marks=pytest.mark.short), leave])
+@pytest.mark.parametrize(
+    ("outage", "per_batch"),
+    [pytest.param(blink, 1_600, marks=pytest.mark.short), (crash, 400), (leave, 400)],
+)
 @pytest.mark.usefixtures("in_time")
 def test_a_broker_that_was_away_for_a_while_mid_query_loses_and_repeats_nothing(
     broker: RealCluster,
@@ -41,14 +48,15 @@ def test_a_broker_that_was_away_for_a_while_mid_query_loses_and_repeats_nothing(
     topic: str,
     queries: Queries,
     outage: Callable[[BrokerNode], None],
+    per_batch: int,
 ) -> None:
     queues = loader.create(topic, 4)
     for queue in queues:
         loader.put(queue, 2_000)
     batches = Batches()
     frame = queries.load(
-        startingOffsets="earliest", maxOffsetsPerTrigger="400", group=f"group-{topic}",
-        retry__outageMs="240000",
+        startingOffsets="earliest", maxOffsetsPerTrigger=str(per_batch),
+        group=f"group-{topic}", retry__outageMs="240000",
     )  # fmt: skip
     query = queries.start(frame, batches)
     queries.until(query, lambda: len(batches.sizes) >= 2)

@@ -55,7 +55,7 @@ def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RealCluster]:
     """A cluster whose broker asks who sends."""
-    cluster = RealCluster(str(request.param), tmp_path_factory.mktemp("guarded"))
+    cluster = RealCluster(str(request.param), tmp_path_factory.mktemp("guarded"), is_brief=True)
     try:
         cluster.start_name_server()
         if cluster.is_4:
