@@ -18,23 +18,35 @@ Begin = Callable[[asyncio.Transport, bytes], None]
 
 
 class FirstByte(asyncio.Protocol):
-    """Waits for it, and hands the connection on. `on_plain` None: plaintext is refused."""
+    """Waits for it, and hands the connection on. `on_plain` None: plaintext is refused.
+
+    `waiting` holds the connections that nobody else knows of yet: a server that stops ends them.
+    """
 
     _transport: asyncio.Transport
     _timer: asyncio.TimerHandle
 
-    def __init__(self, *, on_tls: Begin, on_plain: Begin | None, wait_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        on_tls: Begin,
+        on_plain: Begin | None,
+        wait_seconds: float,
+        waiting: set[asyncio.Transport],
+    ) -> None:
         self._on_tls, self._on_plain = on_tls, on_plain
-        self._wait_seconds = wait_seconds
+        self._wait_seconds, self._waiting = wait_seconds, waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._waiting.add(transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._wait_seconds, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._timer.cancel()
+        self._waiting.discard(self._transport)
         if data[0] == _GREETING:
             self._on_tls(self._transport, data)
         elif self._on_plain is not None:
@@ -46,6 +58,7 @@ class FirstByte(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         del error
         self._timer.cancel()
+        self._waiting.discard(self._transport)
 
 
 def peer_text(transport: asyncio.BaseTransport) -> str:

@@ -26,6 +26,8 @@ class GrpcFront:
         self.peers: dict[int, tuple[str, int]] = {}
         """Our own port towards gRPC -> host and port of the client."""
         self._ends: set[_End] = set()
+        self._waiting: set[asyncio.Transport] = set()
+        """Clients that are not connected with gRPC yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -37,24 +39,30 @@ class GrpcFront:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Hang up on everybody."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        for end in list(self._ends):
-            end.transport.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in [*self._waiting, *(end.transport for end in self._ends)]:
+            transport.abort()
+        # One turn in which the transports let their sockets go.
+        await asyncio.sleep(0)
 
     def _protocol(self) -> FirstByte:
         return FirstByte(
             on_tls=lambda transport, data: self._begin(transport, data, self._tls_port),
             on_plain=lambda transport, data: self._begin(transport, data, self._plain_port),
             wait_seconds=_WAIT_SECONDS,
+            waiting=self._waiting,
         )
 
     def _begin(self, transport: asyncio.Transport, data: bytes, port: int) -> None:
         transport.pause_reading()
+        self._waiting.add(transport)
         task = asyncio.get_running_loop().create_task(self._connect(transport, data, port))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -71,12 +79,15 @@ class GrpcFront:
             reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(reached, (INNER_HOST, port))
             inner, _ = await loop.create_connection(lambda: _End(self), sock=reached)
-        except OSError as error:
-            _LOG.error("peer=%s: gRPC cannot be reached: %s", peer_text(outer), error)
+        except (OSError, asyncio.CancelledError) as error:
+            if isinstance(error, OSError):
+                _LOG.error("peer=%s: gRPC cannot be reached: %s", peer_text(outer), error)
             self.peers.pop(reached.getsockname()[1], None)
             reached.close()
             outer.abort()
             return
+        finally:
+            self._waiting.discard(outer)
         near, far = _End(self), inner.get_protocol()
         assert isinstance(far, _End)
         near.transport = outer

@@ -100,7 +100,7 @@ class GrpcServer:
             await self._end()
         finally:
             if self._front is not None:
-                self._front.close()
+                await self._front.close()
 
     async def _end(self) -> None:
         await self._server.stop(self._limits.stop_grace_seconds)

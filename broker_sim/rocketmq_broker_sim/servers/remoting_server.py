@@ -67,6 +67,8 @@ class RemotingServer:
         self.guard = guard
         self._tls_files = tls_files
         self.connections: set[Connection] = set()
+        self._waiting: set[asyncio.Transport] = set()
+        """Clients that have not said enough yet to become a connection."""
         self._server: asyncio.Server | None = None
         self._idle_task: asyncio.Task[None] | None = None
 
@@ -84,6 +86,7 @@ class RemotingServer:
             on_tls=self._begin_tls,
             on_plain=None if is_enforcing else self._begin_plain,
             wait_seconds=self.config.idle_seconds,
+            waiting=self._waiting,
         )
 
     def _begin_plain(self, transport: asyncio.Transport, data: bytes) -> None:
@@ -92,7 +95,8 @@ class RemotingServer:
     def _begin_tls(self, transport: asyncio.Transport, data: bytes) -> None:
         assert self._tls_files is not None
         context, peer = self._tls_files.context(), peer_text(transport)
-        TlsLayer(transport, context, lambda: Connection(self), peer).feed(data)
+        layer = TlsLayer(transport, context, lambda: Connection(self), peer, self._waiting)
+        layer.feed(data)
 
     def stop_listening(self) -> None:
         """Take no new connections."""
@@ -105,6 +109,8 @@ class RemotingServer:
         """Close every connection."""
         for connection in list(self.connections):
             connection.close()
+        for transport in list(self._waiting):
+            transport.abort()
         # One turn for the transports to send what they hold and to say goodbye.
         await asyncio.sleep(0)
         for connection in list(self.connections):

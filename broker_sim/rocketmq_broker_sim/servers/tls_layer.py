@@ -22,7 +22,10 @@ _HANDSHAKE_SECONDS_MAX: Final = 10.0
 
 
 class TlsLayer(asyncio.BufferedProtocol):
-    """The server's side of one connection. Made for a transport that is reading already."""
+    """The server's side of one connection. Made for a transport that is reading already.
+
+    `waiting` holds its transport until the handshake is over and the protocol knows of it.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,10 @@ class TlsLayer(asyncio.BufferedProtocol):
         context: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.BufferedProtocol],
         peer: str,
+        waiting: set[asyncio.Transport],
     ) -> None:
+        self._waiting = waiting
+        waiting.add(transport)
         self._transport, self._make_protocol, self._peer = transport, make_protocol, peer
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -60,6 +66,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
+        self._waiting.discard(self._transport)
         if self._protocol is not None:
             self._protocol.connection_lost(error)
 
@@ -122,6 +129,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def _begin(self) -> None:
         self._timer.cancel()
+        self._waiting.discard(self._transport)
         self._protocol = self._make_protocol()
         self._protocol.connection_made(EncryptedTransport(self, self._transport))
 
