@@ -20,7 +20,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     parser = verbs.add_parser(
         "produce",
         help="send standard input, one message a line",
-        description="Sends every line of standard input as one message, in batches.",
+        description="Sends every line of standard input as one message, in batches. Empty lines "
+        "are left out: RocketMQ has no empty messages.",
     )
     parser.add_argument("topic")
     parser.add_argument("--tags", help="a tag for every message")
@@ -52,13 +53,17 @@ def _produce(args: argparse.Namespace) -> int:
         queue_index=args.queue,
         batch_max=args.batch,
     )
+    is_done = False
     try:
         with sender:
             for lines in read_lines(sys.stdin.buffer):
                 sender.send(lines)
                 line.add(len(lines))
+        is_done = True
     finally:
         line.close()
+        if not is_done:
+            print(f"rmq: not all was sent; stored so far: {sender.stored:,}", file=sys.stderr)
     if not args.quiet:
         print(f"sent {line.summary()}", file=sys.stderr)
     return 0

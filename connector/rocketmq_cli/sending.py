@@ -8,6 +8,7 @@ from types import TracebackType
 
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.producer import Producer
+from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Message
@@ -18,8 +19,23 @@ _BATCH_MAX = 1_000
 _BATCH_BYTES_MAX = 1 << 20
 
 
+class LinesRefusedError(RocketMQError):
+    """Some lines were not stored; what came before and behind them may be."""
+
+    def __init__(self, first: int, last: int, error: RocketMQError) -> None:
+        super().__init__(first, last, error)
+        self.first, self.last, self.error = first, last, error
+
+    def __str__(self) -> str:
+        lines = f"{self.first} to {self.last}" if self.last > self.first else f"{self.first}"
+        return f"{self.error}. Not stored, not counting empty ones: line {lines}"
+
+
 class LineSender:
-    """Sends each line as a message; queues take turns batch by batch."""
+    """Sends each line as a message; queues take turns batch by batch.
+
+    `stored` counts the messages that a broker has acknowledged.
+    """
 
     def __init__(
         self,
@@ -34,6 +50,8 @@ class LineSender:
         self._producer = Producer(settings, GROUP)
         self._topic, self._tags, self._keys = topic, tags, keys
         self._batch_max = batch_max
+        self.stored = 0
+        self._taken = 0
         queues = [
             queue for queue in self._producer.queues(topic) if queue_index in (None, queue.index)
         ]
@@ -53,21 +71,28 @@ class LineSender:
         self._producer.close()
 
     def send(self, lines: Sequence[bytes]) -> None:
-        """Send lines and wait until they are stored. Raises the first failure among them."""
-        requests = (
-            self._producer.batch_request(
-                next(self._queues),
-                [Message(self._topic, line, self._tags, self._keys) for line in batch],
-            )
-            for batch in split_lines(lines, self._batch_max, _BATCH_BYTES_MAX)
-        )
-        failures = [
-            sent.result
-            for sent in self._producer.send_many(requests)
-            if isinstance(sent.result, RocketMQError)
-        ]
+        """Send lines and wait until they are stored.
+
+        Raises LinesRefusedError for the first batch of them that was not.
+        """
+        batches: list[tuple[int, int]] = []
+
+        def requests() -> Iterator[SendRequest]:
+            for batch in split_lines(lines, self._batch_max, _BATCH_BYTES_MAX):
+                batches.append((self._taken + 1, self._taken + len(batch)))
+                self._taken += len(batch)
+                messages = [Message(self._topic, line, self._tags, self._keys) for line in batch]
+                yield self._producer.batch_request(next(self._queues), messages)
+
+        failures = []
+        for sent in self._producer.send_many(requests()):
+            first, last = batches[sent.index]
+            if isinstance(sent.result, RocketMQError):
+                failures.append(LinesRefusedError(first, last, sent.result))
+            else:
+                self.stored += last - first + 1
         if failures:
-            raise failures[0]
+            raise min(failures, key=lambda failure: failure.first)
 
 
 def split_lines(

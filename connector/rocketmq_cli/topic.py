@@ -8,6 +8,8 @@ from typing import Any
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.table import format_table, format_time
 from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
 
 _PERMISSIONS = {
@@ -27,6 +29,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     create.add_argument("--queues", type=int, default=8, help="queues a broker (default: 8)")
     create.add_argument("--permission", choices=_PERMISSIONS, default="rw")
     create.add_argument("--broker", help="only on this broker (default: on every one)")
+    create.add_argument(
+        "--shrink", action="store_true", help="also when that hides queues and what they hold"
+    )
     create.set_defaults(run=_create)
 
     show = actions.add_parser("list", help="the topics' names, one a line")
@@ -51,9 +56,24 @@ def _create(args: argparse.Namespace) -> int:
         permission=_PERMISSIONS[args.permission],
     )
     with open_from(args) as cluster:
+        if not args.shrink:
+            _refuse_to_shrink(cluster, args.topic, args.queues, args.broker)
         cluster.create_topic(config, broker=args.broker)
     print(f"topic {args.topic}: {args.queues} queues")
     return 0
+
+
+def _refuse_to_shrink(cluster: Cluster, topic: str, count: int, broker: str | None) -> None:
+    try:
+        queues = cluster.queues(topic)
+    except TopicNotFoundError:
+        return
+    known = [queue.index + 1 for queue in queues if broker in (None, queue.broker)]
+    if known and max(known) > count:
+        raise UsageError(
+            f"topic {topic} has {max(known)} queues: with {count}, what the others hold could not "
+            "be read any more. Give --shrink to do it all the same."
+        )
 
 
 def _list(args: argparse.Namespace) -> int:

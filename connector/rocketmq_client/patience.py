@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from rocketmq_client.retry import Backoff
-from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError
+from rocketmq_wire.errors import (
+    BrokerError,
+    DeadlineExceededError,
+    FilterUnsupportedError,
+    RocketMQError,
+)
 from rocketmq_wire.model import QueueId
 
 # "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
@@ -19,6 +24,8 @@ _DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
 
 def is_doubtful(error: RocketMQError) -> bool:
     """True for a refusal that may mean that the queue is gone: its bounds have to be looked at."""
+    if isinstance(error, FilterUnsupportedError):
+        return False  # Also code 1, but no time changes it.
     return isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
 
 

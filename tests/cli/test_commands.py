@@ -111,6 +111,31 @@ def test_tail_prints_only_the_wanted_tags(
     assert capfd.readouterr().out == "new\nsent\n"
 
 
+def test_a_line_that_is_too_long_is_named_with_what_was_stored(
+    where: tuple[str, str],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    lines = b"first\n" + b"x" * 5_000_000 + b"\nlast\n"
+    assert produce(monkeypatch, lines, topic, *where) == EXIT_FAILED
+    stored_line, error_line = capfd.readouterr().err.splitlines()[-2:]
+    assert "not counting empty ones: line 2" in error_line
+    assert main(["tail", topic, *where]) == 0
+    stored = capfd.readouterr().out.splitlines()
+    assert stored_line == f"rmq: not all was sent; stored so far: {len(stored)}"
+    assert "first" in stored
+
+
+def test_queues_are_hidden_only_by_who_says_so(
+    where: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "create", topic, "--queues", "3", *where]) == 0
+    assert main(["topic", "create", topic, "--queues", "2", *where]) == EXIT_USAGE
+    assert "has 3 queues" in capfd.readouterr().err
+    assert main(["topic", "create", topic, "--queues", "2", "--shrink", *where]) == 0
+
+
 def test_an_unknown_topic_is_one_line_and_a_failure(
     where: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rocketmq_broker_sim import Broker
@@ -16,6 +18,7 @@ from rocketmq_wire.record import decode_record
 
 QUEUE = QueueId("orders", "broker-a", 0)
 COUNT = 2_500
+OUTAGE_S = 60
 
 
 def settings_of(broker, transport):
@@ -68,3 +71,10 @@ def test_a_broker_that_does_not_filter_by_properties_says_so(transport):
         cluster.create_topic(TopicConfig("orders", 1, 1))
         with pytest.raises(FilterUnsupportedError, match="enablePropertyFilter=true"):
             cluster.pull(QUEUE, 0, 1, subscription=sql)
+        with Producer(cluster) as producer:
+            producer.send(Message("orders", b"x", properties={"n": "1"}), QUEUE)
+        # At once, not when an outage would be over: no time makes the broker filter.
+        began = time.monotonic()
+        with pytest.raises(FilterUnsupportedError, match="enablePropertyFilter=true"):
+            offsets_read(cluster, "n = 1")
+        assert time.monotonic() - began < OUTAGE_S / 2
