@@ -85,6 +85,12 @@ class Coverage:
         self, start: int, end: int, body: Buffer, sizes: Buffer | None, message_count: int
     ) -> bool:
         """Take in what of `[start, end)` is new; True if anything is."""
+        islands = self._islands
+        if self.edge == start < end <= self.end and (not islands or islands[0].start >= end):
+            # Most answers come in the order in which they were asked for.
+            count = min(message_count, end - start)
+            self._insert(Piece(start, end, body, sizes, count, may_follow=True, may_lead=True))
+            return True
         gaps = list(self.missing(start, end))
         for gap_start, gap_end in gaps:
             self._insert(

@@ -110,6 +110,8 @@ class FetchWindow:
         self._flight_width = 0
         self._coverage = Coverage(wanted.start, wanted.end)
         self._tickets = 0
+        self._front: int | None = wanted.start
+        """Everything below is here or under way; None when there may be holes."""
         self._doubt: Doubt | None = None
         self._doubt_is_asked = False
         self.reset_count = 0
@@ -207,6 +209,7 @@ class FetchWindow:
 
         Raises RemoteProtocolError when it breaks the protocol.
         """
+        front = self._front
         flight = self._land(ticket)
         if flight is None:
             return
@@ -222,7 +225,10 @@ class FetchWindow:
                 f"{reply.next_begin} (status {reply.status.name})"
             )
         if reply.status is PullStatus.FOUND:
-            self._on_found(flight, reply, now_ms)
+            is_taken = self._on_found(flight, reply, now_ms)
+            if is_taken and front is not None and reply.next_begin >= flight.planned_end:
+                # It left no hole.
+                self._front = max(front, reply.next_begin)
         elif reply.next_begin > asked:
             self._on_advance(flight, reply, now_ms)
         else:
@@ -283,6 +289,8 @@ class FetchWindow:
     def _first_gap(self) -> tuple[int, int] | None:
         """The first offsets that are neither here nor under way."""
         cursor, end = self._coverage.edge, self._goal
+        if self._front is not None:
+            return (self._front, end) if self._front < end else None
         taken = self._coverage.islands()
         taken += [(f.pull.start, f.planned_end) for f in self._flights.values()]
         taken.sort()
@@ -292,6 +300,7 @@ class FetchWindow:
             if start > cursor:
                 return cursor, min(start, end)
             cursor = max(cursor, stop)
+        self._front = cursor
         return (cursor, end) if cursor < end else None
 
     def _is_allowed(self, start: int, planned: int, bytes_free: int | None) -> bool:
@@ -330,19 +339,23 @@ class FetchWindow:
         self._flights[pull.ticket] = _Flight(pull, start + planned, is_open, now_ms, expected)
         self._flight_bytes += expected
         self._flight_width += planned
+        if self._front == start:
+            self._front = start + planned
         return pull
 
     def _land(self, ticket: int) -> _Flight | None:
         """The pull is no longer under way; None if it was given up before."""
         flight = self._flights.pop(ticket, None)
         if flight is not None:
+            self._front = None
             self._flight_bytes -= flight.bytes_expected
             self._flight_width -= flight.planned_end - flight.pull.start
         return flight
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _on_found(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
+    def _on_found(self, flight: _Flight, reply: PullReply, now_ms: int) -> bool:
+        """Take messages in; False when they are to be asked for again."""
         asked, width = flight.pull.start, reply.next_begin - flight.pull.start
         body: Buffer = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
         if not width or not len(body):
@@ -359,11 +372,12 @@ class FetchWindow:
             size, count = max(1, len(body) // width), width
             if width > flight.pull.count_max:
                 self._on_overstep(flight, reply.next_begin, now_ms)
-                return
+                return False
         self._record_bytes = size
         self._learn(flight, width)
         if self._coverage.cover(asked, reply.next_begin, body, reply.sizes, count):
             self._patience.progressed(now_ms)
+        return True
 
     def _on_overstep(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
         """More offsets than asked for: the broker left out messages that are already removed."""
@@ -450,6 +464,7 @@ class FetchWindow:
     def _lose(self, loss: Loss) -> bool:
         """True if that settles offsets: the same loss again must not pass for progress."""
         start = self._coverage.lose(loss)
+        self._front = None
         if start is not None and self._loss_policy is LossPolicy.RAISE:
             self._goal = min(self._goal, start)
         return start is not None

@@ -30,6 +30,7 @@ STAGING_SIZE: Final = 16 * 1024
 
 _HEAD = struct.Struct(">iI")
 _INT = struct.Struct(">i")
+HEAD_SIZE: Final = _HEAD.size
 _HEADER_SIZE_MASK: Final = 0xFF_FFFF
 _CODECS: Final = {int(codec): codec for codec in HeaderCodec}
 
@@ -62,6 +63,11 @@ def encode_frame_head(
             f"a frame of {4 + total} bytes is over the {FRAME_SIZE_MAX} that peers take"
         )
     return _HEAD.pack(total, codec << 24 | len(encoded)) + encoded
+
+
+def pack_head(header_size: int) -> bytes:
+    """What goes before a JSON header in a frame without a body."""
+    return _HEAD.pack(4 + header_size, header_size)  # The codec above the size is 0: JSON.
 
 
 def buffer_size(buffer: Buffer) -> int:

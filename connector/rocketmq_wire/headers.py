@@ -15,7 +15,7 @@ import enum
 import json
 import struct
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
@@ -40,9 +40,11 @@ _UNKNOWN_LANGUAGE: Final = "OTHER"
 _FIXED = struct.Struct(">hbhiii")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_TEXT: Final = {str}
 _INT_MIN: Final = -(2**31)
 _INT_MAX: Final = 2**31 - 1
 
+_JSON_DECODER = json.JSONDecoder()
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -100,24 +102,34 @@ def _encode_json(header: Header) -> bytes:
 
 
 def _decode_json(buffer: bytes | bytearray | memoryview) -> Header:
-    fields = lenient_json.loads(buffer)
+    fields = _load(str(buffer, "utf-8", "replace"))
     if not isinstance(fields, dict):
         raise RemoteProtocolError("a frame's header is no JSON object")
     language = fields.get("language")
     remark = fields.get("remark")
     return Header(
         _integer(fields, "code"),
-        language if isinstance(language, str) else _DEFAULT_LANGUAGE,
+        language if type(language) is str else _DEFAULT_LANGUAGE,
         _integer(fields, "version"),
         _integer(fields, "opaque"),
         _integer(fields, "flag"),
-        None if remark is None else _as_text(remark),
+        remark if remark is None or type(remark) is str else _as_text(remark),
         _ext_fields(fields.get("extFields")),
     )
 
 
+def _load(text: str) -> Json:
+    """Strict JSON without blanks around it at the least cost; all else the lenient way."""
+    try:
+        value: Json
+        value, end = _JSON_DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return lenient_json.loads(text)
+    return value if end == len(text) else lenient_json.loads(text)
+
+
 def _integer(fields: dict[str, Json], name: str) -> int:
-    value = fields.get(name, 0)
+    value = fields.get(name)
     if type(value) is int and _INT_MIN <= value <= _INT_MAX:
         return value
     if value is None:
@@ -130,6 +142,8 @@ def _ext_fields(value: Json) -> dict[str, str]:
         return {}
     if not isinstance(value, dict):
         raise RemoteProtocolError("a frame's extFields are no JSON object")
+    if {*map(type, value.values())} <= _TEXT:
+        return cast("dict[str, str]", value)
     return {
         name: item if type(item) is str else _as_text(item)
         for name, item in value.items()

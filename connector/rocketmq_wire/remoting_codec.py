@@ -126,6 +126,10 @@ class Fields:
         return self._integer(name, default, 31)
 
     def int64(self, name: str, default: int | None = None) -> int:
+        text = self._fields.get(name)
+        # Eighteen digits fit whatever they are; most numbers of most answers come this way.
+        if text is not None and len(text) < 19 and text.isdecimal():
+            return int(text)
         return self._integer(name, default, 63)
 
     def boolean(self, name: str, default: bool) -> bool:

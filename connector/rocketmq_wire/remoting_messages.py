@@ -112,14 +112,14 @@ def _encode_pull_reply(request: PullMessages, reply: PullReply) -> EncodedReply:
 def _decode_pull_reply(request: PullMessages, reply: EncodedReply) -> PullReply:
     del request
     fields = Fields(reply.ext_fields)
-    if fields.int64("offsetDelta", 0):
+    if fields.has("offsetDelta") and fields.int64("offsetDelta"):
         raise RemoteProtocolError("the topic is a static one (offsetDelta): not supported")
     return PullReply(
         status=_PULL_STATUSES[reply.code],
         next_begin=fields.int64("nextBeginOffset"),
         start=fields.int64("minOffset"),
         end=fields.int64("maxOffset"),
-        records=tuple(part for part in reply.body if len(part)),
+        records=tuple([part for part in reply.body if len(part)]),
         suggested_broker_id=fields.int64("suggestWhichBrokerId", 0),
         remark=reply.remark or "",
     )

@@ -36,10 +36,11 @@ from rocketmq_wire.headers import (
     Header,
 )
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.pull_frames import PullFrames
 from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
-from rocketmq_wire.requests import Done, Reply, Request
+from rocketmq_wire.requests import Done, PullMessages, Reply, Request
 
 
 class Deferred:
@@ -78,8 +79,7 @@ class Completed(NamedTuple):
     result: Reply | RocketMQError
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     request: Request[Reply]
     deadline_ms: int
 
@@ -104,6 +104,7 @@ class ClientSession:
         self._decoder = FrameDecoder(
             frame_size_max, staging_size=_ANSWER_STAGING_SIZE, allocate=allocate
         )
+        self._pull_frames = PullFrames(lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)))
         self._pending: dict[int, _Pending] = {}
         # Deadlines in order; those of requests that are done stay until they come up.
         self._deadlines: list[tuple[int, int]] = []
@@ -130,7 +131,11 @@ class ClientSession:
     def start(self, request: Request[Reply], *, now_ms: int, timeout_ms: int) -> Started:
         """Begin a request. Raises LocalProtocolError when it cannot be sent."""
         opaque = self._free_opaque()
-        parts = self._encode(request, opaque, 0)
+        parts: tuple[Buffer, ...]
+        if self._credentials is None and isinstance(request, PullMessages):
+            parts = (self._pull_frames.frame(request, opaque),)
+        else:
+            parts = self._encode(request, opaque, 0)
         deadline_ms = now_ms + timeout_ms
         self._pending[opaque] = _Pending(request, deadline_ms)
         heapq.heappush(self._deadlines, (deadline_ms, opaque))
