@@ -21,8 +21,11 @@ INNER_HOST: Final = "127.0.0.1"
 class GrpcFront:
     """Listens where clients look, and knows who is behind each inner connection."""
 
-    def __init__(self, *, plain_port: int, tls_port: int) -> None:
-        self._plain_port, self._tls_port = plain_port, tls_port
+    def __init__(self, host: str, port: int) -> None:
+        """Takes the port at once, before the inner ones are chosen. Raises OSError."""
+        self._bound = socket.create_server((host, port), family=_family(host))
+        self.port: int = self._bound.getsockname()[1]
+        self._plain_port = self._tls_port = 0
         self.peers: dict[int, tuple[str, int]] = {}
         """Our own port towards gRPC -> host and port of the client."""
         self._ends: set[_End] = set()
@@ -31,18 +34,17 @@ class GrpcFront:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> int:
-        """Begin; the port. Raises OSError."""
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, host, port, reuse_address=True
-        )
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+    async def begin(self, *, plain_port: int, tls_port: int) -> None:
+        """Pass connections on from now on."""
+        self._plain_port, self._tls_port = plain_port, tls_port
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._protocol, sock=self._bound)
 
     async def close(self) -> None:
         """Hang up on everybody."""
         if self._server is not None:
             self._server.close()
+        self._bound.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -106,6 +108,10 @@ class GrpcFront:
     def ended(self, end: _End) -> None:
         self._ends.discard(end)
         self.peers.pop(end.port, None)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class _End(asyncio.Protocol):

@@ -140,17 +140,21 @@ async def start_grpc_server(
         bound = _bind(server, host, port, credentials)
         await server.start()
         return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits)
-    front = GrpcFront(
-        plain_port=_bind(server, INNER_HOST, 0), tls_port=_bind(server, INNER_HOST, 0, credentials)
-    )
+    # First, or an inner port could be the very one that was found free for it.
+    front = GrpcFront(host, port)
     calls.relayed_peers = front.peers
-    await server.start()
     try:
-        bound = await front.listen(host, port)
+        plain_port = _bind(server, INNER_HOST, 0)
+        tls_port = _bind(server, INNER_HOST, 0, credentials)
+        await server.start()
+        await front.begin(plain_port=plain_port, tls_port=tls_port)
     except BaseException:
+        await front.close()
         await server.stop(None)
         raise
-    return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits, front=front)
+    return GrpcServer(
+        server, servicer, calls, host=host, port=front.port, limits=limits, front=front
+    )
 
 
 def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:
