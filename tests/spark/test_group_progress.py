@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
-import uuid
 
 import pytest
 from pyspark.errors import PySparkException
@@ -165,16 +163,11 @@ def test_under_asynchronous_progress_tracking_confirmed_is_never_ahead_of_a_rest
         queries.until(query, is_committed_while_more_comes)
     finally:
         query.stop()
-    # Within a session Spark does not let go of a stopped query of this kind: its twin goes on,
-    # with the same offsets and commits under an identity of its own.
-    twin = queries.folder / "twin"
-    shutil.copytree(queries.folder / "checkpoint", twin)
-    (twin / ".metadata.crc").unlink()
-    (twin / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     (committed,) = progress(loader, group, queue)
     assert isinstance(committed, int)
-    loader.put(queue, 1)
-    again = queries.available("twin", startingOffsets="earliest")
-    # Between the two the data is written and not yet in the checkpoint: it is read once more.
-    assert committed <= again.rows[0][2]
-    assert again.rows == loader.rows(queue, start=again.rows[0][2])
+    # Spark writes offsets and commits of some batches only, and restarts behind the last of those.
+    checkpoint = queries.folder / "checkpoint"
+    done = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
+    *_, offset = (checkpoint / "offsets" / str(done)).read_text().splitlines()
+    restarts_at = json.loads(offset)["offsets"][queue.topic][queue.broker][str(queue.index)]
+    assert 0 < committed <= restarts_at
