@@ -136,12 +136,7 @@ class _Recovery:
         files, mark = self._files, self._mark
         self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
         self._closers.append(self._log.close)
-        derived = load_derived(files)
-        if derived is None and not self._log.segment_starts:
-            derived = Derived()
-            save_derived(files, derived)
-        if derived is not None and derived.position > mark.end:
-            derived = None
+        derived = self._load_derived()
         scan_start = mark.log_start if derived is None else derived.position
         seals = SealFile(files, log_start=mark.log_start, anchor=mark.anchor, create=True)
         self._closers.append(seals.close)
@@ -193,6 +188,16 @@ class _Recovery:
             report=report,
             store_ms=self._store_ms,
         )
+
+    def _load_derived(self) -> Derived | None:
+        """What was derived from the log, unless it is missing or speaks of more than there is."""
+        derived = load_derived(self._files)
+        if derived is None and not self._log.segment_starts:
+            derived = Derived()
+            save_derived(self._files, derived)
+        if derived is not None and derived.position > self._mark.end:
+            return None
+        return derived
 
     def _segments(self) -> list[Segment]:
         """The log's files: all that the mark speaks of must be there, whole."""

@@ -10,26 +10,24 @@ Messages count as consumed when `poll` is called again, or `commit` is: at least
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
+from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.group_consumer import GroupConsumer
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
-from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.consumption_requests import ConsumeDirectly, RunningInfoReply
+from rocketmq_wire.consumption_requests import ConsumeDirectly
 from rocketmq_wire.errors import BrokerError, broker_error
-from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests import Reply
 
-_UNBALANCED_RETRY_MS = 1_000
 _POLL_SIZE_MAX = 1_024
 
 
@@ -39,8 +37,10 @@ class _Arrived:
     messages: list[ReceivedMessage]
 
 
-class LitePullConsumer:
+class LitePullConsumer(GroupConsumer):
     """One owner at a time, but `wake` and `close` may be called from any thread."""
+
+    _consume_type = "CONSUME_ACTIVELY"
 
     def __init__(
         self,
@@ -52,30 +52,19 @@ class LitePullConsumer:
         unit_name: str | None = None,
     ) -> None:
         """Raises ValueError. `settings.subscriptions` are subscribed to at the start."""
-        if not connection.name_servers:
-            raise ValueError("a lite pull consumer needs name servers: endpoints speak no groups")
-        self.settings, self._connection = settings, connection
+        super().__init__(connection, settings, instance_name=instance_name, unit_name=unit_name)
         self.auto_commit = auto_commit
-        self._names = instance_name, unit_name
-        self._subscriptions: dict[str, Subscription] = dict(settings.subscriptions)
         self._assigned: dict[QueueId, int | None] | None = None
-        self._version = time.time_ns() // 1_000_000
-        self._instance: ClientInstance | None = None
-        self._sharing = threading.Lock()
         self._arrived: deque[_Arrived] = deque()
         self._changed = threading.Condition()
         self._is_woken = False
         self._polled: list[_Arrived] = []
-        self._persist_due_ms = self._retry_due_ms = 0
 
     # --- for its owner ------------------------------------------------------------------------
 
     def start(self) -> LitePullConsumer:
         """Join the group. Raises ClientStateError."""
-        if self._instance is not None:
-            raise ClientStateError(f"the consumer of {self.settings.group} was started already")
-        instance_name, unit_name = self._names
-        instance = ClientInstance.acquire(self._connection, instance=instance_name, unit=unit_name)
+        instance = self._acquire()
         settings = self.settings
         self._puller = QueuePuller(
             instance.wire,
@@ -88,14 +77,7 @@ class LitePullConsumer:
         self._puller.commits_on_pull = False
         self._share = QueueShare(instance, settings, self._puller, is_orderly=False)
         self._persist_due_ms = now_ms() + settings.persist_ms
-        self._instance = instance
-        try:
-            periods = {"heartbeat": settings.heartbeat_ms, "route": settings.route_ms}
-            instance.register(self, {**periods, "rebalance": settings.rebalance_ms})
-        except BaseException:
-            self._instance = None
-            instance.release()
-            raise
+        self._register(instance)
         return self
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
@@ -170,11 +152,6 @@ class LitePullConsumer:
             self._puller.start(owned)
 
     @property
-    def queues(self) -> tuple[QueueId, ...]:
-        """The queues that are read now, sorted."""
-        return tuple(sorted(self._share.owned)) if self._instance is not None else ()
-
-    @property
     def positions(self) -> Mapping[QueueId, int]:
         """What counts as consumed, by queue."""
         return {queue: one.process.done for queue, one in self._share.owned.items()}
@@ -212,37 +189,9 @@ class LitePullConsumer:
 
     # --- for its instance ---------------------------------------------------------------------
 
-    @property
-    def group(self) -> str:
-        return self.settings.group
-
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
         return {*self._subscriptions, *(queue.topic for queue in self._assigned or ())}
-
-    def consumer_info(self) -> ConsumerInfo:
-        """See `Member.consumer_info`."""
-        return ConsumerInfo(
-            self.settings.group,
-            "CONSUME_ACTIVELY",
-            self.settings.model.value,
-            self.settings.consume_from.value,
-            tuple(
-                (topic, wanted.expression, wanted.kind, self._version)
-                for topic, wanted in self._subscriptions.items()
-            ),
-        )
-
-    def rebalance(self) -> None:
-        """See `Member.rebalance`."""
-        with self._sharing:
-            if self._instance is None:
-                return
-            if self._assigned is not None:
-                is_balanced = self._share.take_exactly(tuple(self._assigned))
-            else:
-                is_balanced = self._share.rebalance(self._subscriptions)
-        self._retry_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_RETRY_MS
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
@@ -257,26 +206,6 @@ class LitePullConsumer:
                     self._share.persist()
         return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
 
-    def restart(self, offsets: Mapping[QueueId, int]) -> None:
-        """See `Member.restart`."""
-        with self._sharing:
-            if self._instance is not None:
-                self._share.restart_all(offsets)
-
-    def offsets(self) -> Mapping[QueueId, int]:
-        """See `Member.offsets`."""
-        return self._share.offsets()
-
-    def running_info(self) -> RunningInfoReply:
-        """See `Member.running_info`."""
-        return running_info(
-            self.settings,
-            self.consumer_info(),
-            self._share.owned,
-            self._puller.counts,
-            None,
-        )
-
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
@@ -285,6 +214,11 @@ class LitePullConsumer:
         on_done(broker_error(1, "this consumer polls: it has no listener to consume with"))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _share_queues(self) -> bool:
+        if self._assigned is not None:
+            return self._share.take_exactly(tuple(self._assigned))
+        return super()._share_queues()
 
     def _join(self) -> None:
         if self._instance is not None:

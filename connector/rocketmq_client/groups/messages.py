@@ -156,23 +156,12 @@ def decode_messages(
             stored = data[body_at:topic_at]
             if body_crc(stored) != crc:
                 raise CorruptRecordError(f"pull from {broker}", position, "its checksum is wrong")
+            text = data[tail_at + 2 : position + size]
             message = ReceivedMessage(
-                topic,
-                broker,
-                queue_index,
-                offset,
-                stored,
-                data[tail_at + 2 : position + size],
-                flag,
-                physical,
-                sys_flag,
-                born_ms,
-                (born_address, born_port),
-                store_ms,
-                (store_address, store_port),
-                reconsume_times,
-                size,
-            )
+                topic, broker, queue_index, offset, stored, text, flag, physical, sys_flag,
+                born_ms, (born_address, born_port), store_ms, (store_address, store_port),
+                reconsume_times, size,
+            )  # fmt: skip
             position += size
         if tags and message.tags not in tags:
             continue

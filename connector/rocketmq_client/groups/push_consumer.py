@@ -8,16 +8,15 @@ ended comes again: at least once.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
-from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
+from rocketmq_client.groups.client_instance import ClientInstance
 from rocketmq_client.groups.concurrent_consumption import ConcurrentConsumption
 from rocketmq_client.groups.consume_pool import ConsumePool
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.direct_consumption import consume_for_tool
+from rocketmq_client.groups.group_consumer import GroupConsumer
 from rocketmq_client.groups.listening import (
     ConcurrentListener,
     ConsumeCounts,
@@ -26,21 +25,20 @@ from rocketmq_client.groups.listening import (
 )
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.orderly_consumption import OrderlyConsumption
-from rocketmq_client.groups.queue_puller import OwnedQueue, PullCounts, QueuePuller
+from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
-from rocketmq_client.groups.running_info import running_info
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.consumption_requests import ConsumeDirectly, RunningInfoReply
+from rocketmq_wire.consumption_requests import ConsumeDirectly
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import RETRY_PREFIX, ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.model import RETRY_PREFIX, Subscription
 from rocketmq_wire.requests import Reply
 
-_UNBALANCED_RETRY_MS = 1_000
 
-
-class PushConsumer:
+class PushConsumer(GroupConsumer):
     """One member of a group. Exactly one of the two listeners is given."""
+
+    _consume_type = "CONSUME_PASSIVELY"
 
     def __init__(
         self,
@@ -58,31 +56,19 @@ class PushConsumer:
             raise ValueError("give a listener, or an orderly_listener, and not both")
         if not settings.subscriptions:
             raise ValueError("a push consumer needs a subscription: name a topic")
-        if not connection.name_servers:
-            raise ValueError("a push consumer needs name servers: endpoints speak no groups")
-        self.settings = settings
-        self._connection = connection
+        super().__init__(connection, settings, instance_name=instance_name, unit_name=unit_name)
         self._listener, self._orderly_listener = listener, orderly_listener
-        self._names = instance_name, unit_name
         self._hooks = tuple(hooks)
-        self._instance: ClientInstance | None = None
-        self._sharing = threading.Lock()
-        """Held while queues are gained and lost, so that the end does not meet a rebalance."""
-        self._subscriptions = dict(settings.subscriptions)
         if not settings.is_broadcasting:
             # What failed comes again through the group's own topic.
             self._subscriptions[RETRY_PREFIX + settings.group] = Subscription()
-        self._version = time.time_ns() // 1_000_000
-        self._persist_due_ms = self._lock_due_ms = self._retry_due_ms = 0
+        self._lock_due_ms = 0
 
     # --- for its owner ------------------------------------------------------------------------
 
     def start(self) -> PushConsumer:
         """Join the group; messages come soon after. Raises ClientStateError."""
-        if self._instance is not None:
-            raise ClientStateError(f"the consumer of {self.settings.group} was started already")
-        instance_name, unit_name = self._names
-        instance = ClientInstance.acquire(self._connection, instance=instance_name, unit=unit_name)
+        instance = self._acquire()
         settings, is_orderly = self.settings, self._orderly_listener is not None
         self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", settings.threads)
         self._puller = QueuePuller(
@@ -96,20 +82,10 @@ class PushConsumer:
         self._consumption = self._consumption_of(instance)
         self._persist_due_ms = now_ms() + 2 * settings.persist_ms
         self._lock_due_ms = now_ms() + settings.lock_ms
-        self._instance = instance
         try:
-            instance.register(
-                self,
-                {
-                    "heartbeat": settings.heartbeat_ms,
-                    "route": settings.route_ms,
-                    "rebalance": settings.rebalance_ms,
-                },
-            )
+            self._register(instance)
         except BaseException:
-            self._instance = None
             self._pool.shut_down(0)
-            instance.release()
             raise
         return self
 
@@ -149,19 +125,9 @@ class PushConsumer:
         return self._instance.client_id if self._instance is not None else ""
 
     @property
-    def queues(self) -> tuple[QueueId, ...]:
-        """The queues that this member has now, sorted."""
-        return tuple(sorted(self._share.owned))
-
-    @property
     def counts(self) -> ConsumeCounts:
         """What the listener did."""
         return self._consumption.counts
-
-    @property
-    def pull_counts(self) -> PullCounts:
-        """What was pulled."""
-        return self._puller.counts
 
     def __enter__(self) -> PushConsumer:
         return self.start()
@@ -176,34 +142,9 @@ class PushConsumer:
 
     # --- for its instance ---------------------------------------------------------------------
 
-    @property
-    def group(self) -> str:
-        return self.settings.group
-
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
         return tuple(self._subscriptions)
-
-    def consumer_info(self) -> ConsumerInfo:
-        """See `Member.consumer_info`."""
-        return ConsumerInfo(
-            self.settings.group,
-            "CONSUME_PASSIVELY",
-            self.settings.model.value,
-            self.settings.consume_from.value,
-            tuple(
-                (topic, wanted.expression, wanted.kind, self._version)
-                for topic, wanted in self._subscriptions.items()
-            ),
-        )
-
-    def rebalance(self) -> None:
-        """See `Member.rebalance`."""
-        with self._sharing:
-            if self._instance is None:
-                return
-            is_balanced = self._share.rebalance(self._subscriptions)
-        self._retry_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_RETRY_MS
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
@@ -229,26 +170,6 @@ class PushConsumer:
         dues = [self._persist_due_ms, self._lock_due_ms]
         return min([*dues, self._retry_due_ms] if self._retry_due_ms else dues)
 
-    def restart(self, offsets: Mapping[QueueId, int]) -> None:
-        """See `Member.restart`."""
-        with self._sharing:
-            if self._instance is not None:
-                self._share.restart_all(offsets)
-
-    def offsets(self) -> Mapping[QueueId, int]:
-        """See `Member.offsets`."""
-        return self._share.offsets()
-
-    def running_info(self) -> RunningInfoReply:
-        """See `Member.running_info`."""
-        return running_info(
-            self.settings,
-            self.consumer_info(),
-            self._share.owned,
-            self._puller.counts,
-            self._consumption.counts,
-        )
-
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
@@ -259,6 +180,9 @@ class PushConsumer:
         self._pool.put(lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly)))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _consume_counts(self) -> ConsumeCounts:
+        return self.counts
 
     def _consumption_of(
         self, instance: ClientInstance
