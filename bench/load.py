@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,8 @@ QUEUES = 8
 NUMBER_SIZE = 12
 GROUP = "bench-producer"
 BATCH = 1_000
+# From a first number on, so many bodies of a size.
+Bodies = Callable[[int, int, int], pa.Array]
 _HOST = Host(bytes((127, 0, 0, 1)), 0)
 _TAGS = 4
 
@@ -30,7 +32,13 @@ def create_topic(settings: ConnectionSettings, name: str, queues: int = QUEUES) 
         cluster.create_topic(TopicConfig(name, read_queue_count=queues, write_queue_count=queues))
 
 
-def load_topic(settings: ConnectionSettings, name: str, count: int, body_size: int) -> None:
+def load_topic(
+    settings: ConnectionSettings,
+    name: str,
+    count: int,
+    body_size: int,
+    bodies: Bodies | None = None,
+) -> None:
     """Create a topic and send `count` messages, evenly over its queues.
 
     Raises RuntimeError if not every message was acknowledged.
@@ -39,7 +47,7 @@ def load_topic(settings: ConnectionSettings, name: str, count: int, body_size: i
     with Producer(settings, GROUP) as producer:
         queues = producer.queues(name)
         acknowledged = 0
-        for sent in producer.send_many(_batches(queues, count, body_size)):
+        for sent in producer.send_many(_batches(queues, count, body_size, bodies)):
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
             acknowledged += sent.result.count
@@ -47,20 +55,24 @@ def load_topic(settings: ConnectionSettings, name: str, count: int, body_size: i
         raise RuntimeError(f"{acknowledged} of {count} messages were acknowledged")
 
 
-def _batches(queues: tuple[QueueId, ...], count: int, body_size: int) -> Iterator[SendRecords]:
+def _batches(
+    queues: tuple[QueueId, ...], count: int, body_size: int, bodies: Bodies | None = None
+) -> Iterator[SendRecords]:
     each, rest = divmod(count, len(queues))
     ends = [each + (index < rest) for index in range(len(queues))]
     for first in range(0, max(ends), BATCH):
         for queue, end in zip(queues, ends, strict=True):
             if first < end:
-                yield records_request(queue, first, min(BATCH, end - first), body_size)
+                yield records_request(queue, first, min(BATCH, end - first), body_size, bodies)
 
 
-def records_request(queue: QueueId, first: int, count: int, body_size: int) -> SendRecords:
+def records_request(
+    queue: QueueId, first: int, count: int, body_size: int, bodies: Bodies | None = None
+) -> SendRecords:
     """Messages with numbers from `first` on, laid out as records (gRPC)."""
     records, sizes = encode_records(
         queue.topic,
-        numbered_bodies(first, count, body_size),
+        (bodies or numbered_bodies)(first, count, body_size),
         tags=_tags(count),
         keys=numbered("k", first, count, 8),
         unique_keys=_unique_keys(first, count),

@@ -11,14 +11,13 @@ committed as the group's progress once the files are written; `--start group` go
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from datetime import datetime, timezone
 
-from pyspark.sql import SparkSession
-
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
 from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
+from pyspark_rocketmq.job_progress import say
+from pyspark_rocketmq.job_session import job_session
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -70,10 +69,6 @@ def end_option(which: str, text: str) -> dict[str, str]:
     return {f"{which}Timestamp": str(round(moment.timestamp() * 1_000))}
 
 
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def describe(pinned: PinnedOffsets) -> None:
     say(f"{pinned.messages:,} messages in {pinned.queues} queues, {pinned.tasks} tasks")
     say(f"start {pinned.starting_offsets}")
@@ -87,7 +82,10 @@ def main() -> None:
     describe(pinned)
     if args.dry_run:
         return
-    spark = SparkSession.builder.appName("topic_to_parquet").getOrCreate()
+    if args.group:
+        with told_in_one_line():
+            pinned.check_group()
+    spark = job_session("topic_to_parquet")
     began = time.monotonic()
     messages = spark.read.format("rocketmq").options(**pinned.options).load()
     messages.write.mode(args.mode).parquet(args.output)

@@ -1,4 +1,4 @@
-"""What an installed wheel and an editable install must give: six packages, and Spark finds ours."""
+"""What an installed wheel and an editable install must give: our packages, and Spark finds ours."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PACKAGES = {
     "rocketmq_client",
     "pyspark_rocketmq",
     "rocketmq_cli",
+    "pytest_rocketmq",
     "rocketmq_broker_sim",
 }
 # Spark's own search for Python sources, run in a fresh interpreter as Spark runs it.
@@ -62,7 +63,7 @@ def test_spark_finds_the_source_without_any_registration(tmp_path: Path) -> None
     assert found.stdout.splitlines() == ["found rocketmq"], found.stderr
 
 
-def test_the_wheel_holds_the_six_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
@@ -119,8 +120,8 @@ def _names(requirements: list[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("lock", "extras"),
     [
-        ("requirements-dev.lock", ("spark", "broker", "test", "dev")),
-        ("requirements-spark-4.0.lock", ("spark", "broker", "test")),
+        ("requirements-dev.lock", ("spark", "connect", "broker", "test", "dev")),
+        ("requirements-spark-4.0.lock", ("spark", "connect", "broker", "test")),
     ],
 )
 def test_the_locks_pin_every_requirement_with_hashes(lock: str, extras: tuple[str, ...]) -> None:

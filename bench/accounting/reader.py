@@ -1,26 +1,19 @@
-"""One run of the job stream_to_parquet in processes of its own, which can be killed all at once."""
+"""The runs of the job stream_to_parquet on one checkpoint, each of which can be killed."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import psutil
-
+from bench.accounting.submitted import ROOT, Job, spark_submit
 from bench.streaming import TOO_SLOW
-from rocketmq_cli.local_spark import QUICK_START
 
-_ROOT = Path(__file__).parents[2]
 _POLL_S = 0.05
 
 
 class Reader:
-    """spark-submit with its JVM and Python workers, started as an operator would."""
+    """spark-submit with its JVM and Python workers, one run after the other."""
 
     def __init__(self, directory: Path, topic: str) -> None:
         self.output = directory / "output"
@@ -30,7 +23,7 @@ class Reader:
             *("--topic", topic, "--group", "accounting"),
             *("--output", str(self.output), "--checkpoint", str(directory / "checkpoint")),
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._job: Job | None = None
 
     def start(
         self, connection: tuple[str, str], *, limit: int, tasks: int, available_now: bool = False
@@ -41,28 +34,13 @@ class Reader:
         """
         trigger = "available-now" if available_now else "0 seconds"
         command = [
-            str(Path(sys.executable).with_name("spark-submit")),
-            *("--master", "local[2]"),
-            *("--properties-file", str(_ROOT / "conf" / "spark-defaults.conf")),
-            *("--conf", "spark.ui.enabled=false", "--driver-java-options", QUICK_START),
-            *("--conf", f"spark.local.dir={self._directory / 'spark'}"),
-            str(_ROOT / "spark_jobs" / "stream_to_parquet.py"),
+            *spark_submit(ROOT / "spark_jobs" / "stream_to_parquet.py", self._directory / "spark"),
             *connection,
             *self._arguments,
             *("--trigger", trigger, "--max-offsets-per-trigger", str(limit)),
             *("--max-partitions", str(tasks)),
         ]
-        environment = {
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_CONF_DIR": str(_ROOT / "conf"),
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        }
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
+        self._job = Job(command, self.log_path)
 
     def wait_for_batches(self, count: int, *, timeout_s: float = 300.0) -> None:
         """Wait until this many more batches are finished than when it was called.
@@ -74,7 +52,7 @@ class Reader:
         give_up_at = time.monotonic() + timeout_s
         while len(self.finished_batches()) < wanted:
             if self.has_ended:
-                self._accept_end()
+                self._accept_end(timeout_s=0)
                 return
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"no {count} batches in {timeout_s} s; see {self.log_path}")
@@ -86,18 +64,17 @@ class Reader:
 
     @property
     def has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
+        return self._job is None or self._job.has_ended
 
     def wait(self, *, timeout_s: float) -> bool:
         """Wait for its own end; False if Spark was too slow to start. Raises RuntimeError."""
-        assert self._process is not None
-        self._process.wait(timeout_s)
-        return self._accept_end()
+        return self._accept_end(timeout_s=timeout_s)
 
-    def _accept_end(self) -> bool:
-        assert self._process is not None
-        code, self._process = self._process.returncode, None
-        said = self.log_path.read_bytes()[-8_000:].decode(errors="replace")
+    def _accept_end(self, *, timeout_s: float) -> bool:
+        assert self._job is not None
+        job, code = self._job, self._job.wait(timeout_s)
+        self._job = None
+        said = job.said()
         if code and TOO_SLOW not in said:
             raise RuntimeError(f"the reader failed with {code}:\n{said}")
         return code == 0
@@ -110,21 +87,7 @@ class Reader:
         """End the JVM, the driver and every worker at once, without a last word."""
         self._end(signal.SIGKILL)
 
-    def _end(self, number: int) -> None:
-        if self._process is None:
-            return
-        # Spark's Python daemon leaves our process group: the tree is what must go.
-        for process in _tree(self._process.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-        self._process.wait(60)
-        self._process = None
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    """A process and all that it started."""
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    def _end(self, number: signal.Signals) -> None:
+        if self._job is not None:
+            self._job.end(number)
+            self._job = None

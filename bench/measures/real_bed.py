@@ -31,6 +31,7 @@ PULL_BATCH_SIZE_ON_DISK: Final = 8
 _BATCH: Final = 500
 _PROGRAM: Final = Path(__file__).parents[1] / "java" / "LitePull.java"
 _SETTLE_SECONDS: Final = 30.0
+_COMPLAINTS_MAX: Final = 2_000
 # Files as brokers have them unless told otherwise.
 _BROKER_SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(1 << 30),
@@ -156,14 +157,16 @@ class LitePull:
         self._home = home
 
     def __enter__(self) -> LitePull:
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=self._home,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        self._complaints = self._home / "lite-pull.err"
+        with self._complaints.open("wb") as complaints:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._home,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+            )
         self._await("ready")
         return self
 
@@ -186,5 +189,6 @@ class LitePull:
         while line and not (line.startswith(text) if text else line[:1].isdigit()):
             line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the Java reader ended")
+            said = self._complaints.read_text(errors="replace")[-_COMPLAINTS_MAX:]
+            raise RuntimeError(f"the Java reader ended: {said}")
         return line

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from rocketmq_broker_sim.config import (
     parse_assignment,
     read_values,
 )
-from rocketmq_broker_sim.servers.assembly import RunningBroker, start_broker
+from rocketmq_broker_sim.servers.assembly import Addresses, RunningBroker, start_broker
 from rocketmq_broker_sim.storage.errors import StorageError
 
 _PARENT_POLL_SECONDS: Final = 0.5
@@ -87,7 +87,9 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
     return config_from(values, str(arguments.config or "the command line"))
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace, on_ready: Callable[[Addresses], None] = lambda _: None
+) -> int:
     """Serve until told to end; the process's exit status."""
     logging.basicConfig(
         level=logging.INFO if arguments.verbose else logging.WARNING,
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.meta_path.insert(0, without_pandas)
     try:
         config = config_of(arguments)
-        return asyncio.run(_serve(config, arguments.ready_file, parent))
+        return asyncio.run(_serve(config, arguments.ready_file, parent, on_ready))
     except (ConfigError, StorageError) as error:
         print(f"rocketmq broker: {error}", file=sys.stderr)
         return 1
@@ -114,7 +116,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(parser.parse_args(argv))
 
 
-async def _serve(config: BrokerConfig, ready_file: Path | None, parent: int) -> int:
+async def _serve(
+    config: BrokerConfig,
+    ready_file: Path | None,
+    parent: int,
+    on_ready: Callable[[Addresses], None],
+) -> int:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -129,6 +136,7 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, parent: int) -> 
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         _announce(broker, config, ready_file)
+        on_ready(broker.addresses)
         await stop.wait()
     finally:
         if ready_file is not None:

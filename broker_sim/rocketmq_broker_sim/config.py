@@ -85,6 +85,12 @@ class BrokerConfig:
     commit_needs_group: bool = _flag(True)
     message_bytes_max: int = _whole(BODY_SIZE_MAX, 1, 128 * _MIB)
 
+    # Delayed and transactional messages.
+    timer_days_max: int = _whole(3, 1, 3_650)
+    transaction_timeout_ms: int = _whole(6_000, 0, 86_400_000)
+    transaction_check_interval_ms: int = _whole(30_000, 100, 86_400_000)
+    transaction_check_max: int = _whole(15, 0, 1_000_000)
+
     # Pulls.
     transfer_count_max: int = _whole(100_000, 1, 10_000_000)
     transfer_bytes_max: int = _whole(4 * _MIB, _KIB, 15 * _MIB)
@@ -92,6 +98,7 @@ class BrokerConfig:
     property_filter: bool = _flag(False)
     long_polling: bool = _flag(True)
     suspend_ms_max: int = _whole(60_000, 0, 3_600_000)
+    pop_retry_topic_v2: bool = _flag(False)
 
     # Clients and limits.
     client_expiry_seconds: int = _whole(120, 1, 86_400)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark_rocketmq.source import RocketMQDataSource as DefaultSource
 
 if TYPE_CHECKING:
-    from pyspark_rocketmq.lag import Lag, LagListener, measure_lag
+    from pyspark_rocketmq.lag import Lag, LagListener, measure_group_lag, measure_lag
     from pyspark_rocketmq.listener import GroupProgressListener
     from pyspark_rocketmq.pinning import PinnedOffsets, pin_offsets
+    from pyspark_rocketmq.progress_display import show_progress
     from pyspark_rocketmq.sink_replays import drop_replays
+    from pyspark_rocketmq.transactions import answer_checks, finish_transactions
 
 _LAZY = {
     "drop_replays": "pyspark_rocketmq.sink_replays",
@@ -23,8 +25,12 @@ _LAZY = {
     "Lag": "pyspark_rocketmq.lag",
     "LagListener": "pyspark_rocketmq.lag",
     "PinnedOffsets": "pyspark_rocketmq.pinning",
+    "measure_group_lag": "pyspark_rocketmq.lag",
     "measure_lag": "pyspark_rocketmq.lag",
     "pin_offsets": "pyspark_rocketmq.pinning",
+    "show_progress": "pyspark_rocketmq.progress_display",
+    "answer_checks": "pyspark_rocketmq.transactions",
+    "finish_transactions": "pyspark_rocketmq.transactions",
 }
 
 __all__ = [
@@ -33,9 +39,13 @@ __all__ = [
     "Lag",
     "LagListener",
     "PinnedOffsets",
+    "answer_checks",
     "drop_replays",
+    "finish_transactions",
+    "measure_group_lag",
     "measure_lag",
     "pin_offsets",
+    "show_progress",
 ]
 
 

@@ -26,7 +26,7 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     """Where every queue of a batch read starts and ends as things are now."""
     survey = first_survey(cluster, options, is_whole=True, births=False)
     report_missing(survey)
-    if survey.absent_topics and options.assign is None:
+    if survey.absent_topics and not options.may_be_absent:
         names = ", ".join(sorted(survey.absent_topics))
         raise TopicNotFoundError(17, f"no route to topic {names}")
     starts = starting_places(options, cluster, survey.bounds, "earliest")
@@ -59,16 +59,25 @@ class BatchReader(DataSourceReader):
         options = self._options
         cluster = open_cluster(connection_settings(options))
         try:
-            queues = plan_queues(cluster, options)
+            queues = self._narrowed(cluster, plan_queues(cluster, options))
         finally:
             cluster.close()
         # Queues unknown so far belong to a read of whole topics up to what is there.
         has_late_end = options.ending_offsets == "latest" and not (
             options.ending_timestamp or options.ending_offsets_by_timestamp
         )
-        topics = {known.queue.topic for known in queues}
+        topics = self._still_read({known.queue.topic for known in queues})
         late_topics = topics if has_late_end and options.assign is None else set()
         return [TaskPartition(task) for task in plan_batch(queues, split_of(options), late_topics)]
+
+    def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
+        """What of the queues is read: all of it, unless filters say otherwise."""
+        del cluster
+        return queues
+
+    def _still_read(self, topics: set[str]) -> set[str]:
+        """The topics of whose queues that are yet to come something is read."""
+        return topics
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""

@@ -27,8 +27,9 @@ class SchemaError(RocketMQError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
+        stop = "" if self.reason.endswith("?") else "."
         return (
-            f"[ROCKETMQ_OPTION.SCHEMA] {self.reason}. "
+            f"[ROCKETMQ_OPTION.SCHEMA] {self.reason}{stop} "
             "Name in .schema(...) only columns that the source has, with their types."
         )
 
@@ -41,8 +42,9 @@ class SinkSchemaError(RocketMQError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
+        stop = "" if self.reason.endswith("?") else "."
         return (
-            f"[ROCKETMQ_SINK.SCHEMA] {self.reason}. Nothing was sent. Select the columns of "
+            f"[ROCKETMQ_SINK.SCHEMA] {self.reason}{stop} Nothing was sent. Select the columns of "
             "messages, such as .select('body', 'keys', 'tags')."
         )
 
@@ -61,6 +63,20 @@ class SinkRowError(RocketMQError, ValueError):
         )
 
 
+class BadBodyError(RocketMQError, ValueError):
+    """A body is not what the schema says: its queue, its offset, and why."""
+
+    def __init__(self, queue: QueueId, offset: int, reason: str) -> None:
+        super().__init__(queue, offset, reason)
+        self.queue, self.offset, self.reason = queue, offset, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_BAD_BODY] {self.queue} offset={self.offset}: {self.reason}. "
+            "bodyMode=permissive keeps such a row with nulls, and dropmalformed leaves it out."
+        )
+
+
 class NothingWrittenError(RocketMQError):
     """Spark says that a batch is written, and no task has written anything."""
 
@@ -68,6 +84,22 @@ class NothingWrittenError(RocketMQError):
         return (
             "[ROCKETMQ_SINK.NOTHING_WRITTEN] no task of the batch reported what it wrote: Spark "
             "drops the rows in this mode. Use a micro-batch trigger, not trigger(continuous=...)."
+        )
+
+
+class UnfinishedTransactionError(RocketMQError):
+    """A batch is decided, and some of its rows are not visible yet."""
+
+    def __init__(self, query: str, batch: int, count: int, reason: str) -> None:
+        super().__init__(query, batch, count, reason)
+        self.query, self.batch, self.count, self.reason = query, batch, count, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.UNFINISHED] {self.count} rows of batch {self.batch} of {self.query} "
+            f"are decided and not visible yet: {self.reason}. Run the query again, or "
+            "pyspark_rocketmq.finish_transactions(options). What the broker has given up is in "
+            "TRANS_CHECK_MAX_TIME_TOPIC."
         )
 
 

@@ -72,6 +72,7 @@ class ProgressCommitter:
         self._is_pending = False
         self._is_busy = False
         self._is_closed = False
+        self._is_over = False
         self._thread: threading.Thread | None = None
 
     def claim(self, cluster: Cluster) -> None:
@@ -100,7 +101,8 @@ class ProgressCommitter:
             return
         with self._changed:
             self._wanted = ends
-            self._is_pending = True
+            # Nobody would take it up any more: who flushes must not wait for that.
+            self._is_pending = not self._is_over
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="rocketmq-progress", daemon=True
@@ -150,6 +152,7 @@ class ProgressCommitter:
         finally:
             with self._changed:
                 self._is_busy = self._is_pending = False
+                self._is_over = True
                 self._changed.notify_all()
             if cluster is not None:
                 cluster.close()

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pyspark_rocketmq.batch_reader import plan_queues
 from pyspark_rocketmq.connecting import connection_settings
-from pyspark_rocketmq.options import parse_options, require_connection
+from pyspark_rocketmq.option_definition import Use
+from pyspark_rocketmq.options import parse_options, require, require_connection
 from pyspark_rocketmq.progress_report import source_progress
 from pyspark_rocketmq.selection import selects
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -74,6 +76,24 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
     offsets = {queue: offset for queue, offset in offsets.items() if is_selected(queue)}
     cluster = open_cluster(connection_settings(parsed))
     try:
+        return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
+    finally:
+        cluster.close()
+
+
+def measure_group_lag(options: Mapping[str, str]) -> Lag:
+    """How far a consumer group is behind in the topics that the options of a read select.
+
+    Queues in which the group has no progress count from their first message. Raises what planning
+    a read from the group's progress raises.
+    """
+    given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
+    parsed = require(parse_options(given), given, Use.BATCH)
+    cluster = open_cluster(connection_settings(parsed))
+    try:
+        planned = plan_queues(cluster, parsed)
+        offsets = {known.queue: known.start for known in planned}
+        ends = {known.queue: known.end for known in planned}
         return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
     finally:
         cluster.close()

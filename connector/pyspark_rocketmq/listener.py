@@ -60,7 +60,10 @@ class GroupProgressListener(StreamingQueryListener):
             raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
         self._group, self._query = self._options.group, query
         mode = self._options.commit_offsets
-        self._is_active = mode == "true" or (mode == "confirmed" and also_unconfirmed)
+        # A member of its group commits by itself, and only for queues that it has.
+        self._is_active = not self._options.join_group and (
+            mode == "true" or (mode == "confirmed" and also_unconfirmed)
+        )
         self._selects = selects(self._options)
         self._is_alone = False
         self._lock = threading.Lock()

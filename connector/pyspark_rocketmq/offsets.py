@@ -19,6 +19,7 @@ empty batches for ever.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,6 +29,8 @@ from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
 
 VERSION: Final = 1
+# The offset before and the one behind of a batch, and of the one that is planned meanwhile.
+_KEPT: Final = 4
 
 
 class CheckpointError(LocalProtocolError):
@@ -59,11 +62,11 @@ class SourceOffset:
         """Where a new query begins: every queue starts where it stands."""
         return cls(offsets, dict(offsets), births, is_initial=True)
 
-    def to_json(self) -> dict[str, Any]:
-        """The canonical dict."""
+    def to_json(self, births: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The canonical dict; `births` are this offset's, laid out before."""
         value = {
             "version": VERSION,
-            "births": nested(self.births),
+            "births": nested(self.births) if births is None else births,
             "offsets": nested(self.offsets),
             "starts": nested(self.starts),
         }
@@ -72,9 +75,8 @@ class SourceOffset:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
         """Read a checkpointed dict. Raises UnsupportedError and CheckpointError."""
-        text = json.dumps(value)[:200]
         if not isinstance(value, Mapping) or "version" not in value:
-            raise CheckpointError("was not written by this source", text)
+            raise CheckpointError("was not written by this source", _shown(value))
         if value["version"] != VERSION:
             raise UnsupportedError(
                 "CHECKPOINT_VERSION",
@@ -89,15 +91,48 @@ class SourceOffset:
                 is_initial=value.get("initial") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError("is damaged", text) from error
+            raise CheckpointError("is damaged", _shown(value)) from error
+
+
+class ParsedOffsets:
+    """The last few offsets that Spark was given or handed in: it hands the same ones in again."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[Mapping[str, Any], SourceOffset]] = deque(maxlen=_KEPT)
+        self._births: tuple[Mapping[QueueId, int], dict[str, Any]] | None = None
+
+    def parse(self, value: Mapping[str, Any]) -> SourceOffset:
+        """As `SourceOffset.from_json`; equal offsets give one object."""
+        for known, offset in self._known:
+            if known == value:
+                return offset
+        offset = SourceOffset.from_json(value)
+        self._known.appendleft((value, offset))
+        return offset
+
+    def write(self, offset: SourceOffset) -> dict[str, Any]:
+        """As `SourceOffset.to_json`; births, which hardly ever change, are laid out once."""
+        if self._births is None or self._births[0] is not offset.births:
+            self._births = offset.births, nested(offset.births)
+        value = offset.to_json(self._births[1])
+        self._known.appendleft((value, offset))
+        return value
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)[:200]
 
 
 def nested(offsets: Mapping[QueueId, int]) -> dict[str, dict[str, dict[str, int]]]:
     """topic -> broker -> queue -> number, in queue order."""
     topics: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
-        brokers = topics.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker, {})[str(queue.index)] = offsets[queue]
+    queues: dict[str, int] = {}
+    last: tuple[str, str] | None = None
+    for (topic, broker, index), offset in sorted(offsets.items()):
+        if (topic, broker) != last:
+            last = topic, broker
+            queues = topics.setdefault(topic, {}).setdefault(broker, {})
+        queues[str(index)] = offset
     return topics
 
 

@@ -96,12 +96,14 @@ _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """One or more `host:port`, with semicolons or commas between them."""
+    """One or more `host:port`, with semicolons or commas between them; or a web server's URL."""
 
     takes: str = "host:port, separated by ; or ,"
 
     def __call__(self, text: str) -> tuple[str, ...]:
         addresses = Names(separators=",;")(text)
+        if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
+            return addresses
         for address in addresses:
             match = _ADDRESS.fullmatch(address)
             if match is None or not 0 < int(match.group(2)) < 65_536:
@@ -273,6 +275,12 @@ def parse_per_queue(text: str, *, minimum: int) -> PerQueue:
                 broker: _queue_numbers(topic, queues, minimum) for broker, queues in inner.items()
             }
         elif nested == {False}:
+            if not any(name.isdecimal() for name in inner):
+                broker, value = next(iter(inner.items()))
+                raise ValueError(
+                    f"leaves out the queues of topic {topic!r}: write "
+                    f'{{"{topic}":{{"{broker}":{{"0":{value}}}}}}}'
+                )
             topics[topic] = {None: _queue_numbers(topic, inner, minimum)}
         else:
             raise ValueError(f"mixes queues with and without a broker for topic {topic!r}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_rocketmq.option_definition import SINK, OptionDefinition, later
-from pyspark_rocketmq.option_kinds import Choice, Count, Flag, Size, Text
+from pyspark_rocketmq.option_definition import SINK, OptionDefinition
+from pyspark_rocketmq.option_kinds import Choice, Count, Duration, Flag, Size, Text
 
 _O = OptionDefinition
 
@@ -17,8 +17,29 @@ SINK_DEFINITIONS: Final = (
         SINK,
         "sink",
         "at-least-once: what a failed task or a restarted query sent is sent again; `drop_replays` "
-        "recognises it.",
-        supported=("at-least-once",),
+        "recognises it. transactional: rows are sent as half messages and become visible when "
+        "their batch is committed, each exactly once, though not all in one instant; needs "
+        "nameServer. A batch that is decided is finished by the query's next start, if that comes "
+        "before transactionTimeoutMs and the broker's checks are over.",
+    ),
+    _O(
+        "transactionTimeoutMs",
+        Duration(10_000, 24 * 3_600_000),
+        3_600_000,
+        SINK,
+        "sink",
+        "With delivery=transactional: how long a batch may take from its first row to its commit, "
+        "and a query may be away in between. Then the broker asks, by default 15 times in 7.5 "
+        "minutes, and puts away what nobody answers for.",
+    ),
+    _O(
+        "decisionTopic",
+        Text(),
+        "PYSPARK_DECISIONS",
+        SINK,
+        "sink",
+        "With delivery=transactional: the topic that keeps the decisions about batches. It is made "
+        "if it is not there, with two queues on every broker; several queries may share it.",
     ),
     _O(
         "maxBatchBytes",
@@ -45,7 +66,43 @@ SINK_DEFINITIONS: Final = (
         "sink",
         "Producer group named in sends.",
     ),
-    later("compression", Text(), SINK, "sink", "Codec of large bodies."),
-    later("compressionThreshold", Size(), SINK, "sink", "Bodies over this size are compressed."),
-    later("sendBack", Flag(), SINK, "sink", "Send failed rows to their group's retry topic."),
+    _O(
+        "compression",
+        Choice(("none", "zlib", "lz4", "zstd")),
+        "none",
+        SINK,
+        "sink",
+        "Codec of large bodies, each by itself. Every reader of the topic must know it: zlib is "
+        "known to all, lz4 and zstd to RocketMQ's clients from 4.9.4 on. Bodies that would not "
+        "shrink are sent as they are.",
+    ),
+    _O(
+        "compressionThreshold",
+        Size(),
+        4_096,
+        SINK,
+        "sink",
+        "Bodies of this many bytes and more are compressed.",
+    ),
+    _O(
+        "sendBack",
+        Flag(),
+        False,
+        SINK,
+        "sink",
+        "Instead of sending rows as messages, give the messages that they were read from back to "
+        "the option group: they come again in the topic %RETRY%<group>, after the delay of their "
+        "attempt or of a column delayLevel, and after the last one in %DLQ%<group>. Needs "
+        "nameServer, and the columns topic, brokerName and physicalOffset. What is run again is "
+        "sent back again.",
+    ),
+    _O(
+        "maxReconsumeTimes",
+        Count(0, 1_000),
+        None,
+        SINK,
+        "sink",
+        "With sendBack: after so many attempts a message is dead (default: what the group's "
+        "configuration at the broker says, 16 unless changed).",
+    ),
 )

@@ -13,6 +13,7 @@ from pyspark_rocketmq.option_definition import (
     OptionDefinition,
     later,
 )
+from pyspark_rocketmq.option_group import GROUP_DEFINITIONS
 from pyspark_rocketmq.option_kinds import (
     Addresses,
     AddressMap,
@@ -31,6 +32,7 @@ from pyspark_rocketmq.option_kinds import (
     Timestamps,
 )
 from pyspark_rocketmq.option_sink import SINK_DEFINITIONS
+from pyspark_rocketmq.option_typed import TYPED_DEFINITIONS
 
 _O = OptionDefinition
 _TEXT: Final = Text()
@@ -43,7 +45,8 @@ _CONNECT: Final = (
         (),
         ALL,
         "connect",
-        "Name servers of the cluster: RocketMQ's own TCP protocol.",
+        "Name servers of the cluster: RocketMQ's own TCP protocol. Or one http:// address of a web "
+        "server that names them, asked again every two minutes.",
         ("nameServers", "namesrvAddr", "nameserver.addr"),
     ),
     _O(
@@ -171,6 +174,15 @@ _SELECT: Final = (
     ),
     _O("assign", Assignment(), None, READ, "select", "Queues to read, and no others."),
     _O(
+        "deadLettersOf",
+        _TEXT,
+        None,
+        READ,
+        "select",
+        "Read the dead letters of this consumer group: messages whose attempts are used up. That "
+        "there are none yet is no error: a batch is empty then, a stream waits for the first.",
+    ),
+    _O(
         "tags",
         _TEXT,
         None,
@@ -187,6 +199,34 @@ _SELECT: Final = (
         "select",
         "SQL92 expression over message properties, instead of tags: filtered at the broker, which "
         "must allow it (enablePropertyFilter). CONTAINS, STARTSWITH, ENDSWITH: RocketMQ 5.1.3 on.",
+    ),
+    _O(
+        "messageKey",
+        _TEXT,
+        None,
+        BATCH,
+        "select",
+        "Read only the messages with this key, found by the brokers' key index, without a scan. "
+        "Needs nameServer and subscribe; looked up once for every load().",
+    ),
+    _O(
+        "messageId",
+        _TEXT,
+        None,
+        BATCH,
+        "select",
+        "Read only the message with this id: the msgId that its producer gave, or offsetMsgId.",
+    ),
+    _O(
+        "pushDown",
+        Choice(("false", "once")),
+        "false",
+        BATCH,
+        "select",
+        "'once': read no more than Spark's filters on topic, brokerName, queueId, queueOffset, "
+        "storeTimestamp and tags can pass (Spark 4.1 and later, with "
+        "spark.sql.python.filterPushdown.enabled=true). Promises that every load() is used once, "
+        "in one place of one query: Spark up to 4.3 gives all uses of one the last one's plan.",
     ),
     _O(
         "discoveryIntervalMs",
@@ -378,56 +418,6 @@ _PULL: Final = (
     ),
 )
 
-_GROUP: Final = (
-    _O(
-        "group",
-        _TEXT,
-        None,
-        READ,
-        "group",
-        "Consumer group whose progress is kept at the broker. Without one nothing is committed.",
-        ("consumerGroup", "consumer.group"),
-    ),
-    _O(
-        "commitOffsets",
-        Choice(("true", "false", "confirmed")),
-        "true",
-        STREAM,
-        "group",
-        "Commit the end of each finished batch as the group's progress; 'confirmed' commits only "
-        "what Spark confirms, one batch late (for asynchronous progress tracking).",
-    ),
-    _O(
-        "joinGroup",
-        _FLAG,
-        False,
-        STREAM,
-        "group",
-        "Share the group's queues with its other members.",
-        supported=(False,),
-    ),
-    later("allocateStrategy", _TEXT, STREAM, "group", "How members share the queues."),
-    _O(
-        "messageModel",
-        Choice(("CLUSTERING", "BROADCASTING")),
-        "CLUSTERING",
-        READ,
-        "group",
-        "Where progress is kept.",
-        supported=("CLUSTERING",),
-    ),
-    _O(
-        "consumeMode",
-        Choice(("pull", "pop")),
-        "pull",
-        READ,
-        "group",
-        "Read by offset, or pop and acknowledge.",
-        supported=("pull",),
-    ),
-    later("invisibleTimeMs", Duration(), STREAM, "group", "How long popped messages are hidden."),
-)
-
 _ROWS: Final = (
     _O(
         "includeProperties",
@@ -465,8 +455,9 @@ DEFINITIONS: Final = (
     *_START_END,
     *_ADMISSION,
     *_PULL,
-    *_GROUP,
+    *GROUP_DEFINITIONS,
     *_ROWS,
+    *TYPED_DEFINITIONS,
     *SINK_DEFINITIONS,
 )
 

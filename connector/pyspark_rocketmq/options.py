@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.option_definition import OptionDefinition, Use
+from pyspark_rocketmq.option_join import check_join
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue, Secret
+from pyspark_rocketmq.option_pop import check_pop
 from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN
 from rocketmq_wire.model import Subscription
 
@@ -23,7 +25,7 @@ _BY_KEY: Final[dict[str, OptionDefinition]] = {
     for definition in DEFINITIONS
     for spelling in (definition.name, *definition.aliases)
 }
-_SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
+_SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")
 # Spark repeats the options of a stored table under this prefix.
 _STORED_PREFIX: Final = "option."
 # The group named in pulls of a query without a group, the client's own: it commits nothing.
@@ -55,8 +57,12 @@ class ReadOptions:
     subscribe: tuple[str, ...] | None
     subscribe_pattern: str | None
     assign: Assigned | None
+    dead_letters_of: str | None
     tags: str | None
     sql: str | None
+    message_key: str | None
+    message_id: str | None
+    push_down: str
     discovery_interval_ms: int
     starting_offsets: str | PerQueue | None
     starting_timestamp: int | None
@@ -81,20 +87,40 @@ class ReadOptions:
     pull_timeout_ms: int
     group: str | None
     commit_offsets: str
+    join_group: bool
+    allocate_strategy: str
+    consume_mode: str
+    invisible_time_ms: int
     include_properties: bool
     corrupt_messages: str
     check_crc: bool
     fail_on_data_loss: bool
+    body_format: str | None
+    body_mode: str
+    column_name_of_corrupt_record: str
+    delimiter: str
+    null_value: str
     delivery: str
+    transaction_timeout_ms: int
+    decision_topic: str
     max_batch_bytes: int
     sends_in_flight: int
     producer_group: str
+    compression: str
+    compression_threshold: int
+    send_back: bool
+    max_reconsume_times: int | None
 
     @property
     def subscription(self) -> Subscription:
         if self.sql:
             return Subscription(self.sql, "SQL92")
         return Subscription(self.tags) if self.tags else Subscription()
+
+    @property
+    def may_be_absent(self) -> bool:
+        """True when what is selected need not exist."""
+        return self.assign is not None or self.dead_letters_of is not None
 
     @property
     def place(self) -> str:
@@ -121,6 +147,13 @@ class ReadOptions:
         )
 
 
+# What becomes of a table's options is Spark's doing; all that we see is that there are none.
+_TABLES: Final = (
+    "Spark forgets the OPTIONS of CREATE TABLE: name them where the table is used, as in SELECT * "
+    "FROM t WITH (nameServer='host:port', subscribe='orders'), INSERT INTO t WITH (...) or "
+    "spark.read.options(...).table('t'), or make it a view: CREATE TEMPORARY VIEW t USING "
+    "rocketmq OPTIONS (...), which keeps them"
+)
 _FIELDS: Final = frozenset(ReadOptions.__slots__)
 
 
@@ -241,6 +274,8 @@ def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptio
     _check_uses(options, use)
     if use is Use.BATCH:
         _check_batch(options)
+    check_join(options)
+    check_pop(options, use)
     starts_at_group = str(options.starting_offsets).startswith("group")
     if starts_at_group and options.group is None:
         raise OptionError("startingOffsets", "= group needs the option 'group'", "MISSING")
@@ -256,7 +291,39 @@ def require_sink(options: ReadOptions) -> ReadOptions:
             "topic",
             "must name one topic for a write: leave it out and give every row a column 'topic'",
         )
+    _check_send_back(options)
+    _check_delivery(options)
     return options
+
+
+def _check_delivery(options: ReadOptions) -> None:
+    if options.delivery != "transactional":
+        for name in ("transactionTimeoutMs", "decisionTopic"):
+            if name in options.given:
+                raise OptionError(name, "has no meaning without delivery=transactional", "NOT_HERE")
+        return
+    if options.endpoints is not None:
+        raise OptionError(
+            "delivery", "transactional needs 'nameServer': our gRPC service has none", "CONFLICT"
+        )
+    if options.send_back:
+        raise OptionError("delivery", "has no meaning with sendBack", "CONFLICT")
+
+
+def _check_send_back(options: ReadOptions) -> None:
+    if not options.send_back:
+        for name in ("group", "maxReconsumeTimes"):
+            if name in options.given:
+                raise OptionError(name, "has no meaning in a write without sendBack", "NOT_HERE")
+        return
+    if options.group is None:
+        raise OptionError("sendBack", "needs the option 'group': who shall get them", "MISSING")
+    if options.endpoints is not None:
+        raise OptionError("sendBack", "needs 'nameServer': gRPC has no such request", "CONFLICT")
+    if options.subscribe is not None:
+        raise OptionError(
+            "topic", "has no meaning with sendBack: messages go to %RETRY%<group>", "CONFLICT"
+        )
 
 
 def _check_uses(options: ReadOptions, use: Use) -> None:
@@ -272,22 +339,35 @@ def _check_uses(options: ReadOptions, use: Use) -> None:
 def require_connection(options: ReadOptions) -> None:
     """Raise OptionError when no cluster is named."""
     if not options.name_server and not options.endpoints:
-        raise OptionError(
-            "nameServer", "is missing: give it (host:port), or 'endpoints' for gRPC", "MISSING"
-        )
+        hint = "is missing: give it (host:port), or 'endpoints' for gRPC"
+        raise OptionError("nameServer", hint if options.given else f"{hint}. {_TABLES}", "MISSING")
 
 
 def require_selection(options: ReadOptions, raw: Mapping[str, str]) -> None:
     """Raise OptionError when nothing is selected."""
     if any(name in options.given for name in _SELECTORS):
         return
-    hint = "name the topics, or give 'subscribePattern' or 'assign'"
+    hint = "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'"
     if any(key.lower() in ("path", "paths") for key in raw):
         hint = "load() takes no path here: name the topics with .option('subscribe', ...)"
     raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
 
 
+def _check_lookup(options: ReadOptions, name: str) -> None:
+    if options.endpoints is not None:
+        raise OptionError(name, "needs 'nameServer': our gRPC service has no key index", "CONFLICT")
+    unfit = {"subscribePattern", "assign", "tags", "sql", "pushDown"} & options.given
+    unfit |= {given for given in options.given if given.startswith(("starting", "ending"))}
+    if options.message_key is not None and options.message_id is not None:
+        unfit.add("messageId")
+    for other in sorted(unfit - {name}):
+        raise OptionError(other, f"has no meaning beside '{name}': leave it out", "CONFLICT")
+
+
 def _check_batch(options: ReadOptions) -> None:
+    for name, given in (("messageKey", options.message_key), ("messageId", options.message_id)):
+        if given is not None:
+            _check_lookup(options, name)
     if options.starting_offsets == "latest":
         raise OptionError("startingOffsets", "= latest makes no sense in a batch read")
     if _has_value(options.starting_offsets, -1):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import secrets
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +16,7 @@ import pyarrow as pa
 from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
+from pyspark_rocketmq.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.loss import Loss as ClientLoss
@@ -48,6 +51,8 @@ class ReadPlan:
     fail_on_data_loss: bool
     start_ms: int | None = None
     """Where queues that the plan did not know start: a time, or None for their first message."""
+    typed: TypedPlan | None = None
+    """How bodies are read, if their fields are the columns."""
 
 
 # Connections, kept from task to task of one worker process. A reader takes one out and puts it back
@@ -55,12 +60,12 @@ class ReadPlan:
 # answer is never used again.
 _idle: dict[tuple[int, str], list[Cluster]] = {}
 _IDLE_MAX: Final = 4
-_frozen_pid = 0
+_frozen = (0, 0)
+"""The process and how many modules it had when they were last frozen."""
 
 
 def read_ranges(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """Read known ranges. Raises DataLossError, CorruptRecordError and what the client raises."""
-    _freeze_once()
     if not ranges:
         return
     cluster = _take(plan.settings)
@@ -70,11 +75,11 @@ def read_ranges(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.Re
         is_done = True
     finally:
         _put_back(plan.settings, cluster, is_reusable=is_done)
+        _freeze_imports()
 
 
 def read_task(plan: ReadPlan, task: BatchTask) -> Iterator[pa.RecordBatch]:
     """Read a task of a batch read, whose late ends become numbers only now."""
-    _freeze_once()
     cluster = _take(plan.settings)
     is_done = False
     try:
@@ -83,6 +88,7 @@ def read_task(plan: ReadPlan, task: BatchTask) -> Iterator[pa.RecordBatch]:
         is_done = True
     finally:
         _put_back(plan.settings, cluster, is_reusable=is_done)
+        _freeze_imports()
 
 
 def _resolve_patiently(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
@@ -172,6 +178,9 @@ class _RangeReader:
             expression = TagExpression.parse(subscription.expression)
             tags = None if expression.matches_all else expression.tags
         self._plan, self._cluster, self._ranges = plan, cluster, ranges
+        self._typed: TypedBatches | None = None
+        if plan.typed is not None:
+            self._typed = TypedBatches(plan.typed, secrets.token_hex(8))
         self._decoder = Decoder(
             DecodeOptions(
                 schema=plan.schema,
@@ -196,6 +205,11 @@ class _RangeReader:
                 "%d corrupt messages were left out, since corruptMessages=skip",
                 self._decoder.skipped,
             )
+        if self._typed is not None and self._typed.dropped:
+            _log.warning(
+                "%d messages with bad bodies were left out, since bodyMode=dropmalformed",
+                self._typed.dropped,
+            )
 
     def _decoded(self, chunk: RangeChunk) -> Iterator[pa.RecordBatch]:
         skipped_before, count = self._decoder.skipped, 0
@@ -203,8 +217,9 @@ class _RangeReader:
             chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes
         ):
             count += batch.num_rows
-            if batch.num_rows:
-                yield batch
+            rows = batch if self._typed is None else self._typed.convert(chunk.queue, batch)
+            if rows.num_rows:
+                yield rows
         if chunk.expected_count is None:
             return  # Filtered: what is missing did not match.
         count += self._decoder.skipped - skipped_before
@@ -225,17 +240,18 @@ def _data_loss(queue: QueueId, loss: ClientLoss) -> DataLossError:
     return DataLossError(kind, queue, loss.start, loss.bounds, loss.end - loss.start, loss.end)
 
 
-def _freeze_once() -> None:
-    """Take what is imported by now out of the garbage collector's sight, once per process.
+def _freeze_imports() -> None:
+    """Take what is imported by now out of the garbage collector's sight.
 
     Spark's daemon collects the whole heap after every task: 10 ms of each micro-batch's task would
-    go into looking at modules that live for ever.
+    go into looking at modules that live for ever. The first task imports most of them while it
+    runs: the transport, and what decoding needs. So each task looks at its end.
     """
-    global _frozen_pid
-    if _frozen_pid != os.getpid():
-        _frozen_pid = os.getpid()
+    global _frozen
+    if _frozen != (os.getpid(), len(sys.modules)):
         gc.collect()
         gc.freeze()
+        _frozen = (os.getpid(), len(sys.modules))
 
 
 def _take(settings: ConnectionSettings) -> Cluster:

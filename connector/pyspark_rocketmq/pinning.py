@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_rocketmq.batch_reader import plan_queues, split_of
@@ -14,7 +14,7 @@ from pyspark_rocketmq.offsets import nested
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import parse_options, require
 from pyspark_rocketmq.planning import divide
-from rocketmq_client.cluster import open_cluster
+from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -30,7 +30,9 @@ _ENDS = frozenset(
         "endingoffsetsbytimestamp",
     }
 )
-_SELECTION = frozenset({"subscribe", "topic", "topics", "consumer.topic", "subscribepattern"})
+_SELECTION = frozenset(
+    {"subscribe", "topic", "topics", "consumer.topic", "subscribepattern", "deadlettersof"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,24 @@ class PinnedOffsets:
             "endingOffsets": self.ending_offsets,
         }
 
+    def check_group(self, group: str | None = None) -> None:
+        """Raise GroupInUseError if the group has live members: `commit` would, after the work.
+
+        Raises OptionError without a group, and what asking for members raises.
+        """
+        self._with_free_group(group, lambda *_: None)
+
     def commit(self, group: str | None = None) -> None:
         """Commit the ends as the group's progress, when the job is done with the data.
 
         Raises OptionError without a group, GroupInUseError when the group has live members, and the
         first error of a broker.
         """
+        self._with_free_group(group, _commit)
+
+    def _with_free_group(
+        self, group: str | None, act: Callable[[Cluster, str, Mapping[QueueId, int]], None]
+    ) -> None:
         options = parse_options(self.given)
         name = group or options.group
         if name is None:
@@ -100,11 +114,15 @@ class PinnedOffsets:
             members = find_members(cluster, name, tuple(sorted({queue.topic for queue in ends})))
             if members:
                 raise GroupInUseError(name, members)
-            for result in cluster.commit(name, ends).values():
-                if isinstance(result, RocketMQError):
-                    raise result
+            act(cluster, name, ends)
         finally:
             cluster.close()
+
+
+def _commit(cluster: Cluster, group: str, ends: Mapping[QueueId, int]) -> None:
+    for result in cluster.commit(group, ends).values():
+        if isinstance(result, RocketMQError):
+            raise result
 
 
 def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:

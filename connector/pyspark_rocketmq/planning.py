@@ -97,7 +97,8 @@ def advance(
         if start.is_initial or start.offsets.get(queue) != offset
     }
     ends = {queue: offset + taken.get(queue, 0) for queue, offset in offsets.items()}
-    known = {queue: births[queue] for queue in ends if queue in births}
+    is_same = births.keys() == ends.keys()
+    known = births if is_same else {q: births[q] for q in ends if q in births}
     return SourceOffset(ends, starts, known, is_initial=start.is_initial and not taken)
 
 
@@ -106,10 +107,11 @@ def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
     if start == end:
         return []
     ranges = []
-    for queue in sorted(end.offsets):
-        first = end.starts.get(queue, start.offsets.get(queue, end.offsets[queue]))
-        if first < end.offsets[queue]:
-            ranges.append(OffsetRange(queue, first, end.offsets[queue]))
+    starts, before = end.starts, start.offsets
+    for queue, last in sorted(end.offsets.items()):
+        first = starts[queue] if queue in starts else before.get(queue, last)
+        if first < last:
+            ranges.append(OffsetRange(queue, first, last))
     return ranges
 
 
@@ -157,6 +159,8 @@ def _cut(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
 
 
 def _parts(piece: OffsetRange, count: int) -> list[OffsetRange]:
+    if count == 1:
+        return [piece]
     size = len(piece)
     cuts = [piece.start + size * number // count for number in range(count + 1)]
     return [OffsetRange(piece.queue, *pair) for pair in itertools.pairwise(cuts)]

@@ -1,6 +1,6 @@
 """The tables of options and columns -> the reference page, in Markdown.
 
-python -m pyspark_rocketmq.reference_page > OPTIONS.md
+python -m pyspark_rocketmq.reference_page > docs/options.md
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
 _HEAD: Final = """\
 # Options and columns
 
-Written by `python -m pyspark_rocketmq.reference_page > OPTIONS.md`: change the tables, not
+Written by `python -m pyspark_rocketmq.reference_page > docs/options.md`: change the tables, not
 this page.
 
 Keys are case-insensitive; an unknown one is refused with the nearest known name.
@@ -55,7 +55,7 @@ _CONTENTS: Final = {
     "storeSize": "how many bytes it takes in the broker's log",
     "preparedTransactionOffset": "where the half message of its transaction is, else 0",
     "deliveryAttempt": "`reconsumeTimes` + 1",
-    "receiptHandle": "for reads by pop, which are not there yet: null",
+    "receiptHandle": "acknowledges a popped message, until it is renewed; else null",
     "corruptReason": "why the message is damaged, with `corruptMessages=emit`; null when it is not",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -11,10 +12,25 @@ from pyspark.sql.types import StructType
 from pyspark_rocketmq.errors import SchemaError
 from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, check_schema
 
+# What other sources, Spark's Kafka source first, call the same things. By letters alone `offset`
+# is nearest to `offsetMsgId`.
+_OTHER_NAMES: Final = {
+    "broker": "brokerName",
+    "headers": "properties",
+    "id": "msgId",
+    "key": "keys",
+    "message": "body",
+    "offset": "queueOffset",
+    "partition": "queueId",
+    "queue": "queueId",
+    "timestamp": "storeTimestamp",
+    "value": "body",
+}
 
-def default_ddl(*, include_properties: bool) -> str:
-    """The default columns as Spark DDL."""
-    names = (*DEFAULT_COLUMNS, "properties") if include_properties else DEFAULT_COLUMNS
+
+def default_ddl(*, include_properties: bool, more: tuple[str, ...] = ()) -> str:
+    """The default columns as Spark DDL, and more behind them."""
+    names = (*DEFAULT_COLUMNS, *(("properties",) if include_properties else ()), *more)
     return ", ".join(f"{name} {COLUMNS[name].spark_type}" for name in names)
 
 
@@ -22,12 +38,12 @@ def read_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark will expect. Raises SchemaError for a column we do not have."""
     for name in schema.fieldNames():
         if name not in COLUMNS:
-            near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(COLUMNS)}"
+            near = _nearest(name)
+            hint = f"did you mean '{near}'?" if near else f"known are {', '.join(COLUMNS)}"
             raise SchemaError(f"unknown column '{name}', {hint}")
     if not schema.fieldNames():
         raise SchemaError("the schema names no column")
-    arrow = _arrow_schema(schema)
+    arrow = arrow_schema_of(schema)
     try:
         check_schema(arrow)
     except ValueError as error:
@@ -35,7 +51,17 @@ def read_schema(schema: StructType) -> pa.Schema:
     return arrow
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
+def _nearest(name: str) -> str | None:
+    by_case = {known.lower(): known for known in COLUMNS}
+    meant = by_case.get(name.lower()) or _OTHER_NAMES.get(name.lower())
+    if meant is not None:
+        return meant
+    near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """A Spark schema as Spark's workers compare it with ours."""
     # Spark's own helper: its worker compares what we yield with exactly this.
     try:
         return to_arrow_schema(schema, timezone="UTC")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.options import ReadOptions
-from rocketmq_wire.model import QueueId, is_system_topic
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_system_topic
+
+_TOPICS_KEPT: Final = 65_536
 
 
 def named_topics(options: ReadOptions) -> tuple[str, ...] | None:
@@ -17,6 +21,8 @@ def named_topics(options: ReadOptions) -> tuple[str, ...] | None:
         return tuple(sorted(options.subscribe))
     if options.assign is not None:
         return tuple(sorted(options.assign.queues))
+    if options.dead_letters_of is not None:
+        return (DEAD_LETTER_PREFIX + options.dead_letters_of,)
     return None
 
 
@@ -38,12 +44,14 @@ def selects(options: ReadOptions) -> Callable[[QueueId], bool]:
             broker in (None, queue.broker) and queue.index in indexes
             for broker, indexes in wanted.get(queue.topic, {}).items()
         )
-    if options.subscribe is not None:
-        topics = frozenset(options.subscribe)
+    if options.subscribe is not None or options.dead_letters_of is not None:
+        topics = frozenset(named_topics(options) or ())
         return lambda queue: queue.topic in topics
     if options.subscribe_pattern is not None:
         pattern = options.subscribe_pattern
-        return lambda queue: bool(matching_topics(pattern, (queue.topic,)))
+        # A topic has many queues, and each is asked about in every batch.
+        matches = lru_cache(_TOPICS_KEPT)(lambda topic: bool(matching_topics(pattern, (topic,))))
+        return lambda queue: matches(queue.topic)
     return lambda _queue: True
 
 
@@ -87,19 +95,34 @@ def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) ->
             name = only_broker(option, topic, of_topic) if broker is None else broker
             numbers.update({QueueId(topic, name, index): n for index, n in values.items()})
     unknown = sorted(set(numbers) - set(queues))
+    note = _missing_level(given, numbers)
     if unknown:
         raise OptionError(
-            option, f"names queues that are not read: {_listed(unknown)}", "UNKNOWN_QUEUE"
+            option, f"names queues that are not read: {_listed(unknown)}{note}", "UNKNOWN_QUEUE"
         )
     absent = sorted(set(queues) - set(numbers))
     if absent:
         raise OptionError(
             option,
             f"must name every queue, it leaves out {_listed(absent)}: use -2 for earliest, "
-            "-1 for latest",
+            f"-1 for latest{note}",
             "QUEUE_MISSING",
         )
     return numbers
+
+
+def _missing_level(given: PerQueue, numbers: Mapping[QueueId, int]) -> str:
+    """Whoever leaves out the broker may take its number of queues for all there are."""
+    for topic, brokers in given.values.items():
+        if None in brokers:
+            meant = next(queue for queue in numbers if queue.topic == topic)
+            if meant.broker == "?":
+                continue  # There is no such topic, which the error says anyway.
+            return (
+                f". It leaves out the level of brokers, taken to be {meant.broker}; in full it is "
+                f'{{"{topic}":{{"{meant.broker}":{{"{meant.index}":{numbers[meant]},...}}}}}}'
+            )
+    return ""
 
 
 def _listed(queues: Sequence[QueueId]) -> str:

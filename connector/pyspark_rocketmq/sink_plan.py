@@ -10,21 +10,57 @@ from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.sink_requests import SinkLayout
-from pyspark_rocketmq.sink_schema import sink_columns
+from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
+from pyspark_rocketmq.sink_send_back import send_back_plan
+from pyspark_rocketmq.sink_transactions import TransactionPlan
 from pyspark_rocketmq.writers import SinkPlan
 
 
 def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
     """What the tasks of a write need. Raises SinkSchemaError."""
+    if options.send_back:
+        assert options.group is not None
+        return SinkPlan(
+            settings=connection_settings(options),
+            layout=SinkLayout(SinkColumns({}), None, options.max_batch_bytes, False),
+            group=options.producer_group,
+            in_flight_max=options.sends_in_flight,
+            write="",
+            send_back=send_back_plan(options.group, options.max_reconsume_times, schema),
+        )
     topic = options.subscribe[0] if options.subscribe else None
     columns = sink_columns(schema, has_topic_option=topic is not None)
     is_grpc = options.endpoints is not None
     return SinkPlan(
         settings=connection_settings(options),
-        layout=SinkLayout(columns, topic, options.max_batch_bytes, is_grpc),
+        layout=SinkLayout(
+            columns,
+            topic,
+            options.max_batch_bytes,
+            is_grpc,
+            None if options.compression == "none" else options.compression,
+            options.compression_threshold,
+            immunity_seconds_of(options),
+        ),
         group=options.producer_group,
         in_flight_max=options.sends_in_flight,
         write=str(uuid.uuid4()),
+        transaction=_transaction(options, columns),
+    )
+
+
+def immunity_seconds_of(options: ReadOptions) -> int | None:
+    """How long brokers ask nobody about the half messages of a write; None: it sends none."""
+    if options.delivery != "transactional":
+        return None
+    return -(-options.transaction_timeout_ms // 1_000)
+
+
+def _transaction(options: ReadOptions, columns: SinkColumns) -> TransactionPlan | None:
+    if options.delivery != "transactional":
+        return None
+    return TransactionPlan(
+        options.decision_topic, in_order=columns.place("messageGroup") is not None
     )
 
 

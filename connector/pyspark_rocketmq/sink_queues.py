@@ -77,17 +77,30 @@ def _named(
     return found_places
 
 
-def order_of(places: Positions) -> Positions | None:
-    """The rows queue by queue, in their order within each; None when they stand so already."""
+def order_of(places: Positions, is_apart: Mask | None = None) -> Positions | None:
+    """The rows queue by queue, in their order within each; None when they stand so already.
+
+    Rows for any queue have no order to keep: those apart from the others come together.
+    """
+    if is_apart is not None:
+        places = np.where((places == ANY) & is_apart, ANY - 1, places)
     if (places[1:] >= places[:-1]).all():
         return None
     return np.argsort(places, kind="stable")
 
 
-def cuts(places: Positions, sizes: Positions, bytes_max: int) -> Iterator[tuple[int, int, int]]:
-    """(place, first row, end) of each request: one queue, at most so many bytes or one row."""
+def cuts(
+    places: Positions, sizes: Positions, bytes_max: int, is_apart: Mask | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """(place, first row, end) of each request: one queue, at most so many bytes or one row.
+
+    Rows that are apart share no request with those that are not.
+    """
     ends = np.cumsum(sizes)
-    turns = np.flatnonzero(places[1:] != places[:-1]) + 1
+    is_turn = places[1:] != places[:-1]
+    if is_apart is not None:
+        is_turn = is_turn | (is_apart[1:] != is_apart[:-1])
+    turns = np.flatnonzero(is_turn) + 1
     bounds = [0, *turns.tolist(), len(places)]
     for run_start, run_end in itertools.pairwise(bounds):
         first = run_start

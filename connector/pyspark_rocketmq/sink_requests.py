@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pyspark_rocketmq.errors import SinkRowError
 from pyspark_rocketmq.sink_queues import (
@@ -29,6 +30,7 @@ from pyspark_rocketmq.sink_stamps import (
     digests,
     row_stamps,
 )
+from rocketmq_arrow.compress import THRESHOLD, compress_bodies, compressed_flag
 from rocketmq_arrow.encode import OutgoingRows, encode_entries, encode_record_rows
 from rocketmq_arrow.gather import Bytes, Mask, Positions
 from rocketmq_arrow.numpy_arrays import mask_of, text_array
@@ -38,10 +40,18 @@ from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import SendBatch, SendMessage, SendRecords
+from rocketmq_wire.transactions import (
+    CHECK_IMMUNITY,
+    PRODUCER_GROUP,
+    SYS_PREPARED,
+    TRANSACTIONAL,
+)
 
 # Encoded at a time: with what is under way, all that a task holds.
 _PIECE_ROWS_MAX: Final = min(16_384, ROWS_MAX)
 _PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Brokers hang up on a frame of 16 MiB, which then looks like an outage; some of it is its header.
+_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024
 _NO_HOST: Final = Host(bytes(4), 0)
 _ENTRY_BODY_AT: Final = 20
 _GROUP: Final = "__SHARDINGKEY"
@@ -51,6 +61,7 @@ _DELIVER_AT: Final = "TIMER_DELIVER_MS"
 _ACTING: Final = (
     *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
     *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
+    CHECK_IMMUNITY,
 )
 _LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()))
 
@@ -74,6 +85,12 @@ class SinkLayout:
     """For every row; None: the column says it."""
     bytes_max: int
     is_grpc: bool
+    compression: str | None = None
+    compression_threshold: int = THRESHOLD
+    """Bodies of so many bytes and more are compressed."""
+    immunity_seconds: int | None = None
+    """Rows are sent as half messages, and nobody is asked about one for so long; None: they
+    are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,9 @@ class _Rows:
 
     columns: dict[str, pa.Array]
     numbers: Positions
+    packed: pa.Array | None = None
+    """The bodies as they are sent, where that is not as they are."""
+    is_packed: Mask | None = None
 
     def get(self, name: str) -> pa.Array | None:
         return self.columns.get(name)
@@ -89,7 +109,9 @@ class _Rows:
     def take(self, rows: Positions) -> _Rows:
         indices = indices_of(rows)
         taken = {name: column.take(indices) for name, column in self.columns.items()}
-        return _Rows(taken, self.numbers[rows])
+        if self.packed is None or self.is_packed is None:
+            return _Rows(taken, self.numbers[rows])
+        return _Rows(taken, self.numbers[rows], self.packed.take(indices), self.is_packed[rows])
 
 
 class SinkRequests:
@@ -106,7 +128,12 @@ class SinkRequests:
         self._layout, self._producer, self._write_id = layout, producer, write_id
         self._turn, self._now_ms = first_turn, now_ms
         # WAIT must be the same in every message of a batch.
-        self._shared = encode_properties({WRITE_PROPERTY: str(write_id), "WAIT": "true"})
+        shared = {WRITE_PROPERTY: str(write_id), "WAIT": "true"}
+        if layout.immunity_seconds is not None:
+            named = TRANSACTIONAL, PRODUCER_GROUP, CHECK_IMMUNITY
+            values = "true", producer.group, str(layout.immunity_seconds)
+            shared.update(zip(named, values, strict=True))
+        self._shared = encode_properties(shared)
         self.row_count = 0
 
     def of_batch(self, batch: pa.RecordBatch) -> Iterator[SendRequest]:
@@ -117,12 +144,20 @@ class SinkRequests:
             rows = _Rows(_columns(piece, self._layout.columns), numbers)
             try:
                 _check(rows)
-                for topic, of_topic in self._by_topic(rows):
+                for topic, of_topic in self._by_topic(self._packed(rows)):
                     yield from self._of_topic(topic, of_topic)
             except LocalProtocolError as error:
                 # The encoder counts rows from the first that it was given.
                 where = f"rows {numbers[0]} to {numbers[-1]}, counted from the first of them"
                 raise SinkRowError(self._write_id.partition, where, str(error)) from error
+
+    def _packed(self, rows: _Rows) -> _Rows:
+        if self._layout.compression is None:
+            return rows
+        packed, is_packed = compress_bodies(
+            rows.columns["body"], self._layout.compression, self._layout.compression_threshold
+        )
+        return rows if is_packed is None else replace(rows, packed=packed, is_packed=is_packed)
 
     def _by_topic(self, rows: _Rows) -> Iterator[tuple[str, _Rows]]:
         column = rows.get("topic")
@@ -147,6 +182,11 @@ class SinkRequests:
             rows.get("messageGroup"),
         )
         named, is_late = _delays(rows)
+        if self._layout.immunity_seconds is not None:
+            if is_late is not None:
+                _refuse(is_late, "has a delay, which a transactional message cannot have")
+            yield from self._single(topic, queues, rows, places, (), SYS_PREPARED)
+            return
         if is_late is not None:
             late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
             _refuse_late_groups(rows, is_late)
@@ -155,7 +195,7 @@ class SinkRequests:
             rows, places = rows.take(prompt), places[prompt]
         if len(places) == 0:
             return
-        order = order_of(places)
+        order = order_of(places, rows.is_packed)
         if order is not None:
             rows, places = rows.take(order), places[order]
         yield from self._bulk(topic, queues, rows, places)
@@ -165,19 +205,33 @@ class SinkRequests:
     ) -> Iterator[SendRequest]:
         outgoing = self._outgoing(topic, rows)
         born_ms = self._now_ms()
+        flags = self._flags(rows)
+        # Records have flags of their own; the messages of a batch share the request's.
+        is_apart = None if self._layout.is_grpc else rows.is_packed
         if self._layout.is_grpc:
-            data, sizes = encode_record_rows(topic, outgoing, born_ms=born_ms, born_host=_NO_HOST)
+            data, sizes = encode_record_rows(
+                topic, outgoing, born_ms=born_ms, born_host=_NO_HOST, sys_flag=flags
+            )
         else:
             data, sizes = encode_entries(outgoing)
+        _refuse_giants(sizes)
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        for place, first, end in cuts(places, sizes, self._layout.bytes_max):
+        for place, first, end in cuts(places, sizes, self._layout.bytes_max, is_apart):
             queue = self._queue(queues, place)
             part = data[starts[first] : starts[end]].data
             if self._layout.is_grpc:
                 lengths = sizes[first:end].astype("<i4").tobytes()
                 yield SendRecords(self._producer.group, queue, part, lengths)
             else:
-                yield SendBatch(self._producer.group, queue, born_ms, part)
+                flag = int(flags[first])
+                yield SendBatch(self._producer.group, queue, born_ms, part, sys_flag=flag)
+
+    def _flags(self, rows: _Rows) -> NDArray[np.int32]:
+        """The sysFlag of each row."""
+        flags = np.zeros(len(rows.numbers), np.int32)
+        if rows.is_packed is not None and self._layout.compression is not None:
+            flags[rows.is_packed] = compressed_flag(self._layout.compression)
+        return flags
 
     def _single(
         self,
@@ -186,15 +240,19 @@ class SinkRequests:
         rows: _Rows,
         places: Positions,
         named: tuple[tuple[str, pa.Array], ...],
+        sys_flag: int = 0,
     ) -> Iterator[SendRequest]:
-        """One request a row, since brokers refuse batches of delayed messages."""
+        """One request a row: brokers refuse batches of delayed and of transactional messages."""
         data, sizes = encode_entries(self._outgoing(topic, rows, named))
+        _refuse_giants(sizes)
         start = 0
-        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+        flags = self._flags(rows).tolist()
+        for place, size, flag in zip(places.tolist(), sizes.tolist(), flags, strict=True):
             body, properties = _entry_parts(data, start, start + size)
             start += size
             queue = self._queue(queues, place)
-            yield SendMessage(self._producer.group, queue, self._now_ms(), body, properties)
+            group, now_ms = self._producer.group, self._now_ms()
+            yield SendMessage(group, queue, now_ms, body, properties, sys_flag=flag | sys_flag)
 
     def _outgoing(
         self, topic: str, rows: _Rows, named: tuple[tuple[str, pa.Array], ...] = ()
@@ -206,7 +264,7 @@ class SinkRequests:
         if groups is not None:
             named = (*named, (_GROUP, groups))
         return OutgoingRows(
-            bodies,
+            bodies if rows.packed is None else rows.packed,
             tags,
             keys,
             properties,
@@ -294,6 +352,10 @@ def _refuse_late_groups(rows: _Rows, is_late: Mask) -> None:
     groups = rows.get("messageGroup")
     if groups is not None:
         _refuse(has_text(groups) & is_late, "has a messageGroup, whose order a delay would break")
+
+
+def _refuse_giants(sizes: Positions) -> None:
+    _refuse(sizes > _MESSAGE_BYTES_MAX, f"takes more than {_MESSAGE_BYTES_MAX} bytes")
 
 
 def _refuse(is_wrong: Mask, reason: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import (
     ReadOptions,
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_rocketmq.batch_reader import BatchReader
+    from pyspark_rocketmq.lookup_reader import LookupReader
+    from pyspark_rocketmq.narrowing_reader import NarrowingReader
     from pyspark_rocketmq.partition_read import ReadPlan
+    from pyspark_rocketmq.pop_reader import PopStreamReader
     from pyspark_rocketmq.stream_reader import StreamReader
     from pyspark_rocketmq.writers import BatchWriter, StreamWriter
 
@@ -47,20 +51,35 @@ class RocketMQDataSource(DataSource):
 
         require_connection(self._parsed)
         require_selection(self._parsed, self.options)
-        return default_ddl(include_properties=self._parsed.include_properties)
+        if self._parsed.body_format is not None:
+            raise OptionError("bodyFormat", "needs .schema(...): name the fields of the bodies")
+        names = ("receiptHandle",) if self._parsed.consume_mode == "pop" else ()
+        return default_ddl(include_properties=self._parsed.include_properties, more=names)
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | LookupReader | NarrowingReader:
         """A batch read."""
         from pyspark_rocketmq.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
         options = require(self._parsed, self.options, Use.BATCH)
+        if options.message_key is not None or options.message_id is not None:
+            from pyspark_rocketmq.lookup_reader import LookupReader  # Keeps lookup light.
+
+            return LookupReader(options, self._plan(options, schema))
+        if options.push_down == "once":
+            from pyspark_rocketmq.narrowing_reader import narrowing_reader  # Keeps lookup light.
+
+            return narrowing_reader(options, self._plan(options, schema), schema)
         return BatchReader(options, self._plan(options, schema))
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader | PopStreamReader:
         """A stream."""
         from pyspark_rocketmq.stream_reader import StreamReader  # Keeps Spark's lookup light.
 
         options = require(self._parsed, self.options, Use.STREAM)
+        if options.consume_mode == "pop":
+            from pyspark_rocketmq.pop_reader import PopStreamReader  # Keeps lookup light.
+
+            return PopStreamReader(options, self._plan(options, schema))
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

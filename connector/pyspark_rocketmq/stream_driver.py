@@ -18,7 +18,7 @@ from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.group_progress import ProgressCommitter
 from pyspark_rocketmq.lookout import Lookout
 from pyspark_rocketmq.message_size import MessageSize
-from pyspark_rocketmq.offsets import SourceOffset, nested
+from pyspark_rocketmq.offsets import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, backlogs
 from pyspark_rocketmq.read_ends import starting_places
@@ -60,7 +60,12 @@ class _Look(NamedTuple):
 class StreamDriver:
     """Plans one query's micro-batches."""
 
-    def __init__(self, options: ReadOptions, ports: Ports | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        ports: Ports | None = None,
+        parsed: ParsedOffsets | None = None,
+    ) -> None:
         self._options = options
         self._ports = ports or Ports()
         self._settings = connection_settings(options)
@@ -81,7 +86,7 @@ class StreamDriver:
         self._watch: ArrivalWatch | None = None
         self._lookout: Lookout | None = None
         self._committer: ProgressCommitter | None = None
-        self._known: tuple[dict[str, Any], SourceOffset] | None = None
+        self._parsed = parsed or ParsedOffsets()
         self._reported: tuple[dict[QueueId, int], dict[str, Any]] | None = None
         self._last_batch_ms = self._ports.now_ms()
         self._last_return_ms = 0
@@ -95,7 +100,7 @@ class StreamDriver:
         if self._initial is None:
             survey = self._survey((), is_whole=True)
             report_missing(survey)
-            if survey.absent_topics and self._options.assign is None:
+            if survey.absent_topics and not self._options.may_be_absent:
                 names = ", ".join(sorted(survey.absent_topics))
                 raise TopicNotFoundError(17, f"no route to topic {names}")
             places = starting_places(self._options, self._cluster, survey.bounds, "latest")
@@ -132,8 +137,7 @@ class StreamDriver:
             if self._committer is not None:
                 self._committer.planned(end.offsets)
             self._last_batch_ms = self._ports.now_ms()
-            self._known = (end.to_json(), end)
-            return self._known[0]
+            return self._parsed.write(end)
         finally:
             self._last_return_ms = self._ports.now_ms()
 
@@ -170,10 +174,7 @@ class StreamDriver:
         return self._ports.open_cluster(self._settings)
 
     def _parse(self, value: dict[str, Any]) -> SourceOffset:
-        # Spark hands back what it was given: no need to read hundreds of queues again.
-        if self._known is None or self._known[0] != value:
-            self._known = (value, SourceOffset.from_json(value))
-        return self._known[1]
+        return self._parsed.parse(value)
 
     def _survey(self, also: tuple[str, ...], *, is_whole: bool) -> Survey:
         """One look at the cluster serves every call that begins a query."""
@@ -302,11 +303,14 @@ class StreamDriver:
         start: SourceOffset,
         offsets: Mapping[QueueId, int],
         taken: Mapping[QueueId, int],
-    ) -> dict[QueueId, int]:
-        births = {**start.births, **self._offsets.births}
+    ) -> Mapping[QueueId, int]:
+        found = self._offsets.births
+        is_known = found.items() <= start.births.items()
+        births = start.births if is_known else {**start.births, **found}
         # A queue read from offset 0 on shows when that was stored, once.
         young = [q for q in taken if offsets[q] == 0 and q not in births]
         if young:
+            births = dict(births)
             try:
                 births.update(find_births(self._cluster, dict.fromkeys(young, Bounds(0, 1))))
             except RocketMQError as error:

@@ -18,8 +18,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_rocketmq.errors import NothingWrittenError, UnsupportedError
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_send_back import SendBackPlan, send_back_rows
 from pyspark_rocketmq.sink_stamps import WriteId
-from rocketmq_client.cluster import open_cluster
+from pyspark_rocketmq.sink_transactions import (
+    HALVES_IN_FLIGHT,
+    Commits,
+    TransactionPlan,
+    write_halves,
+)
+from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
@@ -50,6 +57,10 @@ class SinkPlan:
     in_flight_max: int
     write: str
     """Names this write, unless a stream's query and batch do."""
+    send_back: SendBackPlan | None = None
+    """Rows are not sent: the messages they were read from are given back."""
+    transaction: TransactionPlan | None = None
+    """Rows are sent as half messages, which the driver commits."""
 
 
 @dataclass
@@ -65,17 +76,17 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows and wait for every answer."""
         return write_task(self._plan, WriteId(self._plan.write, "0", _partition()), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All is stored already."""
-        check_written(messages)
+        """Commit what is transactional; all else is visible already."""
+        commit_write(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what stays: messages cannot be taken back."""
-        _report_abort(messages)
+        """Roll back what is transactional; of all else say what stays."""
+        abort_write(self._plan, messages)
 
 
 def check_written(messages: list[WriterCommitMessage | None]) -> None:
@@ -84,13 +95,40 @@ def check_written(messages: list[WriterCommitMessage | None]) -> None:
         raise NothingWrittenError
 
 
-def write_task(plan: SinkPlan, write_id: WriteId, batches: Iterator[pa.RecordBatch]) -> TaskWritten:
+def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    """Every task has written."""
+    check_written(messages)
+    if plan.transaction is not None:
+        with open_cluster(plan.settings) as cluster:
+            Commits(cluster, plan.group, plan.transaction).commit_written(messages)
+
+
+def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    """A task has failed, or the commit."""
+    if plan.transaction is None:
+        _report_abort(messages)
+        return
+    with open_cluster(plan.settings) as cluster:
+        Commits(cluster, plan.group, plan.transaction).abort_written(messages)
+
+
+def write_task(
+    plan: SinkPlan,
+    write_id: WriteId,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    may_be_replayed: bool = False,
+) -> WriterCommitMessage:
     """Send rows as they come, many requests under way.
 
     Raises the first refusal, or SendOutcomeUnknownError after `retry.outageMs`.
     """
     cluster = open_cluster(plan.settings)
     try:
+        if plan.send_back is not None:
+            return TaskWritten(send_back_rows(cluster, plan.send_back, batches))
+        if plan.transaction is not None:
+            return _write_halves(cluster, plan, write_id, batches, may_be_replayed)
         producer = Producer(
             cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
         )
@@ -101,6 +139,35 @@ def write_task(plan: SinkPlan, write_id: WriteId, batches: Iterator[pa.RecordBat
         return TaskWritten(requests.row_count)
     finally:
         cluster.close()
+
+
+def _write_halves(
+    cluster: Cluster,
+    plan: SinkPlan,
+    write_id: WriteId,
+    batches: Iterator[pa.RecordBatch],
+    may_be_replayed: bool,
+) -> WriterCommitMessage:
+    assert plan.transaction is not None
+    producer = Producer(
+        cluster,
+        plan.group,
+        in_flight_max=HALVES_IN_FLIGHT,
+        in_flight_per_queue_max=HALVES_IN_FLIGHT,
+        repeats_unknown=True,
+    )
+    requests = SinkRequests(plan.layout, producer, write_id, random.getrandbits(16))
+    written = write_halves(
+        producer,
+        plan.transaction,
+        write_id,
+        _requests(requests, batches),
+        may_be_replayed=may_be_replayed,
+    )
+    # Spark wants its rows read, also where the batch is decided and they are not sent again.
+    for _ in batches:
+        pass
+    return written
 
 
 def _requests(requests: SinkRequests, batches: Iterator[pa.RecordBatch]) -> Iterator[SendRequest]:
@@ -130,17 +197,18 @@ if DataSourceStreamArrowWriter is not None:
         def __init__(self, plan: SinkPlan) -> None:
             self._plan = plan
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
             """Send one task's rows and wait for every answer."""
-            return write_task(self._plan, _stream_write_id(self._plan), iterator)
+            write_id = _stream_write_id(self._plan)
+            return write_task(self._plan, write_id, iterator, may_be_replayed=True)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """All is stored already."""
-            check_written(messages)
+            """Commit what is transactional; all else is visible already."""
+            commit_write(self._plan, messages)
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """Say what stays: messages cannot be taken back."""
-            _report_abort(messages)
+            """Roll back what is transactional; of all else say what stays."""
+            abort_write(self._plan, messages)
 
 
 def _stream_write_id(plan: SinkPlan) -> WriteId:

@@ -40,9 +40,9 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
-from rocketmq_arrow.small_batches import SMALL_BODY_SIZE_MAX, FewRecords, lay_out_few
+from rocketmq_arrow.small_batches import SMALL_BODY_SIZE_MAX, FewRecords, lay_out_few, patch_record
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
-from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer, Host
+from rocketmq_wire.model import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.properties import TAGS, decode_properties
 from rocketmq_wire.record import body_crc
 from rocketmq_wire.tags import java_hash
@@ -103,12 +103,15 @@ class RecordBlock:
             LocalProtocolError: the host's address is longer or shorter than the records' ones.
         """
         starts, buffer = self.starts, self.buffer
+        if len(starts) == 1 and isinstance(queue_index, int) and isinstance(queue_offset, int):
+            place = queue_index, queue_offset, physical_start
+            if not patch_record(buffer.data, int(starts[0]), place, store_ms, store_host):
+                raise _unfit_host(store_host)
+            return
         flags = buffer[starts + (SYS_FLAG_AT + 3)]
         is_v6 = (flags & SYS_STORE_HOST_V6) != 0
         if (is_v6 != (len(store_host.address) == 16)).any():
-            raise LocalProtocolError(
-                f"a store host of {len(store_host.address)} bytes does not fit into the records"
-            )
+            raise _unfit_host(store_host)
         count = len(starts)
         _put(buffer, starts + QUEUE_AT, np.full(count, queue_index, ">i4"))
         # Queue offset and physical offset stand side by side, and so do store time and host.
@@ -158,6 +161,7 @@ def block_from_records(
     check_crc: bool = True,
     *,
     topic: str | None = None,
+    body_size_max: int = BODY_SIZE_MAX,
     takes_over: bool = False,
     where: str = "records",
 ) -> RecordBlock:
@@ -182,6 +186,11 @@ def block_from_records(
         reason = describe_damage(data, position, size, name.encode())
         raise CorruptRecordError(where, position, reason)
     _check_flags(layout, where)
+    largest = int(np.argmax(layout.body_end - layout.body_start))
+    body_size = int(layout.body_end[largest] - layout.body_start[largest])
+    if body_size > body_size_max:
+        reason = f"message body size {body_size} is over the limit of {body_size_max}"
+        raise CorruptRecordError(where, int(starts[largest]), reason)
     if check_crc:
         bodies = take_binary(data, layout.body_start, layout.body_end)
         wrong = np.flatnonzero(crc_mismatches(bodies, layout.int32(CRC_AT).astype(np.int64)))
@@ -397,6 +406,12 @@ def put_column(
 ) -> None:
     """Writes one field of every row of a matrix of bytes."""
     header[:, at : at + np.dtype(dtype).itemsize].view(dtype)[:, 0] = values
+
+
+def _unfit_host(host: Host) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"a store host of {len(host.address)} bytes does not fit into the records"
+    )
 
 
 def _host_bytes(host: Host) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rocketmq_arrow.alike import AlikeItems
 from rocketmq_arrow.gather import Positions, overlapping, replace_rows
 from rocketmq_arrow.layout import (
     BORN_HOST_AT,
@@ -57,11 +58,15 @@ class ColumnValues:
     """As users get them: inflated; None when nobody asked for the column."""
     reasons: pa.StringArray | None = None
     template: RowTemplate | None = None
-    scan: PropertyScan = field(init=False)
+    placed: AlikeItems | None = None
+    """The items, where their places are known already."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def scan(self) -> PropertyScan | AlikeItems:
         layout = self.layout
-        self.scan = PropertyScan(layout.data, layout.text_start, layout.text_end, self.template)
+        if self.placed is not None:
+            return self.placed
+        return PropertyScan(layout.data, layout.text_start, layout.text_end, self.template)
 
     def column(self, name: str, arrow_type: pa.DataType) -> pa.Array:
         """One column; `arrow_type` decides how a map names its fields."""

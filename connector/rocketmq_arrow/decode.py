@@ -6,9 +6,9 @@ A record that fails one of these is damaged, and `CorruptPolicy` says what becom
 outside the wanted range or tags are dropped and not judged.
 
 Nanoseconds of one core a record (260 bytes, default columns, chunks of 10,000), while other work
-had the cores, too: 190 with checksums and 150 without when all records are built alike, 350 and 250
-when the sizes of bodies, tags and keys differ. A chunk costs some 0.5 ms whatever its rows: chunks
-of 2,500 take half as long again a record.
+had the cores, too: 90 with checksums and 70 without when a body's records are all built alike (see
+`alike`); 170 and 120 when only most are; 340 and 250 when the sizes of bodies, tags and keys
+differ. There a chunk costs some 0.5 ms whatever its rows.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketmq_arrow.alike import AlikeReader
 from rocketmq_arrow.bodies import INFLATED_SIZE_MAX, InflateError, inflate
 from rocketmq_arrow.boundaries import record_bounds, refuse_other_sizes
 from rocketmq_arrow.checksums import wrong_bodies
@@ -114,6 +115,7 @@ class Decoder:
         self._wants_body = "body" in options.schema.names
         self._tags = None if options.tags is None else text_array(sorted(options.tags))
         self._template = RowTemplate()
+        self._alike = AlikeReader()
         self.skipped = 0
         """Damaged records left out under CorruptPolicy.SKIP."""
 
@@ -125,8 +127,12 @@ class Decoder:
         Raises:
             CorruptRecordError: the framing is torn, or a record is damaged under FAIL.
         """
-        starts, record_sizes = record_bounds(body, sizes, where=str(queue), compares_sizes=False)
         data = np.frombuffer(body, np.uint8)
+        alike = self._decode_alike(queue, (start, end), data, sizes)
+        if alike is not None:
+            yield alike
+            return
+        starts, record_sizes = record_bounds(body, sizes, where=str(queue), compares_sizes=False)
         newest = -1
         for first, stop in _chunk_bounds(starts, starts + record_sizes, self._options.rows_max):
             base = int(starts[first])
@@ -141,6 +147,23 @@ class Decoder:
                 newest,
             )
             yield from self._decode_chunk(chunk)
+
+    def _decode_alike(
+        self, queue: QueueId, wanted: tuple[int, int], data: Bytes, sizes: Buffer | None
+    ) -> pa.RecordBatch | None:
+        """The whole body as one batch, if its records are all alike and nothing is wrong."""
+        if self._tags is not None or len(data) > CHUNK_SIZE_MAX:
+            return None
+        records = self._alike.read(queue, wanted, data, sizes, self._options.rows_max)
+        if records is None:
+            return None
+        bodies = None
+        if self._wants_body or self._options.check_crc:
+            bodies = records.bodies()
+        if self._options.check_crc and not records.are_right(bodies):
+            return None
+        values = ColumnValues(queue, records.layout, bodies, placed=records.items)
+        return self._batch(values)
 
     def _open_chunk(
         self,

@@ -21,7 +21,7 @@ from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
 from rocketmq_arrow.blocks import fixed_fields, put_column, topic_field
 from rocketmq_arrow.bodies import body_crcs
 from rocketmq_arrow.gather import Bytes, Mask, Positions, take_binary, values_of
-from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT
+from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT, SYS_FLAG_AT
 from rocketmq_arrow.numpy_arrays import int32_values
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import LocalProtocolError
@@ -189,7 +189,7 @@ def encode_record_rows(
     *,
     born_ms: NDArray[np.int64] | int,
     born_host: Host,
-    sys_flag: int = 0,
+    sys_flag: NDArray[np.int32] | int = 0,
     store_host: Host = _NO_HOST,
 ) -> tuple[Bytes, Positions]:
     """Records of all the rows back to back, and their sizes: cut between two as one likes.
@@ -202,7 +202,7 @@ def encode_record_rows(
     template = fixed_fields(
         topic,
         queue_index=0,
-        sys_flag=sys_flag,
+        sys_flag=0,
         born_ms=0,
         born_host=born_host,
         store_host=store_host,
@@ -213,6 +213,8 @@ def encode_record_rows(
     put_column(header, 0, ">i4", sizes)
     put_column(header, CRC_AT, ">i4", body_crcs(take_binary(data, starts, ends)))
     put_column(header, FLAG_AT, ">i4", rows.flags)
+    host_flags = int.from_bytes(template[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+    put_column(header, SYS_FLAG_AT, ">i4", sys_flag | host_flags)
     put_column(header, BORN_MS_AT, ">i8", born_ms)
     put_column(header, len(template) - 4, ">i4", ends - starts)
     body = Ranges(data, starts, ends)

@@ -149,11 +149,26 @@ def _take_equal(data: Bytes, starts: Positions, ends: Positions) -> pa.BinaryArr
         return None
     if not (ends - starts == size).all():
         return None
-    count, first = len(starts), int(starts[0])
-    rows = np.ndarray((count,), f"V{size}", data, first, (step,))
+    return take_rows(data, int(starts[0]), step, size, len(starts))
+
+
+def take_rows(data: Bytes, first: int, step: int, size: int, count: int) -> pa.BinaryArray:
+    """The byte strings of `rows_of`."""
+    values = pa.py_buffer(rows_of(data, first, step, size, count))
     offsets = np.arange(0, size * count + 1, size, dtype=np.int32)
-    values = pa.py_buffer(np.ascontiguousarray(rows))
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), values])
+    buffers = [None, pa.py_buffer(offsets), values]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
+
+
+def rows_of(data: Bytes, first: int, step: int, size: int, count: int) -> Bytes:
+    """So many times `size` bytes, at one distance from each other, as a matrix of their own.
+
+    Raises:
+        ValueError: they are not all in `data`.
+    """
+    rows = np.ndarray((count,), f"V{size}", data, first, (step,))
+    copied: Bytes = np.ascontiguousarray(rows).view(np.uint8).reshape(count, size)
+    return copied
 
 
 def _step_of(positions: Positions) -> int:

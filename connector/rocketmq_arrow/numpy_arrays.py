@@ -65,6 +65,12 @@ def int32_values(array: pa.Int32Array) -> NDArray[np.int32]:
     return np.frombuffer(array.buffers()[1], np.int32, len(array), 4 * array.offset)
 
 
+def int64_values(array: pa.Int64Array) -> NDArray[np.int64]:
+    """The values of an array without nulls."""
+    assert not array.null_count
+    return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
+
+
 def byte_strings(array: pa.BinaryArray) -> list[bytes]:
     """The values of a binary array as Python objects."""
     if _HAS_QUICK_LISTS:

@@ -48,7 +48,7 @@ _TOPS: Final = np.uint64(0x8080808080808080)
 
 
 @dataclass(slots=True)
-class _Shape:
+class Shape:
     """Names in their order, and the sizes that values of them were seen to have."""
 
     names: tuple[bytes, ...]
@@ -57,7 +57,7 @@ class _Shape:
     sizes_min: tuple[int, ...]
     sizes_max: tuple[int, ...]
 
-    def admit(self, other: _Shape) -> bool:
+    def admit(self, other: Shape) -> bool:
         """Take in the sizes of another row; False when it has other names."""
         if other.names != self.names or other.is_closed != self.is_closed:
             return False
@@ -113,7 +113,7 @@ class RowTemplate:
     """Places the items of one chunk after the other; remembers how the rows were built so far."""
 
     def __init__(self) -> None:
-        self._shape: _Shape | None = None
+        self._shape: Shape | None = None
         self._failures = 0
         self._pause = 0
         """So many chunks are not tried: rows of several producers seldom become alike."""
@@ -141,23 +141,23 @@ class RowTemplate:
         return placed
 
 
-def _sampled_shape(text: Bytes, bounds: Positions) -> _Shape | None:
+def _sampled_shape(text: Bytes, bounds: Positions) -> Shape | None:
     rows = np.linspace(0, len(bounds) - 2, _SAMPLES).astype(np.int64)
-    shape = _shape_of(text[: bounds[1]].tobytes())
+    shape = shape_of(text[: bounds[1]].tobytes())
     return shape if shape and _admit_rows(shape, text, bounds, rows) else None
 
 
-def _admit_rows(shape: _Shape, text: Bytes, bounds: Positions, rows: Positions) -> bool:
+def _admit_rows(shape: Shape, text: Bytes, bounds: Positions, rows: Positions) -> bool:
     for start, end in zip(bounds[rows].tolist(), bounds[rows + 1].tolist(), strict=True):
-        seen = _shape_of(text[start:end].tobytes())
+        seen = shape_of(text[start:end].tobytes())
         if seen is None or not shape.admit(seen):
             return False
     return True
 
 
 def _place_by(
-    shape: _Shape, text: Bytes, bounds: Positions
-) -> tuple[PlacedItems | None, _Shape | None]:
+    shape: Shape, text: Bytes, bounds: Positions
+) -> tuple[PlacedItems | None, Shape | None]:
     """Also the shape, which has learned from rows that it did not fit; None when it never will."""
     separators = len(shape.names) * 2 - (not shape.is_closed)
     if np.count_nonzero(text <= _END[0]) != (len(bounds) - 1) * separators:
@@ -172,7 +172,7 @@ def _place_by(
     return None, None
 
 
-def _shape_of(row: bytes) -> _Shape | None:
+def shape_of(row: bytes) -> Shape | None:
     """How one row is built; None when an item has no name, no value, or a name that others have."""
     if len(row) > _ROW_SIZE_MAX:
         return None
@@ -189,7 +189,7 @@ def _shape_of(row: bytes) -> _Shape | None:
         sizes.append(len(value))
     if not names or len(set(names)) < len(names):
         return None
-    return _Shape(tuple(names), is_closed, tuple(sizes), tuple(sizes))
+    return Shape(tuple(names), is_closed, tuple(sizes), tuple(sizes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A few entries of a batch body -> record bytes, one entry at a time.
+"""A few entries of a batch body -> record bytes, one entry at a time; one record is patched here.
 
 Below some hundred entries numpy's fixed costs are larger than those of a plain loop. What is not
 sound is left to the vectorised way, which says what is wrong with it.
@@ -10,8 +10,16 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from rocketmq_arrow.layout import (
+    QUEUE_AT,
+    QUEUE_OFFSET_AT,
+    STORE_MS_AT,
+    SYS_BORN_HOST_V6,
+    SYS_FLAG_AT,
+    SYS_STORE_HOST_V6,
+)
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
-from rocketmq_wire.model import Buffer
+from rocketmq_wire.model import Buffer, Host
 from rocketmq_wire.properties import NAME_VALUE_SEPARATOR, TAGS, decode_properties
 from rocketmq_wire.record import body_crc
 from rocketmq_wire.tags import java_hash
@@ -23,6 +31,9 @@ _BODY_SIZE_AT: Final = 16
 _BODY_AT: Final = 20
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_OFFSETS: Final = struct.Struct(">qq")
+_HOST_EXTRA: Final = 12
 _TAGS_NAME: Final = f"{TAGS}{NAME_VALUE_SEPARATOR}".encode()
 
 
@@ -83,3 +94,22 @@ def _tag_hash(text: bytes) -> int:
 @lru_cache(maxsize=1_024)
 def _hash(tag: str) -> int:
     return java_hash(tag)
+
+
+def patch_record(
+    data: memoryview, start: int, place: tuple[int, int, int], store_ms: int, store_host: Host
+) -> bool:
+    """Write into the record at `start` what only its broker knows; False if its host does not fit.
+
+    `place` is the queue, the offset in it, and the log position of the buffer's first byte.
+    """
+    flags = data[start + SYS_FLAG_AT + 3]
+    if (flags & SYS_STORE_HOST_V6 != 0) != (len(store_host.address) == 16):
+        return False
+    queue_index, queue_offset, physical_start = place
+    _INT.pack_into(data, start + QUEUE_AT, queue_index)
+    _OFFSETS.pack_into(data, start + QUEUE_OFFSET_AT, queue_offset, start + physical_start)
+    at = start + STORE_MS_AT + (_HOST_EXTRA if flags & SYS_BORN_HOST_V6 else 0)
+    stored = _LONG.pack(store_ms) + store_host.address + _INT.pack(store_host.port)
+    data[at : at + len(stored)] = stored
+    return True

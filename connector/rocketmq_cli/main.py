@@ -1,48 +1,35 @@
-"""The `rmq` command: finds the verb, runs it, and turns what goes wrong into one line and a code.
+"""The `rmq` command: runs the verb, and turns what goes wrong into one line and a code.
 
-Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted, 141 the reader of
-our output went away. A verb's module imports what is heavy only when it runs: help stays instant.
+Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 a limit that was given is exceeded,
+130 interrupted, 141 the reader of our output went away.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
 
-from rocketmq_cli import demo, fsck, produce, serve, tail, topic
+from rocketmq_cli.command_line import parse
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_EXCEEDED = 3
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-
-_VERBS = (serve, topic, produce, tail, demo, fsck)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line: every verb adds its own part."""
-    parser = argparse.ArgumentParser(
-        prog="rmq",
-        description="RocketMQ from the command line, and a small broker of its own.",
-        epilog="rmq VERB --help says more of a verb.",
-    )
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in _VERBS:
-        verb.add_parser(verbs)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["serve"]:
+        from rocketmq_cli import serve
+
         # The broker reads its own command line, so that both ways to start it stay alike.
         return _guarded(lambda: serve.run(words[1:]))
-    args = make_parser().parse_args(words)
+    args = parse(words)
     return _guarded(lambda: args.run(args))
 
 

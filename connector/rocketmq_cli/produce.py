@@ -1,15 +1,20 @@
-"""`rmq produce`: one message a line of standard input."""
+"""`rmq produce`: lines or JSON objects of files or standard input as messages."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.progress import CountLine
 from rocketmq_cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from rocketmq_cli.sending import Sending
 
 _READ_BYTES = 1 << 20
 _BATCH_MAX_DEFAULT = 1_000
@@ -19,14 +24,36 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `produce`."""
     parser = verbs.add_parser(
         "produce",
-        help="send standard input, one message a line",
-        description="Sends every line of standard input as one message, in batches. Empty lines "
-        "are left out: RocketMQ has no empty messages.",
+        help="send lines or JSON as messages",
+        description="Sends every line as one message, in batches. Empty lines are left out: "
+        "RocketMQ has no empty messages.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  seq 1 1000 | rmq produce numbers\n"
+        "  rmq produce orders orders.txt --keys order-1 --property region=eu --rate 500\n"
+        "  rmq tail orders --json | rmq produce orders-copy --json\n\n"
+        "with --json a line is an object with body or bodyBase64, and where wanted\n"
+        "tags, keys, properties, queueId; others are left out.",
     )
     parser.add_argument("topic")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="files (default: standard input)")
+    parser.add_argument("--json", action="store_true", help="a line is a JSON object")
     parser.add_argument("--tags", help="a tag for every message")
     parser.add_argument("--keys", help="keys for every message, separated by blanks")
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a property for every message; may be repeated",
+    )
+    later = parser.add_mutually_exclusive_group()
+    later.add_argument("--delay-level", type=int, metavar="1-18", help="deliver after this level")
+    later.add_argument(
+        "--delay", metavar="TIME", help="deliver after this time, to the second (RocketMQ 5)"
+    )
     parser.add_argument("--queue", type=int, metavar="INDEX", help="only to queues of this index")
+    parser.add_argument("--rate", type=float, metavar="N", help="messages a second at most")
     parser.add_argument(
         "--batch",
         type=int,
@@ -44,21 +71,27 @@ def _produce(args: argparse.Namespace) -> int:
 
     if args.batch < 1:
         raise UsageError(f"--batch must be 1 or more, not {args.batch}")
+    if args.rate is not None and args.rate <= 0:
+        raise UsageError(f"--rate must be more than 0, not {args.rate}")
+    for name in args.files:
+        if not Path(name).is_file():
+            raise UsageError(f"{name} is no file; nothing was sent")
     line = CountLine("messages")
     sender = LineSender(
         connection_settings(args),
         args.topic,
-        tags=args.tags,
-        keys=args.keys,
+        defaults=_defaults(args),
+        is_json=args.json,
         queue_index=args.queue,
         batch_max=args.batch,
     )
     is_done = False
     try:
         with sender:
-            for lines in read_lines(sys.stdin.buffer):
-                sender.send(lines)
-                line.add(len(lines))
+            lines = _lines(args.files)
+            for some in lines if args.rate is None else paced(lines, args.rate):
+                sender.send(some)
+                line.add(len(some))
         is_done = True
     finally:
         line.close()
@@ -67,6 +100,49 @@ def _produce(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(f"sent {line.summary()}", file=sys.stderr)
     return 0
+
+
+def _defaults(args: argparse.Namespace) -> Sending:
+    """What every message gets that does not say otherwise."""
+    from rocketmq_cli.sending import Sending
+    from rocketmq_cli.times import parse_duration_ms
+
+    properties: dict[str, str] = {}
+    for text in args.property:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--property is NAME=VALUE, not {text!r}")
+        properties[name] = value
+    if args.delay_level is not None:
+        if args.delay_level < 1:
+            raise UsageError(f"--delay-level must be 1 or more, not {args.delay_level}")
+        properties["DELAY"] = str(args.delay_level)
+    if args.delay is not None:
+        properties["TIMER_DELAY_MS"] = str(parse_duration_ms(args.delay))
+    return Sending(args.tags, args.keys, properties)
+
+
+def _lines(files: Sequence[str]) -> Iterator[list[bytes]]:
+    if not files:
+        yield from read_lines(sys.stdin.buffer)
+    for name in files:
+        with Path(name).open("rb") as source:
+            yield from read_lines(source)
+
+
+def paced(lines: Iterable[list[bytes]], rate: float) -> Iterator[list[bytes]]:
+    """Lines at a rate: a tenth of a second's at a time, one by one below ten a second."""
+    step = max(1, round(rate / 10))
+    began = time.monotonic()
+    sent = 0
+    for some in lines:
+        for at in range(0, len(some), step):
+            wait_s = began + sent / rate - time.monotonic()
+            if wait_s > 0:
+                time.sleep(wait_s)
+            part = some[at : at + step]
+            sent += len(part)
+            yield part
 
 
 def read_lines(source: BinaryIO) -> Iterator[list[bytes]]:

@@ -33,3 +33,22 @@ class CountLine:
         """Clear the line."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class StatusLine:
+    """Says what long work is doing, redrawn in place."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+        self._is_shown = sys.stderr.isatty()
+
+    def say(self, text: str) -> None:
+        now = time.monotonic()
+        if self._is_shown and now - self._shown >= _INTERVAL_S:
+            self._shown = now
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

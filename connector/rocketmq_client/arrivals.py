@@ -1,8 +1,9 @@
 """A thread that knows where queues end, so that asking costs the planner next to nothing.
 
-Up to 64 queues are watched by a pull each that the broker holds until something arrives; more by
-one statistics call per topic and broker, at most every 200 ms. While nobody calls, no more is asked
-than to renew pulls that were held in vain, every `hold_ms`.
+Up to 64 queues are asked for their ends, and while somebody waits each is watched by a pull that
+the broker holds until something arrives; more by one statistics call per topic and broker, at most
+every 200 ms. While nobody calls, no more is asked than to renew pulls that were held in vain, every
+`hold_ms`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch
+from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport import Transport
 from rocketmq_client.transport_choice import open_transport
@@ -79,6 +80,7 @@ class ArrivalWatch:
         self._tickets: dict[int, _Place] = {}
         """The thread's own."""
         self._demand = 0
+        self._waiters = 0
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._death: Exception | None = None
@@ -115,18 +117,26 @@ class ArrivalWatch:
         """
         deadline_ms = _now_ms() + timeout_ms
         with self._changed:
-            self._ask()
-            while not self._is_closed:
-                self._raise_if_dead()
-                known = self._known()
-                if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
-                    return True
-                left_ms = deadline_ms - _now_ms()
-                if left_ms <= 0:
-                    return False
-                self._changed.wait(left_ms / 1_000)
-                if self._is_polling() or any(w.is_stale for w in self._watches.values()):
-                    self._ask()
+            self._waiters += 1
+            try:
+                return self._wait(beyond, deadline_ms)
+            finally:
+                self._waiters -= 1
+
+    def _wait(self, beyond: Mapping[QueueId, int], deadline_ms: int) -> bool:
+        while not self._is_closed:
+            if self._is_polling() or any(watch.is_stale for watch in self._watches.values()):
+                self._ask()
+            elif any(watch.state is WatchState.KNOWN for watch in self._watches.values()):
+                self._transport.wake()  # To hold pulls there.
+            self._raise_if_dead()
+            known = self._known()
+            if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
+                return True
+            left_ms = deadline_ms - _now_ms()
+            if left_ms <= 0:
+                return False
+            self._changed.wait(left_ms / 1_000)
         return False
 
     def errors(self) -> dict[QueueId, RocketMQError]:
@@ -183,7 +193,7 @@ class ArrivalWatch:
             return self._stats_questions(now_ms)
         questions = []
         for queue, watch in self._watches.items():
-            asked = watch.next_request(now_ms, self._demand)
+            asked = watch.next_request(now_ms, self._demand, is_awaited=self._waiters > 0)
             if asked is not None:
                 questions.append(_Question(queue, queue.broker, *asked))
         return questions

@@ -14,6 +14,7 @@ from rocketmq_wire.requests import (
     Boundary,
     GetMaxOffset,
     GetMinOffset,
+    GetTopicStats,
     OffsetReply,
     PullMessages,
     PullReply,
@@ -21,17 +22,49 @@ from rocketmq_wire.requests import (
     Reply,
     Request,
     SearchOffset,
+    TopicStatsReply,
 )
 
 Ask = Callable[[Sequence[tuple[str | None, Request[Reply]]]], list[Reply | RocketMQError]]
 
+# Up to so many queues are asked one by one, which any account that may read is allowed to.
+_SINGLE_MAX: Final = 64
 # A queue of 2**62 messages takes 62 halvings; more rounds mean that its bounds run away from us.
 _ROUNDS_MAX: Final = 80
 
 
 def ask_bounds(ask: Ask, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
-    """First and next offset of every queue; an unreachable broker is its queues' own error."""
-    wanted = tuple(dict.fromkeys(queues))
+    """First and next offset of every queue; an unreachable broker is its queues' own error.
+
+    Many queues are asked for together, with one question a topic and broker.
+    """
+    every = tuple(dict.fromkeys(queues))
+    many = _ask_statistics(ask, every) if len(every) > _SINGLE_MAX else {}
+    one_by_one = _ask_each(ask, [queue for queue in every if queue not in many])
+    return {queue: many[queue] if queue in many else one_by_one[queue] for queue in every}
+
+
+def _ask_statistics(ask: Ask, queues: Sequence[QueueId]) -> dict[QueueId, Bounds]:
+    """The bounds that statistics tell; none where they are refused."""
+    wanted: dict[tuple[str, str], list[QueueId]] = {}
+    for queue in queues:
+        wanted.setdefault((queue.topic, queue.broker), []).append(queue)
+    replies = ask([(broker, GetTopicStats(topic)) for topic, broker in wanted])
+    found: dict[QueueId, Bounds] = {}
+    for of_broker, reply in zip(wanted.values(), replies, strict=True):
+        if not isinstance(reply, TopicStatsReply):
+            continue
+        for queue in of_broker:
+            stats = reply.queues.get(queue)
+            if stats is not None:
+                end = max(0, stats.end)
+                found[queue] = Bounds(max(0, min(stats.start, end)), end, reply.is_current)
+    return found
+
+
+def _ask_each(ask: Ask, wanted: Sequence[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
+    if not wanted:
+        return {}
     requests: list[tuple[str | None, Request[Reply]]] = []
     for queue in wanted:
         # The first offset is asked first: retention may move it, and it must not pass the end.

@@ -19,6 +19,7 @@ from rocketmq_client.bounds import (
     one_pull,
     search_times,
 )
+from rocketmq_client.commit_rounds import commit_in_rounds
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec, Transport
@@ -145,11 +146,24 @@ class Cluster:
 
     def topic_config(self, name: str) -> TopicConfig:
         """A topic as its first broker keeps it. Raises TopicNotFoundError."""
-        for reply in self._ask_brokers(self._brokers_of(name), ListTopicConfigs()):
-            for config in cast("TopicConfigsReply", reply).configs:
-                if config.name == name:
-                    return config
-        raise TopicNotFoundError(17, f"topic[{name}] not exist at its brokers")
+        return next(iter(self.topic_configs(name).values()))
+
+    def topic_configs(self, name: str) -> dict[str, TopicConfig]:
+        """A topic as each of its brokers keeps it. Raises TopicNotFoundError."""
+        brokers = self._brokers_of(name)
+        replies = self._ask([(broker, ListTopicConfigs()) for broker in brokers])
+        if all(isinstance(reply, RocketMQError) for reply in replies):
+            self._raise_first(replies, brokers)
+        found = {
+            broker: config
+            for broker, reply in zip(brokers, replies, strict=True)
+            if isinstance(reply, TopicConfigsReply)
+            for config in reply.configs
+            if config.name == name
+        }
+        if not found:
+            raise TopicNotFoundError(17, f"topic[{name}] not exist at its brokers")
+        return found
 
     # --- offsets ------------------------------------------------------------------------------
 
@@ -288,14 +302,24 @@ class Cluster:
         """The brokers that the name server knows."""
         return self._ask_one(None, GetCluster()).cluster
 
+    def ask_masters(self, request: Request[R]) -> dict[str, R | RocketMQError]:
+        """One question to every broker of the cluster; a failure stands in its place."""
+        names = self._masters()
+        if not names:
+            self._raise_first((), names)
+        replies = self._ask([(name, request) for name in names])
+        return cast("dict[str, R | RocketMQError]", dict(zip(names, replies, strict=True)))
+
     def _commit_once(
         self, group: str, offsets: Mapping[QueueId, int]
     ) -> dict[QueueId, RocketMQError | None]:
-        requests = [(q.broker, CommitProgress(group, q, at)) for q, at in offsets.items()]
-        replies = self._ask(requests)
+        def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
+            asked = [(q.broker, CommitProgress(group, q, offsets[q])) for q in queues]
+            return dict(zip(queues, self._ask(asked), strict=True))
+
         return {
-            queue: reply if isinstance(reply, RocketMQError) else None
-            for queue, reply in zip(offsets, replies, strict=True)
+            queue: answer if isinstance(answer, RocketMQError) else None
+            for queue, answer in commit_in_rounds(offsets, commit).items()
         }
 
     def _without_progress(self, group: str, zeros: Sequence[QueueId]) -> list[QueueId]:

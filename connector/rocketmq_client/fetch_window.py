@@ -4,6 +4,8 @@ A pure state machine; the shell sends what `next_pull` returns and reports what 
 
 - An answer covers `[asked, nextBeginOffset)`. Coverage is what counts: pulls are predicted from
   what earlier ones covered, holes are asked again, what arrives twice is cut away.
+- An answer to offset 0 may hold another message's record in the first one's place
+  (`first_record`): narrower pulls single it out, and it counts as gone.
 - Unfiltered answers claim one message for every offset they cover. The window cannot count records
   without walking them, so a chunk names its `expected_count` and the decoder compares.
 - Nothing is ever called lost on the word of one pull: a doubt asks for fresh bounds (`loss.judge`).
@@ -14,6 +16,7 @@ A pure state machine; the shell sends what `next_pull` returns and reports what 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,7 +40,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
 )
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
-from rocketmq_wire.requests import PullReply, PullStatus
+from rocketmq_wire.requests import LOST_REMARK, PullReply, PullStatus
 
 # What one pull may bring: enough to make its own cost vanish, far below a frame's 16 MiB.
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -82,8 +85,10 @@ class FetchWindow:
         is_filtered: bool = False,
         loss_policy: LossPolicy = LossPolicy.RAISE,
         backoff: Backoff | None = None,
+        first_offset: Callable[[Buffer], int | None] = lambda _: 0,
     ) -> None:
         self.wanted = wanted
+        self._first_offset = first_offset
         self._limits = limits
         self._is_filtered = is_filtered
         self._loss_policy = loss_policy
@@ -326,7 +331,7 @@ class FetchWindow:
         is_front = gap_end == self._goal and start >= self._narrow_end
         is_probe = is_front and not is_first and self._stride.is_probe_due()
         count_max = planned
-        if self._is_filtered or is_probe:
+        if is_probe or (self._is_filtered and start >= self._narrow_end):
             # Under a filter the broker scans as many offsets as it is asked for messages.
             count_max = min(self._count_max, self.wanted.end - start)
         if self._limits.span_max is not None and not self._is_filtered:
@@ -363,6 +368,9 @@ class FetchWindow:
                 f"{self.wanted.queue}: messages were found at offset {asked}, but "
                 f"{len(body)} bytes up to offset {reply.next_begin} came"
             )
+        if not asked and not self._begins_rightly(flight, body, reply.next_begin):
+            self._on_foreign(flight, reply.next_begin, now_ms)
+            return False
         if self._is_filtered:
             # Counting would mean walking the records: the first one's size stands for all.
             size = max(int.from_bytes(body[:4], "big"), _RECORD_BYTES_MIN)
@@ -389,6 +397,22 @@ class FetchWindow:
         self._narrow_count = max(1, count_max // 2)
         self._narrow_end = max(self._narrow_end, next_begin)
 
+    def _begins_rightly(self, flight: _Flight, body: Buffer, next_begin: int) -> bool:
+        """Whether what was found from offset 0 on begins with a message that may stand there."""
+        first = self._first_offset(body)
+        if first and self._is_filtered:
+            # The first that matches may be a later one. Where it alone was asked for, the broker
+            # goes on behind it; behind offset 0, if it found another's record there.
+            return flight.pull.count_max == 1 and first < next_begin
+        return first == 0
+
+    def _on_foreign(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
+        """What is gone is offset 0 alone: by itself it is asked for, and then doubted."""
+        if flight.pull.count_max > 1:
+            self._narrow_count, self._narrow_end = 1, max(self._narrow_end, 1)
+            return
+        self._open_doubt(DoubtKind.VANISHED, 0, next_begin, flight, now_ms)
+
     def _on_advance(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
         """No message, but a later offset to go on from."""
         asked = flight.pull.start
@@ -398,9 +422,11 @@ class FetchWindow:
             self._is_filtered
             and reply.status is PullStatus.NO_MATCHED_MESSAGE
             and "REMOVING" not in reply.remark
+            and reply.remark != LOST_REMARK
         )
         if not is_scan:
-            self._open_doubt(DoubtKind.VANISHED, asked, reply.next_begin, flight, now_ms)
+            kind = DoubtKind.LOST if reply.remark == LOST_REMARK else DoubtKind.VANISHED
+            self._open_doubt(kind, asked, reply.next_begin, flight, now_ms)
             return
         self._density = min(self._density, 1 / (reply.next_begin - asked))
         self._learn(flight, reply.next_begin - asked)

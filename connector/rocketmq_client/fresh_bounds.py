@@ -10,6 +10,7 @@ from rocketmq_client.routes import standing_of
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests import (
+    GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
     GetRoute,
@@ -33,17 +34,18 @@ def questions(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
         (queue.broker, GetMinOffset(queue)),
         (queue.broker, GetMaxOffset(queue)),
         (None, GetRoute(queue.topic)),
+        (queue.broker, GetEarliestStoreTime(queue)),
     )
 
 
 def read_answers(
-    queue: QueueId, start: Answer, end: Answer, route: Answer
+    queue: QueueId, start: Answer, end: Answer, route: Answer, first_time: Answer
 ) -> tuple[Bounds, Standing] | RocketMQError:
     """Bounds and standing, from the answers in the order of the questions.
 
     Or the error for which nothing can be said yet.
     """
-    for answer in (start, end, route):
+    for answer in (start, end, route, first_time):
         if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
             return answer
     if isinstance(route, RouteReply):
@@ -57,6 +59,8 @@ def read_answers(
     bounds = Bounds(0, 0)
     if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
         is_current = start.is_current and end.is_current
-        bounds = Bounds(max(0, start.value), max(0, end.value), is_current)
+        # RocketMQ looks the time up in the message itself, and has none when it is gone.
+        has_first = not (isinstance(first_time, OffsetReply) and first_time.value < 0)
+        bounds = Bounds(max(0, start.value), max(0, end.value), is_current, has_first)
     _logger.info("%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value)
     return bounds, standing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
@@ -48,10 +49,20 @@ class RangeLostError(RocketMQError):
     def __str__(self) -> str:
         there = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "nothing"
         return (
-            f"[ROCKETMQ_DATA_LOSS.OFFSET_{self.reason.name}] {self.queue} requested={self.start} "
+            f"[ROCKETMQ_DATA_LOSS.{_CLASSES[self.reason]}] {self.queue} requested={self.start} "
             f"available={there}: {self.count} offsets up to {self.end} are gone, "
             f"{self.reason.value}. Set failOnDataLoss=false to go on without them."
         )
+
+
+# As the Spark side names them.
+_CLASSES: Final = {
+    LossReason.EXPIRED: "OFFSET_EXPIRED",
+    LossReason.TRUNCATED: "TRUNCATED",
+    LossReason.DELETED: "TOPIC_DELETED",
+    LossReason.SHRUNK: "QUEUE_REMOVED",
+    LossReason.MISSING: "HOLE",
+}
 
 
 class Standing(enum.Enum):
@@ -67,6 +78,7 @@ class DoubtKind(enum.Enum):
 
     ILLEGAL = "the broker calls the offset illegal"
     VANISHED = "the broker went past the offset without giving its message"
+    LOST = "the broker says that the message is lost for good"
     SHORT = "the broker says that nothing is there yet"
     REFUSED = "the broker refused the pull"
 
@@ -79,7 +91,7 @@ class Doubt:
     start: int
     """The offset that was asked."""
     end: int
-    """Where the broker would go on (VANISHED), else where the wanted range ends."""
+    """Where the broker would go on (VANISHED, LOST), else where the wanted range ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +131,16 @@ def judge(
         return None
     if bounds.start > doubt.start:
         return Loss(start, min(bounds.start, end), LossReason.EXPIRED, bounds)
+    if doubt.kind is DoubtKind.VANISHED and not bounds.has_first:
+        # What stood in front of these messages in the log has expired, and so have they: 4.9 keeps
+        # the start of a queue that expired whole.
+        there = Bounds(max(bounds.start, doubt.end), bounds.end, bounds.is_current)
+        return Loss(doubt.start, min(doubt.end, end), LossReason.EXPIRED, there)
     # A queue that ends below what was already read has been cut. One that ends at or behind the
     # first missing offset may only lag: a replica that took over, a log that is being recovered.
     if bounds.end < start or (is_overdue and bounds.end < end):
         return Loss(max(start, bounds.end), end, LossReason.TRUNCATED, bounds)
-    if is_overdue and doubt.kind is DoubtKind.VANISHED:
+    is_proven = doubt.kind is DoubtKind.LOST and bounds.end >= doubt.end
+    if is_proven or (is_overdue and doubt.kind is DoubtKind.VANISHED):
         return Loss(doubt.start, min(doubt.end, end), LossReason.MISSING, bounds)
     return None

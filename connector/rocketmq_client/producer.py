@@ -21,6 +21,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.column_sends import MessageColumns, batch_request, records_request
 from rocketmq_client.send_line import CERTAINLY_NOT_STORED, SendLine, SendRequest, Sent
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.timers import recall
 from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.errors import (
     BrokerBusyError,
@@ -41,6 +42,8 @@ IN_FLIGHT_MAX: Final = 32
 _ROUTE_AGE_MS_MAX: Final = 30_000
 _OTHER_QUEUES_TRIED: Final = 2
 _STEP_MS_MAX: Final = 1_000
+# Requests of so much are handed over together; larger ones each at once.
+_TOGETHER_BYTES: Final = 64 * 1024
 _NO_ADDRESS: Final = bytes(4)
 
 
@@ -56,6 +59,25 @@ class SendOutcomeUnknownError(RocketMQError):
             f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {self.count} messages may or may not "
             f"be stored: {self.reason}. Sending them again may store them twice."
         )
+
+
+class _Source:
+    """Requests as they come; what goes wrong with them is kept until those before are answered."""
+
+    def __init__(self, requests: Iterable[SendRequest]) -> None:
+        self._requests = iter(requests)
+        self.is_over = False
+        self.failure: Exception | None = None
+
+    def next(self) -> SendRequest | None:
+        """None when there are no more."""
+        try:
+            return next(self._requests)
+        except StopIteration:
+            self.is_over = True
+        except Exception as error:  # noqa: BLE001 - Raised again, later.
+            self.is_over, self.failure = True, error
+        return None
 
 
 class Producer:
@@ -127,13 +149,21 @@ class Producer:
         """Send messages of one topic in one request; all are stored, or none."""
         return self._send_one(self.batch_request(queue, messages))
 
+    def recall(self, handle: str) -> str:
+        """Take back a message that is delivered later (`timers`); its unique key.
+
+        `handle` is the send reply's. Raises BrokerError: 604 when it waits no more.
+        """
+        return recall(self.cluster, self.group, handle)
+
     # --- many at once -------------------------------------------------------------------------
 
     def send_many(self, requests: Iterable[SendRequest]) -> Iterator[Sent]:
         """Send requests as fast as answers come, each one's outcome as it is known.
 
         The order within a queue is kept, also over retries. The generator must be exhausted: only
-        then has every request its outcome.
+        then has every request its outcome. What `requests` raises is raised after those of the
+        requests before it.
         """
         line = SendLine(
             in_flight_max=self._in_flight_max,
@@ -143,28 +173,28 @@ class Producer:
         )
         transport = self.cluster.transport
         timeout_ms = self.cluster.settings.request_timeout_ms
-        source = iter(requests)
+        source = _Source(requests)
         tickets: dict[int, int] = {}
-        is_exhausted = False
         while True:
-            while not is_exhausted and line.wants_more:
-                request = next(source, None)
-                if request is None:
-                    is_exhausted = True
-                else:
-                    line.add(request)
+            gathered = 0
+            while not source.is_over and line.wants_more and gathered < _TOGETHER_BYTES:
+                request = source.next()
+                if request is not None:
+                    gathered += line.add(request)
             now_ms = _monotonic_ms()
-            while (started := line.next_request(now_ms)) is not None:
-                index, request = started
-                ticket = transport.submit(
-                    request, broker=request.queue.broker, timeout_ms=timeout_ms
-                )
-                tickets[ticket] = index
-            if is_exhausted and line.is_empty:
+            started = line.next_requests(now_ms)
+            asked = [(request.queue.broker, request) for _, request in started]
+            if asked:
+                opened = transport.submit_many(asked, timeout_ms=timeout_ms)
+                tickets.update(zip(opened, (index for index, _ in started), strict=True))
+            if source.is_over and line.is_empty:
+                if source.failure is not None:
+                    raise source.failure
                 return
-            for ticket, result in transport.completed(
-                timeout_ms=line.wait_ms(now_ms, _STEP_MS_MAX)
-            ):
+            # The next requests may take time to come: the first ones are on their way meanwhile.
+            may_wait = source.is_over or not line.wants_more
+            wait_ms = line.wait_ms(now_ms, _STEP_MS_MAX) if may_wait else 0
+            for ticket, result in transport.completed(timeout_ms=wait_ms):
                 index = tickets.pop(ticket, -1)
                 if index < 0:
                     continue  # An answer to somebody else's request on this transport.
@@ -183,6 +213,11 @@ class Producer:
                 raise TopicNotFoundError(17, f"topic[{topic}] has no queue to write to")
             self._routes[topic] = (_monotonic_ms(), queues)
         return queues
+
+    def next_queue(self, topic: str) -> QueueId:
+        """The queue whose turn it is. Raises TopicNotFoundError."""
+        queues = self.queues(topic)
+        return queues[next(self._turn) % len(queues)]
 
     def message_request(self, message: Message, queue: QueueId) -> SendMessage:
         """One message as a request."""

@@ -1,9 +1,11 @@
 """What to ask a broker to know where one queue ends: pure.
 
-When somebody wants to know, the end is asked for once, and a pull is then held at the broker until
-something arrives: as long as it is held, the end is known. What was held for too long is held anew,
-whether or not somebody still wants to know: one small request in `hold_ms` for an idle queue. Once
-something has arrived, nothing is asked until somebody wants to know again.
+When somebody wants to know, the end is asked for once. When somebody waits for arrivals, a pull is
+then held at the broker until one comes: as long as it is held, the end is known. (Not before: a
+query that is busy asks for ends at every batch, and would have each queue's next message sent to it
+besides.) What was held for too long is held anew, whether or not somebody still wants to know: one
+small request in `hold_ms` for an idle queue. Once something has arrived, nothing is asked until
+somebody wants to know again.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ _PAUSE_MS: Final = 200
 class WatchState(enum.Enum):
     STALE = "something arrived since the end was asked for, or it never was"
     ASKING = "the end is being asked for"
+    KNOWN = "the end was asked for and answered"
     HELD = "a pull is held: nothing has arrived"
 
 
@@ -58,10 +61,14 @@ class QueueWatch:
     _held_since_ms: int = 0
     _backoff: Backoff = field(default_factory=lambda: Backoff(200, 5_000, random=random.Random()))
 
-    def next_request(self, now_ms: int, demand: int) -> tuple[Request[Reply], int] | None:
-        """A request to send now and its time-out, or None."""
+    def next_request(
+        self, now_ms: int, demand: int, *, is_awaited: bool = False
+    ) -> tuple[Request[Reply], int] | None:
+        """A request to send now and its time-out, or None; `is_awaited` while somebody waits."""
         if self._is_under_way or now_ms < self._not_before_ms:
             return None
+        if is_awaited and self.state is WatchState.KNOWN and demand <= self._seen_demand:
+            self.state = WatchState.HELD
         if self.state is WatchState.HELD and self.end is not None:
             self._is_under_way = True
             self._held_since_ms = now_ms
@@ -85,7 +92,7 @@ class QueueWatch:
         self._is_under_way = False
         if isinstance(result, OffsetReply):
             self._know(result.value)
-            self.state = WatchState.HELD
+            self.state = WatchState.KNOWN
         elif isinstance(result, PullReply):
             self._on_pull(result, now_ms)
         else:

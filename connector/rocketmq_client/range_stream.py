@@ -36,7 +36,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.grpc_records import PullRange, PullRecords, RecordChunk
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
-from rocketmq_wire.requests import PullStatus
+from rocketmq_wire.requests import LOST_REMARK, PullStatus
 
 # As much as the broker gives. A chunk costs it 0.6 ms of processor time whatever its size, and
 # decoding 0.4 ms: for 1 KiB bodies, broker, client and decoding together take 3.6 us a record in
@@ -213,7 +213,7 @@ class RangeStream:
         hole = None
         if not self._is_filtered:
             hole = first_hole(body, chunk.sizes, chunk.start, end)
-        elif "REMOVING" in chunk.remark:
+        elif "REMOVING" in chunk.remark or chunk.remark == LOST_REMARK:
             # Not passed over by the filter: the messages of these offsets are being removed.
             hole = (chunk.start, end)
         if hole is not None:
@@ -230,7 +230,9 @@ class RangeStream:
             )
             self._advance(end, now_ms)
         if hole is not None:
-            self._open_doubt(DoubtKind.VANISHED, hole[1], now_ms)
+            is_lost = chunk.remark == LOST_REMARK
+            kind = DoubtKind.LOST if is_lost else DoubtKind.VANISHED
+            self._open_doubt(kind, hole[1], now_ms)
         return handed_on
 
     def _skip(self, queue: QueueId, loss: Loss, now_ms: int) -> RangeChunk:

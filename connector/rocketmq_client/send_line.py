@@ -20,6 +20,8 @@ SendRequest = SendMessage | SendBatch | SendRecords
 
 # Bodies that wait or are under way; one request may hold 4 MiB.
 BYTES_MAX: Final = 64 * 1024 * 1024
+# One for all: seeding costs more than the rest of a send.
+_CHANCE: Final = random.Random()
 CERTAINLY_NOT_STORED: Final = (ConnectError, BrokerBusyError)
 
 
@@ -46,7 +48,7 @@ class _QueueLine:
     waiting: deque[_Item] = field(default_factory=deque)
     in_flight: int = 0
     not_before_ms: int = 0
-    backoff: Backoff = field(default_factory=lambda: Backoff(50, 2_000, random.Random()))
+    backoff: Backoff = field(default_factory=lambda: Backoff(50, 2_000, _CHANCE))
 
 
 class SendLine:
@@ -80,14 +82,18 @@ class SendLine:
         """Every request has its outcome."""
         return self._held_count == 0
 
-    def add(self, request: SendRequest) -> None:
-        """Take one more request."""
+    def add(self, request: SendRequest) -> int:
+        """Take one more request; its size."""
         body = request.records if isinstance(request, SendRecords) else request.body
         item = _Item(self._count, request, len(body))
         self._count += 1
         self._held_count += 1
         self._held_bytes += item.size
-        self._lines.setdefault(request.queue, _QueueLine()).waiting.append(item)
+        line = self._lines.get(request.queue)
+        if line is None:
+            line = self._lines[request.queue] = _QueueLine()
+        line.waiting.append(item)
+        return item.size
 
     def next_request(self, now_ms: int) -> tuple[int, SendRequest] | None:
         """A request to send now, with its index, or None."""
@@ -101,6 +107,13 @@ class SendLine:
                 self._under_way[item.index] = item
                 return item.index, item.request
         return None
+
+    def next_requests(self, now_ms: int) -> list[tuple[int, SendRequest]]:
+        """All that may be sent now: it can travel together."""
+        started = []
+        while (one := self.next_request(now_ms)) is not None:
+            started.append(one)
+        return started
 
     def request(self, index: int) -> SendRequest:
         """A request that is under way."""

@@ -21,6 +21,7 @@ class ConnectionSettings:
     """
 
     name_servers: tuple[str, ...] = ()
+    """`host:port` each, or one `http://` address of a web server that names them."""
     endpoints: str | None = None
     connect_timeout_ms: int = 3_000
     request_timeout_ms: int = 5_000
@@ -37,7 +38,10 @@ class ConnectionSettings:
         if bool(self.name_servers) == bool(self.endpoints):
             raise ValueError("exactly one of name_servers and endpoints must be given")
         for address in self.name_servers:
-            split_address(address)
+            if not is_lookup(address):
+                split_address(address)
+            elif len(self.name_servers) > 1:
+                raise ValueError(f"{address} names the name servers: give it alone")
         for name in ("connect_timeout_ms", "request_timeout_ms", "outage_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -56,8 +60,14 @@ def split_addresses(text: str) -> tuple[str, ...]:
     """The addresses in `host:port;host:port`. Raises ValueError."""
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     for address in addresses:
-        split_address(address)
+        if not is_lookup(address):
+            split_address(address)
     return addresses
+
+
+def is_lookup(address: str) -> bool:
+    """True for the address of a web server that says where the name servers are."""
+    return address.startswith(("http://", "https://"))
 
 
 def split_address(address: str) -> tuple[str, int]:

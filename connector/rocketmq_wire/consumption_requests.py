@@ -61,6 +61,16 @@ class UnlockQueues(Request[Done]):
 
 
 @dataclass(frozen=True, slots=True)
+class RelayedReply(Reply):
+    """What a client answered, as it came: tools read more in it than brokers do."""
+
+    code: int
+    remark: str | None
+    ext_fields: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ResetOffsets(Request[Done]):
     """220, oneway: an administrator wants the group to go on elsewhere."""
 
@@ -127,10 +137,12 @@ class RunningInfoReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetRunningInfo(Request[RunningInfoReply]):
-    """307: what a member of a group is doing."""
+    """307: what a member of a group is doing. Tools ask the broker, and it asks the member."""
 
     group: str
     client_id: str
+    with_stacks: bool = False
+    """What its threads are doing, too."""
 
 
 class ConsumeResult(enum.Enum):
@@ -165,3 +177,23 @@ class ConsumeDirectly(Request[ConsumeDirectlyReply]):
     broker: str
     record: bytes
     """The message as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersProgressReply(Reply):
+    """By client id, how far each member is."""
+
+    members: Mapping[str, Mapping[QueueId, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GetMembersProgress(Request[MembersProgressReply]):
+    """223: how far the members of a group are in a topic, as they say themselves.
+
+    Raises BrokerError (206) when nobody is online.
+    """
+
+    group: str
+    topic: str
+    client_id: str = ""
+    """Empty for all members."""

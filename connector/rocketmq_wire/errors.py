@@ -27,6 +27,20 @@ class LocalProtocolError(ProtocolError):
     """We were asked to send something illegal."""
 
 
+class NotOverGrpcError(LocalProtocolError):
+    """The bulk gRPC service has no call for this request."""
+
+    def __init__(self, request: str) -> None:
+        super().__init__(request)
+        self.request = request
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_UNSUPPORTED] {self.request} cannot be asked over gRPC endpoints: "
+            "give the name server's address instead"
+        )
+
+
 class RemoteProtocolError(ProtocolError):
     """The peer sent something illegal."""
 
@@ -135,8 +149,12 @@ _REFUSALS: Final = (
 )
 
 
-class TlsError(RocketMQError):
-    """No encrypted connection can be had with these settings: waiting does not help.
+class WrongSettingsError(RocketMQError):
+    """No connection can be had with these settings: waiting does not help."""
+
+
+class TlsError(WrongSettingsError):
+    """No encrypted connection can be had.
 
     `kind` is the stable class, `reason` what was found.
     """
@@ -160,6 +178,27 @@ _TLS_ADVICE: Final = {
     "REQUIRED": "Set tls=true, and tls.caFile if its authority is not a public one",
     "FILE": "Check the paths on the machine that says so: Spark's workers read them, too",
 }
+
+
+class WrongPortError(WrongSettingsError):
+    """The address is one of RocketMQ's, but speaks the other of its two protocols."""
+
+    def __init__(self, address: str, speaks_grpc: bool) -> None:
+        super().__init__(address, speaks_grpc)
+        self.address, self.speaks_grpc = address, speaks_grpc
+
+    def __str__(self) -> str:
+        if self.speaks_grpc:
+            told = (
+                "speaks gRPC, not RocketMQ's TCP protocol. Give it as endpoints, or give the name "
+                "server's port (9876 unless set otherwise) as nameServer"
+            )
+        else:
+            told = (
+                "speaks RocketMQ's TCP protocol, not gRPC. Give it as nameServer, or give the "
+                "gRPC port (8081 unless set otherwise) as endpoints"
+            )
+        return f"[ROCKETMQ_CONNECTION.WRONG_PORT] {self.address} {told}."
 
 
 class BrokerBusyError(BrokerError):

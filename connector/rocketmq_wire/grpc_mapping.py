@@ -19,7 +19,7 @@ from typing import Any, Final
 from rocketmq_wire import grpc_records as records
 from rocketmq_wire import grpc_values as values
 from rocketmq_wire import requests
-from rocketmq_wire.errors import BrokerError, LocalProtocolError, broker_error
+from rocketmq_wire.errors import BrokerError, NotOverGrpcError, broker_error
 from rocketmq_wire.grpc_methods import AnyRequest, Method, alone, done, small
 from rocketmq_wire.grpc_shared_calls import COMMIT_PROGRESS, GET_OFFSETS, GET_PROGRESS, ITEMS_MAX
 from rocketmq_wire.model import DEFAULT_TOPIC
@@ -35,10 +35,10 @@ SEND_RECORDS_STREAM_PATH: Final = f"/{SERVICE}/SendRecordsStream"
 
 
 def method_of(request: AnyRequest) -> Method:
-    """The call that carries a request. Raises LocalProtocolError when the service has none."""
+    """The call that carries a request. Raises NotOverGrpcError when the service has none."""
     method = _METHODS_BY_REQUEST.get(type(request))
     if method is None:
-        raise LocalProtocolError(f"{type(request).__name__} has no call in {SERVICE}")
+        raise NotOverGrpcError(type(request).__name__)
     return method
 
 

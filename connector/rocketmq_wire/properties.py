@@ -22,6 +22,20 @@ TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQUE_KEY: Final = "UNIQ_KEY"
 WAIT_STORED: Final = "WAIT"
+LIFE: Final = (
+    *(KEYS, TAGS, WAIT_STORED, UNIQUE_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP"),
+    *("DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"),
+    *("MAX_RECONSUME_TIMES", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "CONSUME_START_TIME"),
+    *("MIN_OFFSET", "MAX_OFFSET", "1ST_POP_TIME", "POP_CK", "TRAN_MSG", "PGROUP"),
+    *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
+    *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
+    *("TIMER_DEL_UNIQKEY", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"),
+    *("INNER_NUM", "INNER_BASE", "__CRC32#", "__BORNHOST"),
+)
+"""What RocketMQ and its clients keep about a message's life so far; the rest is its sender's.
+
+Sent again with it, a message would be delayed, half or misrouted, or look retried.
+"""
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from rocketmq_wire.consumption_requests import RelayedReply
 from rocketmq_wire.errors import (
     BrokerError,
     LocalProtocolError,
@@ -29,7 +30,9 @@ from rocketmq_wire.remoting_consumption import CONSUMPTION_CODECS
 from rocketmq_wire.remoting_groups import GROUP_CODECS
 from rocketmq_wire.remoting_members import MEMBER_CODECS
 from rocketmq_wire.remoting_messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
+from rocketmq_wire.remoting_pop import POP_CODECS
 from rocketmq_wire.remoting_topics import TOPIC_CODECS
+from rocketmq_wire.remoting_transactions import TRANSACTION_CODECS
 from rocketmq_wire.requests import Reply, Request
 
 R = TypeVar("R", bound=Reply)
@@ -47,6 +50,8 @@ _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
     *TOPIC_CODECS,
     *ADMIN_CODECS,
     *CONNECTION_CODECS,
+    *TRANSACTION_CODECS,
+    *POP_CODECS,
 )
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}
 _DECODERS: Final[dict[int, _Decode]] = {
@@ -82,6 +87,8 @@ def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> Encoded
     """What the frame of an answer or a refusal carries."""
     if isinstance(reply, BrokerError):
         return EncodedReply(reply.code, reply.remark, {})
+    if isinstance(reply, RelayedReply):
+        return EncodedReply(reply.code, reply.remark, dict(reply.ext_fields), (reply.body,))
     encoded: EncodedReply = _row_of(request).encode_reply(request, reply)
     return encoded
 

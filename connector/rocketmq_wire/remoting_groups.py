@@ -6,6 +6,12 @@ from typing import Final
 
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError, broker_error
+from rocketmq_wire.heartbeat_values import (
+    consume_from,
+    consume_type,
+    message_model,
+    subscription_version,
+)
 from rocketmq_wire.lenient_json import Json, ObjectKeyed
 from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId, QueueProgress, Subscription
 from rocketmq_wire.remoting_codec import (
@@ -173,15 +179,15 @@ def _decode_heartbeat(fields: Fields, body: Buffer) -> Heartbeat:
 def _consumer_of(consumer: dict[str, Json]) -> ConsumerInfo:
     return ConsumerInfo(
         group=member_text(consumer, "groupName"),
-        consume_type=member_text(consumer, "consumeType", "CONSUME_PASSIVELY"),
-        message_model=member_text(consumer, "messageModel", "CLUSTERING"),
-        consume_from=member_text(consumer, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
+        consume_type=consume_type(consumer),
+        message_model=message_model(consumer),
+        consume_from=consume_from(consumer),
         subscriptions=tuple(
             (
                 member_text(subscription, "topic"),
                 member_text(subscription, "subString", "*"),
                 member_text(subscription, "expressionType", "TAG"),
-                member_int(subscription, "subVersion", 0),
+                subscription_version(subscription),
             )
             for subscription in member_objects(consumer, "subscriptionDataSet")
         ),

@@ -1,4 +1,4 @@
-"""What a broker asks of a consumer (220, 221, 307, 309) <-> header fields and JSON bodies."""
+"""What tools ask of consumers, and brokers pass on (220, 221, 223, 307, 309) <-> frame contents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from rocketmq_wire.consumption_requests import (
     ConsumeRates,
     ConsumeResult,
     GetClientProgress,
+    GetMembersProgress,
     GetRunningInfo,
+    MembersProgressReply,
     OffsetsReply,
     QueueInfo,
     ResetOffsets,
@@ -74,6 +76,39 @@ def _encode_progress(request: GetClientProgress, reply: OffsetsReply) -> Encoded
 def _decode_progress(request: GetClientProgress, reply: EncodedReply) -> OffsetsReply:
     del request
     return OffsetsReply(_offsets_of(json_body(reply), "messageQueueTable"))
+
+
+def _encode_members(request: GetMembersProgress) -> Encoded:
+    return {"topic": request.topic, "group": request.group, "clientAddr": request.client_id}, ()
+
+
+def _encode_members_progress(
+    request: GetMembersProgress, reply: MembersProgressReply
+) -> EncodedReply:
+    del request
+    members: dict[str, Json] = {
+        client_id: _offsets_json(offsets) for client_id, offsets in reply.members.items()
+    }
+    return success(body={"consumerTable": members, "messageQueueTable": {}})
+
+
+def _decode_members_progress(
+    request: GetMembersProgress, reply: EncodedReply
+) -> MembersProgressReply:
+    del request
+    table = member_object(json_body(reply), "consumerTable")
+    return MembersProgressReply({client_id: _offsets_of(table, client_id) for client_id in table})
+
+
+def _encode_get_info(request: GetRunningInfo) -> Encoded:
+    fields = {"consumerGroup": request.group, "clientId": request.client_id}
+    return {**fields, "jstackEnable": "true" if request.with_stacks else "false"}, ()
+
+
+def _decode_get_info(fields: Fields, body: Buffer) -> GetRunningInfo:
+    del body
+    with_stacks = fields.boolean("jstackEnable", False)
+    return GetRunningInfo(fields.text("consumerGroup"), fields.text("clientId"), with_stacks)
 
 
 def _encode_info(request: GetRunningInfo, reply: RunningInfoReply) -> EncodedReply:
@@ -250,9 +285,19 @@ MEMBER_CODECS: Final = (
     Codec(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         GetRunningInfo,
-        lambda request: ({"consumerGroup": request.group, "clientId": request.client_id}, ()),
-        lambda fields, _: GetRunningInfo(fields.text("consumerGroup"), fields.text("clientId")),
+        _encode_get_info,
+        _decode_get_info,
         _encode_info,
         _decode_info,
+    ),
+    Codec(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        GetMembersProgress,
+        _encode_members,
+        lambda fields, _: GetMembersProgress(
+            fields.text("group"), fields.text("topic"), fields.text("clientAddr", "")
+        ),
+        _encode_members_progress,
+        _decode_members_progress,
     ),
 )

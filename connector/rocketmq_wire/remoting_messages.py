@@ -237,6 +237,8 @@ def _encode_send_reply(request: SendMessage | SendBatch, reply: SendReply) -> En
     }
     if reply.transaction_id is not None:
         fields["transactionId"] = reply.transaction_id
+    if reply.recall_handle is not None:
+        fields["recallHandle"] = reply.recall_handle
     remark = None if reply.status is SendStatus.OK else reply.status.name
     return EncodedReply(reply.status.value, remark, fields)
 
@@ -252,6 +254,7 @@ def _decode_send_reply(request: SendMessage | SendBatch, reply: EncodedReply) ->
         start=fields.int64("queueOffset"),
         transaction_id=fields.optional_text("transactionId"),
         count=message_id.count(",") + 1,
+        recall_handle=fields.optional_text("recallHandle"),
     )
 
 

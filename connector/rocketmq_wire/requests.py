@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from rocketmq_wire.model import (
     Buffer,
@@ -213,6 +213,10 @@ class PullStatus(enum.Enum):
     OFFSET_ILLEGAL = 21
 
 
+LOST_REMARK: Final = "MESSAGE_WAS_LOST"
+"""Our broker's word beside NO_MATCHED_MESSAGE for offsets that a repair of its store gave up."""
+
+
 @dataclass(frozen=True, slots=True)
 class PullReply(Reply):
     """A pull's answer: whole records, and where to go on."""
@@ -273,6 +277,8 @@ class SendReply(Reply):
     start: int
     transaction_id: str | None = None
     count: int = 1
+    recall_handle: str | None = None
+    """By which a message that is delivered later can be recalled (`recall`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +358,8 @@ class ListTopicConfigs(Request[TopicConfigsReply]):
 @dataclass(frozen=True, slots=True)
 class TopicStatsReply(Reply):
     queues: Mapping[QueueId, QueueStats]
+    is_current: bool = field(default=True, compare=False)
+    """False on a replica's word."""
 
 
 @dataclass(frozen=True, slots=True)

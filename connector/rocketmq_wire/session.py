@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_wire.acl import Credentials, sign_request, signed_version
+from rocketmq_wire.consumption_requests import RelayedReply
 from rocketmq_wire.errors import BrokerError, ProtocolError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.frames import (
     FRAME_SIZE_MAX,
@@ -306,6 +307,8 @@ class ServerSession:
         self._check = check
         self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
         self._opaque_next = 0
+        self._asked_client: set[int] = set()
+        self._answered: list[tuple[int, RelayedReply]] = []
         self.stray_reply_count = 0
         """Replies that the client sent although nothing was asked of it."""
 
@@ -325,7 +328,7 @@ class ServerSession:
         while (frame := self._decoder.next_frame()) is not None:
             header = frame.header
             if header.is_reply:
-                self.stray_reply_count += 1
+                self._take_reply(frame)
                 continue
             request: Request[Reply] | BrokerError
             try:
@@ -350,13 +353,42 @@ class ServerSession:
         except ProtocolError as error:
             return self._encode(asked, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
 
-    def notify(self, notice: NotifyMembersChanged) -> tuple[Buffer, ...]:
+    def notify(self, notice: Request[Reply]) -> tuple[Buffer, ...]:
         """The parts of a oneway request to the client, numbered by the server's own count."""
         opaque = self._opaque_next
         self._opaque_next = (opaque + 1) & OPAQUE_MAX
-        code, ext_fields, _ = encode_request(notice)
+        code, ext_fields, body = encode_request(notice)
         header = Header(code, self._language, self._version, opaque, FLAG_ONEWAY, None, ext_fields)
-        return (encode_frame_head(header, 0),)
+        head = encode_frame_head(header, sum(map(buffer_size, body)))
+        return (head, *(part for part in body if len(part)))
+
+    def start(self, request: Request[Reply]) -> Started:
+        """Ask the client something: what it answers comes by `take_answered`."""
+        opaque = self._opaque_next
+        self._opaque_next = (opaque + 1) & OPAQUE_MAX
+        code, ext_fields, body = encode_request(request)
+        header = Header(code, self._language, self._version, opaque, 0, None, ext_fields)
+        head = encode_frame_head(header, sum(map(buffer_size, body)))
+        self._asked_client.add(opaque)
+        return Started(opaque, (head, *(part for part in body if len(part))))
+
+    def forget(self, opaque: int) -> None:
+        """Give up what was asked of the client; its answer will be a stray one."""
+        self._asked_client.discard(opaque)
+
+    def take_answered(self) -> list[tuple[int, RelayedReply]]:
+        """What the client has answered since, each with the number of what was asked."""
+        answered, self._answered = self._answered, []
+        return answered
+
+    def _take_reply(self, frame: Frame) -> None:
+        header = frame.header
+        if header.opaque not in self._asked_client:
+            self.stray_reply_count += 1
+            return
+        self._asked_client.discard(header.opaque)
+        reply = RelayedReply(header.code, header.remark, header.ext_fields, bytes(frame.body))
+        self._answered.append((header.opaque, reply))
 
     def _encode(self, asked: Asked, reply: EncodedReply) -> tuple[Buffer, ...]:
         header = Header(

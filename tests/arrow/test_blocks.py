@@ -102,6 +102,32 @@ def test_records_are_taken_as_they_are_and_patched_in_place() -> None:
         ]
 
 
+@pytest.mark.parametrize("host", [Host(bytes(4), 7), Host(bytes(range(16)), 7)])
+@pytest.mark.parametrize("born", [Host(bytes(4), 9), Host(bytes(range(1, 17)), 9)])
+def test_a_single_record_is_patched_as_many_are(host: Host, born: Host) -> None:
+    blocks = [
+        block_from_message(
+            topic="orders",
+            queue_index=0,
+            body=b"body",
+            properties=b"k\x01v\x02",
+            flag=3,
+            sys_flag=0,
+            born_ms=5,
+            born_host=born,
+            store_host=host,
+        )
+        for _ in range(2)
+    ]
+    blocks[0].patch(7, 1_000, 5_000_000_000, 1_800_000_000_000, host)
+    # Given as arrays it takes the way of many.
+    blocks[1].patch(np.array([7]), np.array([1_000]), 5_000_000_000, 1_800_000_000_000, host)
+    assert blocks[0].buffer.tobytes() == blocks[1].buffer.tobytes()
+    other = Host(bytes(4 if len(host.address) == 16 else 16), 1)
+    with pytest.raises(LocalProtocolError, match="does not fit into the records"):
+        blocks[0].patch(1, 5, 9, 77, other)
+
+
 def test_patch_knows_ipv6_hosts() -> None:
     plain = make_messages(4, 10)
     sent = [

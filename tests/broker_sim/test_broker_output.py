@@ -163,3 +163,56 @@ def test_nothing_is_sent_directly_once_the_socket_is_being_closed(over_socket, i
     over_socket.output.write([b"a" * MIB])
     assert over_socket.read() == b""
     assert b"".join(written) == b"a" * MIB
+
+
+class CountingTransport(FullTransport):
+    """Remembers each write."""
+
+    def __init__(self):
+        super().__init__(room=100 * MIB)
+        self.writes = []
+
+    def write(self, data):
+        self.writes.append(bytes(data))
+        super().write(data)
+
+
+def test_small_answers_that_are_held_go_together_and_in_front_of_what_is_large():
+    transport = CountingTransport()
+    output = output_over(transport)
+    output.hold()
+    output.write([b"first ", b"answer, "])
+    output.write([b"second, "])
+    assert transport.writes == []
+    output.release()
+    assert transport.writes == [b"first answer, second, "]
+    output.hold()
+    output.write([b"third, "])
+    output.write([b"L" * 20_000])
+    output.write([b" fourth"])
+    output.release()
+    assert bytes(transport.sent) == b"first answer, second, third, " + b"L" * 20_000 + b" fourth"
+
+
+def test_what_is_held_is_bounded():
+    transport = CountingTransport()
+    output = output_over(transport)
+    output.hold()
+    for _ in range(100):
+        output.write([b"x" * 1_000])
+    assert len(transport.sent) >= 80_000
+    output.release()
+    assert len(transport.sent) == 100_000
+
+
+def test_held_answers_wait_behind_a_full_socket_as_all_others_do():
+    transport = FullTransport(room=0)
+    output = output_over(transport)
+    output.write([b"a"])
+    output.hold()
+    output.write([b"b"])
+    output.release()
+    assert (bytes(transport.sent), output.size) == (b"a", 1)
+    transport.room = MIB
+    output.resume()
+    assert (bytes(transport.sent), output.size) == (b"ab", 0)

@@ -183,6 +183,19 @@ class TestRecords:
         damaged[90] ^= 1
         assert code_of(broker, SendRecords("p", ORDERS_0, damaged)) == 13
 
+    def test_a_record_over_the_limit_is_refused_as_a_message_is(self):
+        small = EngineUnderTest(message_bytes_max=100)
+        small.ask(CreateTopic(TopicConfig("orders", 2, 2)))
+        fits, _ = make_records(3, topic="orders", body_size=100)
+        assert small.ask(SendRecords("p", ORDERS_0, fits)).count == 3
+        larger, sizes = make_records(1, topic="orders", body_size=101)
+        both = SendRecords("p", ORDERS_0, fits + larger)
+        for request in (both, SendRecords("p", ORDERS_0, larger, sizes)):
+            error = refusal(small, request)
+            assert error.code == 13
+            assert "message body size 101 is over the limit of 100" in error.remark
+        assert small.ask(GetMaxOffset(ORDERS_0)).value == 3
+
     def test_records_of_transactions_are_refused(self, broker):
         records = bytearray(make_records(1, topic="orders")[0])
         records[39] |= 0x4
@@ -195,15 +208,20 @@ class TestRefusals:
         [
             ({"sys_flag": 0x4}, "transactional"),
             ({"properties": encode_properties({"TRAN_MSG": "true"})}, "transactional"),
+            ({"properties": encode_properties({"DELAY": "1"})}, "delayed"),
             ({"properties": encode_properties({"TIMER_DELIVER_MS": "1"})}, "delayed"),
         ],
     )
-    def test_what_cannot_be_done_is_refused_by_name(self, broker, more, remark):
-        for request in (send(**more), batch(b"one", **more)):
-            error = refusal(broker, request)
-            assert error.code == 3
-            assert remark in error.remark
+    def test_what_is_only_taken_alone_is_refused_in_a_batch(self, broker, more, remark):
+        error = refusal(broker, batch(b"one", **more))
+        assert error.code == 13
+        assert remark in error.remark
         assert broker.ask(GetMaxOffset(ORDERS_0)).value == 0
+
+    def test_a_prepared_message_must_say_that_it_is_one(self, broker):
+        error = refusal(broker, send(sys_flag=0x4))
+        assert error.code == 13
+        assert "without TRAN_MSG=true" in error.remark
 
     def test_delay_level_zero_is_no_delay(self, broker):
         broker.ask(send(properties=encode_properties({"DELAY": "0"})))

@@ -74,7 +74,8 @@ def test_a_flipped_field_of_an_acknowledged_record_refuses_to_start(
     state, places = small_store(clean=clean)
     for start, size in places:
         position = start + FIELDS[field] % size
-        with pytest.raises(DamagedStoreError, match="rmq fsck") as caught:
+        refused = r"^\[ROCKETMQ_STORAGE\.DAMAGED\] .*rmq fsck"
+        with pytest.raises(DamagedStoreError, match=refused) as caught:
             Store.open(CrashFiles.of(flipped(state, LOG, position)), TINY, NOW)
         assert caught.value.file == LOG
         assert caught.value.position <= position

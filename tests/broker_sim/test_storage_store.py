@@ -179,7 +179,7 @@ def test_a_record_larger_than_a_file_is_refused(store: Store) -> None:
 
 @pytest.mark.usefixtures("store")
 def test_a_second_broker_cannot_open_the_same_directory(files: Files) -> None:
-    with pytest.raises(StoreLockedError, match="Stop the broker"):
+    with pytest.raises(StoreLockedError, match=r"^\[ROCKETMQ_STORAGE\.LOCKED\] .*Stop the broker"):
         Store.open(files, TINY, NOW)
 
 

@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 
 RMQ = (sys.executable, "-m", "rocketmq_cli")
 WAIT_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    broker = Broker(BrokerConfig(flush="memory", auto_create_topic=False))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture(params=["name-server", "endpoints"])
-def where(request: pytest.FixtureRequest, broker: Broker) -> tuple[str, str]:
-    """The options that lead to the broker."""
-    address = broker.name_server if request.param == "name-server" else broker.endpoints
-    return f"--{request.param}", address
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, where: tuple[str, str]) -> str:
-    """A topic of one queue of its own."""
-    kept = [letter if letter.isalnum() else "-" for letter in request.node.name]
-    name = "".join(kept)[:100]
-    assert main(["topic", "create", name, "--queues", "1", *where]) == 0
-    return name
-
-
-class Input:
-    """Standard input with the given bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
-def produce(monkeypatch: pytest.MonkeyPatch, data: bytes, *words: str) -> int:
-    monkeypatch.setattr(sys, "stdin", Input(data))
-    return main(["produce", *words])
+Produce = Callable[..., int]
 
 
 def test_a_created_topic_is_listed_and_described(
@@ -74,11 +36,11 @@ def test_a_created_topic_is_listed_and_described(
 def test_lines_produced_are_tailed_in_order(
     where: tuple[str, str],
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(2_500))
-    assert produce(monkeypatch, lines, topic, *where) == 0
+    assert produce(lines, topic, *where) == 0
     assert "sent 2,500 messages" in capfd.readouterr().err
     assert main(["tail", topic, *where]) == 0
     assert capfd.readouterr().out.encode() == lines
@@ -87,10 +49,10 @@ def test_lines_produced_are_tailed_in_order(
 def test_tail_starts_and_ends_where_it_is_told(
     where: tuple[str, str],
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    produce(monkeypatch, b"a\nb\nc\nd\n", topic, "--quiet", *where)
+    produce(b"a\nb\nc\nd\n", topic, "--quiet", *where)
     capfd.readouterr()
     assert main(["tail", topic, "--from", "1", "--count", "2", *where]) == 0
     assert capfd.readouterr().out == "b\nc\n"
@@ -101,11 +63,11 @@ def test_tail_starts_and_ends_where_it_is_told(
 def test_tail_prints_only_the_wanted_tags(
     where: tuple[str, str],
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     for tag in ("new", "paid", "sent"):
-        produce(monkeypatch, tag.encode(), topic, "--tags", tag, "--quiet", *where)
+        produce(tag.encode(), topic, "--tags", tag, "--quiet", *where)
     capfd.readouterr()
     assert main(["tail", topic, "--tags", "new || sent", *where]) == 0
     assert capfd.readouterr().out == "new\nsent\n"
@@ -114,12 +76,13 @@ def test_tail_prints_only_the_wanted_tags(
 def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     where: tuple[str, str],
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     lines = b"first\n" + b"x" * 5_000_000 + b"\nlast\n"
-    assert produce(monkeypatch, lines, topic, *where) == EXIT_FAILED
+    assert produce(lines, topic, *where) == EXIT_FAILED
     stored_line, error_line = capfd.readouterr().err.splitlines()[-2:]
+    assert "[ROCKETMQ_BROKER.CODE_13] " in error_line
     assert "not counting empty ones: line 2" in error_line
     assert main(["tail", topic, *where]) == 0
     stored = capfd.readouterr().out.splitlines()
@@ -152,9 +115,9 @@ def test_a_start_that_is_no_offset_is_refused(
 
 
 def test_follow_prints_what_arrives_and_ends_after_its_count(
-    where: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+    where: tuple[str, str], topic: str, produce: Produce
 ) -> None:
-    produce(monkeypatch, b"before\n", topic, "--quiet", *where)
+    produce(b"before\n", topic, "--quiet", *where)
     follower = subprocess.Popen(
         [*RMQ, "tail", topic, "--follow", "--from", "0", "--count", "2", *where],
         stdout=subprocess.PIPE,
@@ -163,7 +126,7 @@ def test_follow_prints_what_arrives_and_ends_after_its_count(
     assert follower.stdout is not None
     with follower.stdout as printed:
         assert printed.readline() == "before\n"
-        produce(monkeypatch, b"after\n", topic, "--quiet", *where)
+        produce(b"after\n", topic, "--quiet", *where)
         assert printed.readline() == "after\n"
     assert follower.wait(WAIT_S) == 0
 

@@ -1,7 +1,8 @@
-"""`rmq fsck` on stores that are whole, damaged, in use, or no stores at all."""
+"""`rmq fsck` on stores that are whole, damaged, in use, or no stores at all, and its repairs."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,78 @@ def test_a_missing_file_of_the_log_is_damage(
     assert "damaged    orders/0" in printed
 
 
-def test_a_store_in_use_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = filled(tmp_path)
+def damage(root: Path, *numbers: int) -> None:
+    for number in numbers:
+        for path in (root / "commitlog").iterdir():
+            path.write_bytes(path.read_bytes().replace(_BODIES[number], b"#" * 60))
+
+
+def test_a_repair_sets_damage_aside_and_the_broker_starts_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path).close()
+    damage(tmp_path, 6, 8, 33)
     assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    printed = capsys.readouterr().out
+    assert "lost       orders/0: 3-4\n" in printed
+    assert "in all     3 messages lost" in printed
+    assert "--repair` sets the damage aside" in printed
+    assert not (tmp_path / "quarantine").exists()
+    assert main(["fsck", str(tmp_path), "--repair"]) == 0
+    assert "quarantine/0001" in capsys.readouterr().out
+    copies = b"".join(path.read_bytes() for path in (tmp_path / "quarantine/0001").iterdir())
+    assert copies.count(b"#" * 60) == 3
+    store = Store.open(OsFiles(tmp_path), _SMALL, _NOW)
+    for number in (5, 6, 9, 33, 39):
+        found = store.read("orders", number % 2, number // 2, count_max=1, bytes_max=1 << 20)
+        assert (found.count, found.lost > 0) == ((0, True) if number in (6, 33) else (1, False))
+    store.close()
+    assert main(["fsck", str(tmp_path)]) == 0
+    assert main(["fsck", str(tmp_path), "--repair"]) == 0
+    assert "37 in 2 queues" in capsys.readouterr().out
+
+
+def test_a_repair_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(tmp_path).close()
+    damage(tmp_path, 6)
+    assert main(["fsck", str(tmp_path), "--json"]) == EXIT_FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sound"], told["repaired"]) == (False, False)
+    assert main(["fsck", str(tmp_path), "--json", "--repair"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**told, "repaired": True}
+    lost = {"topic": "orders", "queueId": 0, "start": 3, "end": 4, "count": 1}
+    assert told["repair"]["lost"] == [lost]
+    report = (tmp_path / told["repair"]["quarantine"] / "report.json").read_text()
+    assert json.loads(report) == told["repair"]
+    Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()
+    assert main(["fsck", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["repair"] is None
+
+
+def test_a_damaged_queue_is_made_anew_from_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path).close()
+    queue = tmp_path / "consumequeue/orders/1" / f"{0:020d}"
+    entries = queue.read_bytes()
+    queue.write_bytes(entries[:60] + entries[80:100] + entries[60:80] + entries[100:])
+    assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    assert main(["fsck", str(tmp_path), "--repair"]) == 0
+    assert "0 messages lost" in capsys.readouterr().out
+    Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()
+    assert main(["fsck", str(tmp_path)]) == 0
+    assert "40 in 2 queues" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--repair"]])
+def test_a_store_in_use_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    store = filled(tmp_path)
+    damage(tmp_path, 6)
+    assert main(["fsck", str(tmp_path), *options]) == EXIT_FAILED
     assert "LOCKED" in capsys.readouterr().err
+    assert not (tmp_path / "quarantine").exists()
     store.close()
 
 

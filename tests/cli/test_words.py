@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
+from rocketmq_cli.command_line import VERBS, make_parser
 from rocketmq_cli.connection import connection_settings
-from rocketmq_cli.main import EXIT_USAGE, main, make_parser
-from rocketmq_cli.produce import read_lines
+from rocketmq_cli.main import EXIT_USAGE, main
+from rocketmq_cli.output import Record, moment, show
+from rocketmq_cli.produce import paced, read_lines
 from rocketmq_cli.table import format_table, format_time
+from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
 from rocketmq_cli.usage import UsageError
 
 
@@ -97,7 +103,7 @@ def test_name_server_and_endpoints_exclude_each_other() -> None:
     assert stopped.value.code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("verb", ["serve", "topic", "produce", "tail", "demo", "fsck"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])
@@ -121,3 +127,115 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
             [sys.executable, "-c", code], stdout=gone, stderr=subprocess.PIPE, check=False
         )
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "guess"),
+    [
+        (["topc", "list"], "Did you mean 'topic'?"),
+        (["topic", "lst"], "Did you mean 'list'?"),
+        (["tail", "orders", "--folow"], "Did you mean '--follow'?"),
+        (["group", "reset-offsets", "g", "--topic", "t", "--to", "latest", "--exec=1"], "--exec"),
+    ],
+)
+def test_a_mistyped_word_is_met_with_the_nearest_one(
+    words: list[str], guess: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == EXIT_USAGE
+    assert guess in capsys.readouterr().err
+
+
+def test_help_imports_no_verb() -> None:
+    code = (
+        "import sys\n"
+        "from rocketmq_cli.command_line import VERBS, parse\n"
+        "try:\n    parse(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([verb for verb in VERBS if f'rocketmq_cli.{verb}' in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+    assert "completion" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("30s", 30_000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000)],
+)
+def test_lengths_of_time_are_a_number_with_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20.250+00:00", 1_700_000_000_250),
+        ("2023-11-15T00:13:20+02:00", 1_700_000_000_000),
+        ("2h", 92_800_000),
+    ],
+)
+def test_a_moment_is_a_date_a_number_or_an_age(text: str, milliseconds: int) -> None:
+    assert parse_moment_ms(text, now_ms=100_000_000) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["yesterday", "12", "2023-13-01", "5 x", ""])
+def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="2026-01-31T12:00:00Z"):
+        parse_moment_ms(text, now_ms=0)
+
+
+def test_records_are_a_table_for_people_and_lines_of_json_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record: Record = {"topic": "a", "lag": 1_234, "newest": moment(1_500), "none": None}
+    show([record], {"topic": "topic", "lag": "lag", "newest": "newest"}, as_json=False)
+    show([record], {}, as_json=True)
+    table, row, line = capsys.readouterr().out.splitlines()
+    assert table.split() == ["topic", "lag", "newest"]
+    assert row.split() == ["a", "1,234", "1970-01-01", "00:00:01.500Z"]
+    assert json.loads(line) == {
+        "topic": "a",
+        "lag": 1_234,
+        "newest": "1970-01-01T00:00:01.500Z",
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(verb in script for verb in VERBS)
+    assert "reset-offsets" in script
+    assert "starting-offsets" in script
+
+
+def test_bash_completes_with_the_printed_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    main(["completion", "bash"])
+    script = tmp_path / "rmq.bash"
+    script.write_text(capsys.readouterr().out)
+    asked = 'source "$1"; COMP_WORDS=(rmq group res); COMP_CWORD=2; _rmq; echo "${COMPREPLY[@]}"'
+    ended = subprocess.run(
+        [bash, "-c", asked, "bash", str(script)], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "reset-offsets\n"
+
+
+def test_lines_are_paced_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("rocketmq_cli.produce.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "rocketmq_cli.produce.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
+    lines = [b"%d" % number for number in range(250)]
+    parts = list(paced([lines[:180], lines[180:]], rate=100))
+    assert [line for part in parts for line in part] == lines
+    assert max(map(len, parts)) == 10
+    assert clock[0] == pytest.approx(2.4)

@@ -56,7 +56,8 @@ def test_a_watch_whose_thread_has_died_says_so_to_everybody_who_asks(
 ) -> None:
     monkeypatch.setattr(arrivals, "open_transport", lambda _: DyingTransport())
     watch = ArrivalWatch(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
-    with pytest.raises(WatchDiedError, match=r"KeyError.*a mistake.*Restart the query"):
+    told = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
+    with pytest.raises(WatchDiedError, match=told):
         watch.wait({QUEUES[0]: 0}, 20_000)
     with pytest.raises(WatchDiedError):
         watch.ends()

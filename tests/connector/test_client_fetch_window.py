@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_client.fetch_window import FetchWindow
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
+from rocketmq_client.loss import LossPolicy, LossReason, Standing
 from rocketmq_client.transport import ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
@@ -19,20 +19,19 @@ from rocketmq_wire.errors import (
     RemoteProtocolError,
     broker_error,
 )
-from rocketmq_wire.model import Bounds, OffsetRange, QueueId
+from rocketmq_wire.model import Bounds, OffsetRange
 from rocketmq_wire.requests import PullReply, PullStatus
-from support.simulated_broker import Driver, Faults, SimulatedQueue, fake_records, offsets_in
-
-ORDERS = QueueId("orders", "broker-a", 3)
-LIMITS = ReadLimits()
-
-
-def window_of(start, end, limits=LIMITS, **options):
-    return FetchWindow(OffsetRange(ORDERS, start, end), limits, **options)
-
-
-def driver_of(window, queue, *, seed=1, **options):
-    return Driver(window, queue, random.Random(seed), **options)
+from support.simulated_broker import (
+    LIMITS,
+    ORDERS,
+    Driver,
+    Faults,
+    SimulatedQueue,
+    driver_of,
+    fake_records,
+    offsets_in,
+    window_of,
+)
 
 
 def found(asked, next_begin, *, end=1_000_000, size=120):
@@ -273,90 +272,6 @@ def test_a_refusal_that_may_pass_is_retried_for_the_outage_and_then_raised():
     queue = SimulatedQueue(0, 50, refusal=broker_error(1, "store is starting"))
     heals = [(20_000, lambda queue: setattr(queue, "refusal", None))]
     assert driver_of(window_of(0, 50), queue, changes=heals).run().offsets == list(range(50))
-
-
-# --- data loss ------------------------------------------------------------------------------
-
-
-def lost(queue, start, end, policy=LossPolicy.RAISE, **options):
-    driver = driver_of(window_of(start, end, loss_policy=policy), queue, **options)
-    if policy is LossPolicy.SKIP:
-        return driver.run()
-    with pytest.raises(RangeLostError) as caught:
-        driver.run()
-    return caught.value
-
-
-def test_offsets_below_the_queues_start_are_expired():
-    error = lost(SimulatedQueue(5_000, 9_000), 1_000, 6_000)
-    assert (error.start, error.end, error.count) == (1_000, 5_000, 4_000)
-    assert (error.reason, error.bounds) == (LossReason.EXPIRED, Bounds(5_000, 9_000))
-    assert "OFFSET_EXPIRED] topic=orders broker=broker-a queue=3 requested=1000" in str(error)
-    assert "available=[5000,9000): 4000 offsets" in str(error)
-
-
-def test_offsets_far_behind_the_queues_end_are_truncated_at_once():
-    driver = driver_of(window_of(500, 600), SimulatedQueue(0, 400))
-    with pytest.raises(RangeLostError) as caught:
-        driver.run()
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (500, 600, LossReason.TRUNCATED)
-    assert driver.now_ms < 2_000
-
-
-def test_an_end_behind_the_queues_end_is_truncated_only_after_the_outage_limit():
-    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400))
-    with pytest.raises(RangeLostError) as caught:
-        driver.run()
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (400, 600, LossReason.TRUNCATED)
-    assert driver.now_ms >= 60_000
-    assert driver.offsets == list(range(400)), "what is there is handed on first"
-
-
-def test_a_queue_that_catches_up_in_time_has_lost_nothing():
-    grows = [(30_000, lambda queue: setattr(queue, "end", 600))]
-    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400), changes=grows).run()
-    assert driver.offsets == list(range(600))
-
-
-def test_a_deleted_topic_is_told_apart():
-    error = lost(SimulatedQueue(0, 600, standing=Standing.TOPIC_GONE), 100, 600)
-    assert (error.reason, error.bounds) == (LossReason.DELETED, None)
-
-
-def test_a_queue_that_the_topic_no_longer_has_is_told_apart():
-    error = lost(SimulatedQueue(0, 600, standing=Standing.QUEUE_GONE), 100, 600)
-    assert error.reason is LossReason.SHRUNK
-
-
-def test_messages_missing_between_the_bounds_are_told_apart():
-    error = lost(SimulatedQueue(0, 600, vanished=range(100, 200)), 0, 600)
-    assert (error.start, error.end, error.reason) == (100, 200, LossReason.MISSING)
-
-
-def test_a_server_side_reset_is_asked_again_and_loses_nothing():
-    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 600, reset_is_pending=True)).run()
-    assert driver.offsets == list(range(600))
-    assert driver.window.reset_count == 1
-
-
-def test_skipping_goes_on_with_exactly_the_surviving_offsets():
-    driver = lost(SimulatedQueue(300, 800), 100, 1_000, LossPolicy.SKIP)
-    driver.check_order()
-    assert driver.offsets == list(range(300, 800))
-    assert sum(loss.end - loss.start for loss in driver.losses) == 400
-    assert {loss.reason for loss in driver.losses} == {LossReason.EXPIRED, LossReason.TRUNCATED}
-
-
-def test_retention_that_passes_a_running_read_is_noticed():
-    expires = [(1_100, lambda queue: setattr(queue, "start", 10_000))]
-    driver = lost(SimulatedQueue(0, 20_000), 0, 20_000, LossPolicy.SKIP, changes=expires)
-    driver.check_order()
-    gone = sum(loss.end - loss.start for loss in driver.losses)
-    assert 0 < gone < 10_000
-    assert len(driver.offsets) == 20_000 - gone
-    assert driver.offsets[-10_000:] == list(range(10_000, 20_000))
 
 
 # --- anything goes --------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def held_at(end):
     watch = QueueWatch(QUEUE, "readers")
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(end), 1)
-    request, _ = watch.next_request(1, 1)
+    request, _ = watch.next_request(1, 1, is_awaited=True)
     assert isinstance(request, PullMessages)
     return watch, request
 
@@ -29,7 +29,7 @@ def test_nothing_is_asked_before_somebody_wants_to_know():
     assert QueueWatch(QUEUE, "readers").next_request(0, 0) is None
 
 
-def test_the_end_is_asked_for_once_and_then_a_pull_is_held_there():
+def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_somebody_waits():
     watch = QueueWatch(QUEUE, "readers")
     request, _ = watch.next_request(0, 1)
     assert request == GetMaxOffset(QUEUE)
@@ -37,9 +37,20 @@ def test_the_end_is_asked_for_once_and_then_a_pull_is_held_there():
     assert not watch.is_settled(1)
     watch.on_answer(OffsetReply(42), 1)
     assert (watch.end, watch.is_settled(1)) == (42, True)
-    pull, timeout_ms = watch.next_request(1, 1)
+    assert watch.next_request(1, 1) is None
+    pull, timeout_ms = watch.next_request(1, 1, is_awaited=True)
     assert (pull.start, pull.suspend_ms, pull.count_max, pull.commit) == (42, HOLD_MS, 1, None)
     assert timeout_ms > HOLD_MS + 5_000
+
+
+def test_whoever_asks_again_learns_the_end_anew_before_a_pull_is_held():
+    watch = QueueWatch(QUEUE, "readers")
+    watch.next_request(0, 1)
+    watch.on_answer(OffsetReply(42), 1)
+    assert not watch.is_settled(2)
+    assert watch.next_request(2, 2, is_awaited=True)[0] == GetMaxOffset(QUEUE)
+    watch.on_answer(OffsetReply(43), 3)
+    assert watch.next_request(3, 2, is_awaited=True)[0].start == 43
 
 
 def test_a_held_pull_needs_no_asking_however_often_somebody_wants_to_know():

@@ -6,9 +6,11 @@ import pickle
 
 import pytest
 
+from rocketmq_client.cluster import Cluster
 from rocketmq_client.column_sends import count_on
-from rocketmq_client.producer import SendOutcomeUnknownError
+from rocketmq_client.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.send_line import SendLine
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests import SendMessage, SendReply, SendStatus
@@ -114,3 +116,63 @@ def test_what_may_be_stored_goes_again_before_those_behind_it_where_that_is_want
     assert line.on_result(0, unknown, 10) is None
     assert started(line, 500) == [(0, b"a")]
     assert line.on_result(0, unknown, 1_500).result is unknown
+
+
+class AnsweringTransport:
+    """Answers what was submitted when it is asked for answers; `events` tells the order."""
+
+    def __init__(self, events):
+        self.events, self.tickets, self.open = events, 0, []
+
+    def submit_many(self, requests, *, timeout_ms):
+        del timeout_ms
+        self.events += [f"sent {request.body[:1].decode()}" for _, request in requests]
+        first, self.tickets = self.tickets, self.tickets + len(requests)
+        self.open += range(first, self.tickets)
+        return list(range(first, self.tickets))
+
+    def completed(self, *, timeout_ms):
+        self.events.append("waited" if timeout_ms else "looked")
+        done, self.open = self.open, []
+        return [(ticket, STORED) for ticket in done]
+
+
+def sends_of(bodies):
+    """What happens when requests with these bodies are made and sent, one queue each."""
+    events = []
+    cluster = Cluster(ConnectionSettings(name_servers=("a:1",)), AnsweringTransport(events))
+
+    def source():
+        for number, body in enumerate(bodies):
+            events.append(f"made {body[:1].decode()}")
+            yield SendMessage("p", QueueId("orders", "broker-a", number), 0, body)
+
+    outcomes = list(Producer(cluster).send_many(source()))
+    assert [sent.result for sent in outcomes] == [STORED] * len(bodies)
+    return events
+
+
+def test_a_large_request_is_on_its_way_before_the_next_one_is_made():
+    events = sends_of([b"a" * 100_000, b"b" * 100_000])
+    assert events.index("sent a") < events.index("made b")
+    assert events.index("looked") < events.index("made b")
+
+
+def test_small_requests_are_handed_over_together():
+    assert sends_of([b"a", b"b", b"c"])[:6] == [
+        *("made a", "made b", "made c"),
+        *("sent a", "sent b", "sent c"),
+    ]
+
+
+def test_what_the_source_raises_comes_after_the_outcomes_before_it():
+    cluster = Cluster(ConnectionSettings(name_servers=("a:1",)), AnsweringTransport([]))
+
+    def source():
+        yield message(0, b"a")
+        raise ValueError("line 2 is no JSON")
+
+    outcomes = []
+    with pytest.raises(ValueError, match="line 2"):
+        outcomes.extend(Producer(cluster).send_many(source()))
+    assert [sent.result for sent in outcomes] == [STORED]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_client.fresh_bounds import read_answers
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
@@ -24,7 +25,9 @@ from rocketmq_client.settings import ConnectionSettings, split_address, split_ad
 from rocketmq_client.stride import Stride
 from rocketmq_client.time_search import TimeSearch
 from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import Bounds, BrokerAddresses, QueueId, QueueSet, Route
+from rocketmq_wire.requests import OffsetReply, RouteReply
 
 QUEUE = QueueId("orders", "broker-a", 3)
 
@@ -166,6 +169,34 @@ def test_a_queue_that_starts_behind_the_offset_has_expired_it():
     assert verdict(DoubtKind.ILLEGAL, bounds) == Loss(100, 130, LossReason.EXPIRED, bounds)
     bounds = Bounds(700, 900)
     assert verdict(DoubtKind.VANISHED, bounds) == Loss(100, 200, LossReason.EXPIRED, bounds)
+
+
+def test_what_vanished_has_expired_when_the_queues_first_message_is_gone_from_the_log():
+    bounds = Bounds(0, 500, has_first=False)
+    gone = Loss(100, 150, LossReason.EXPIRED, Bounds(150, 500))
+    assert verdict(DoubtKind.VANISHED, bounds) == gone
+    assert verdict(DoubtKind.ILLEGAL, bounds) is None
+    assert verdict(DoubtKind.VANISHED, Bounds(0, 500)) is None
+    replica = Bounds(0, 500, is_current=False, has_first=False)
+    assert verdict(DoubtKind.VANISHED, replica) is None
+    assert verdict(DoubtKind.VANISHED, replica, is_overdue=True) == gone
+
+
+def test_the_log_has_no_time_for_a_first_message_that_is_gone():
+    served = RouteReply(Route((QueueSet("broker-a", 4, 4, 6),), ()))
+    bounds = OffsetReply(0), OffsetReply(20)
+
+    def has_first(answer):
+        found, _ = read_answers(QUEUE, *bounds, served, answer)
+        assert found == Bounds(0, 20)
+        return found.has_first
+
+    assert not has_first(OffsetReply(-1))
+    assert has_first(OffsetReply(1_700_000_000_000))
+    # A broker that does not know the question leaves the doubt as it is.
+    assert has_first(broker_error(3, "request type 32 not supported"))
+    away = ConnectionLostError("broker-a", "reset")
+    assert read_answers(QUEUE, *bounds, served, away) is away
 
 
 def test_a_queue_that_ends_below_what_was_read_is_truncated_at_once():

@@ -114,6 +114,7 @@ def test_what_is_under_way_when_the_broker_dies_has_an_unknown_outcome(
     answers = take(transport, 5)
     assert set(answers) == tickets
     assert all(isinstance(error, ConnectionLostError) for error in answers.values())
+    assert all("[ROCKETMQ_CONNECTION.LOST] " in str(error) for error in answers.values())
     with pytest.raises(ConnectError):
         transport.call(batch(0, 1), timeout_ms=TIMEOUT_MS)
     server.shell.gate = None

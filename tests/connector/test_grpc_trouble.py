@@ -52,7 +52,8 @@ def test_a_machine_that_is_away_costs_one_timeout_and_not_one_for_every_request(
         answers = dict(transport.completed(timeout_ms=TIMEOUT_MS))
         wanted: list[r.Request[r.Reply]] = [r.GetRoute("a"), r.GetMaxOffset(queue(0))] * 5
         errors = transport.call_many([(None, one) for one in wanted], timeout_ms=TIMEOUT_MS)
-        assert time.monotonic() - began < 4 * 0.3
+        # One for each request would take thirty times as long.
+        assert time.monotonic() - began < 10 * 0.3
         assert answers.keys() == tickets
         assert all(isinstance(one, ConnectError) for one in [*answers.values(), *errors])
         transport.close()

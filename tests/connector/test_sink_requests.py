@@ -17,6 +17,7 @@ from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
 from pyspark_rocketmq.sink_stamps import WriteId, digests
 from pyspark_rocketmq.writers import TaskWritten, check_written
+from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
@@ -40,10 +41,16 @@ class FakeProducer:
         return "0" * 32
 
 
-def requests_of(columns: dict[str, pa.Array], topic: str | None = "orders", bytes_max: int = 500):
+def requests_of(
+    columns: dict[str, pa.Array],
+    topic: str | None = "orders",
+    bytes_max: int = 500,
+    is_grpc: bool = False,
+    compression: str | None = None,
+):
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     places = SinkColumns({name: place for place, name in enumerate(columns)})
-    layout = SinkLayout(places, topic, bytes_max, is_grpc=False)
+    layout = SinkLayout(places, topic, bytes_max, is_grpc, compression, 100)
     made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3), now_ms=lambda: 1)
     return list(made.of_batch(batch))
 
@@ -100,6 +107,45 @@ def test_each_topic_of_a_column_gets_its_rows():
     assert only.topic == "c"
 
 
+def test_compressed_bodies_share_no_batch_with_others_and_keep_their_places():
+    long = [b"%03d" % number * (60 if number % 5 == 0 else 1) for number in range(40)]
+    groups = pa.array(["g" if number < 20 else None for number in range(40)])
+    requests = requests_of(
+        {"body": pa.array(long), "messageGroup": groups}, bytes_max=50_000, compression="lz4"
+    )
+    rows = []
+    for request in requests:
+        found = [bytes(entry.body) for entry in decode_batch(bytes(request.body))]
+        assert request.sys_flag in (0, 0x101)
+        rows += [inflate(b, 0x101, 1_000) if request.sys_flag else b for b in found]
+    assert sorted(rows) == long
+    # The group's order is kept over five times two requests; what has no order takes two.
+    in_group = [row for row in rows if int(row[:3]) < 20]
+    assert in_group == sorted(in_group)
+    assert len(requests) == 8 + 2
+
+
+def test_over_grpc_a_batch_holds_compressed_bodies_and_others():
+    columns = {"body": pa.array([b"1", b"2" * 200, b"3"]), "queueId": pa.array([1, 1, 1])}
+    (request,) = requests_of(columns, is_grpc=True, compression="zlib", bytes_max=5_000)
+    data, flags = bytes(request.records), []
+    while data:
+        flags.append(int.from_bytes(data[36:40], "big"))
+        data = data[int.from_bytes(data[:4], "big") :]
+    assert flags == [0, 0x301, 0]
+
+
+def test_a_replay_is_recognised_whatever_the_codec():
+    columns = {"body": pa.array([b"x" * 300]), "queueId": pa.array([1])}
+    stamps = {
+        properties["PYSPARK_ROW"]
+        for codec in (None, "zlib", "zstd")
+        for rows in messages_of(requests_of(columns, compression=codec)).values()
+        for _, properties in rows
+    }
+    assert len(stamps) == 1
+
+
 def test_a_delayed_row_goes_alone():
     times = pa.array([None, 1_700_000_000_123_456, None], pa.timestamp("us", tz="UTC"))
     levels = pa.array([0, None, 3], pa.int32())
@@ -128,10 +174,11 @@ def test_a_delayed_row_goes_alone():
         ),
         ({"body": bodies(1), "properties": pa.array([[("DELAY", "3")]], MAP)}, "DELAY.*map_filter"),
         ({"body": bodies(1), "tags": pa.array(["a\x01b"])}, "TAGS cannot be sent"),
+        ({"body": pa.array([b"", bytes(17_000_000)])}, "takes more than 16711680 bytes"),
     ],
 )
 def test_a_row_that_cannot_be_a_message_is_named(columns, complaint):
-    with pytest.raises(SinkRowError, match=rf"partition 3, .*{complaint}"):
+    with pytest.raises(SinkRowError, match=rf"^\[ROCKETMQ_SINK\.ROW\] partition 3, .*{complaint}"):
         requests_of(columns)
 
 
@@ -192,7 +239,7 @@ def schema_of(*fields: tuple[str, DataType]) -> StructType:
     ],
 )
 def test_a_schema_is_refused_by_name(field, complaint):
-    with pytest.raises(SinkSchemaError, match=complaint):
+    with pytest.raises(SinkSchemaError, match=rf"^\[ROCKETMQ_SINK\.SCHEMA\] .*{complaint}"):
         sink_columns(schema_of(BODY, field), has_topic_option=True)
 
 
@@ -202,7 +249,7 @@ def test_a_topic_must_come_from_somewhere():
 
 
 def test_a_batch_that_no_task_wrote_is_no_batch():
-    with pytest.raises(NothingWrittenError, match="trigger"):
+    with pytest.raises(NothingWrittenError, match=r"^\[ROCKETMQ_SINK\.NOTHING_WRITTEN\] .*trigger"):
         check_written([None, None])
     check_written([])
     check_written([TaskWritten(0), None])

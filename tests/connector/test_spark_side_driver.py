@@ -232,6 +232,7 @@ def test_an_unexpected_end_of_the_discovery_fails_the_query(
         raise ValueError("a bug")
 
     monkeypatch.setattr(lookout, "take_survey", broken)
-    with pytest.raises(DiscoveryDiedError, match=r"ValueError.*a bug") as failure:
+    told = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
+    with pytest.raises(DiscoveryDiedError, match=told) as failure:
         query.until(start, lambda _: False)
     assert isinstance(failure.value.__cause__, ValueError)

@@ -31,7 +31,7 @@ def test_starting_numbers_words_and_times(world: FakeWorld, run: Run) -> None:
     later = {"startingOffsetsByTimestampStrategy": "latest"}
     per_queue = json.dumps({"orders": {"0": middle_ms, "1": middle_ms + 10**6}})
     assert start(startingOffsetsByTimestamp=per_queue, **later) == [6, 10]
-    with pytest.raises(OptionError, match="NO_MESSAGE_AT_TIME"):
+    with pytest.raises(OptionError, match=r"^\[ROCKETMQ_OPTION\.NO_MESSAGE_AT_TIME\] "):
         start(startingOffsetsByTimestamp=per_queue)
     # A time goes before numbers, as in the Kafka source.
     assert start(startingTimestamp=str(middle_ms), startingOffsets="latest") == [6, 0]
@@ -46,7 +46,7 @@ def test_starting_at_a_groups_progress_with_a_fallback(world: FakeWorld, run: Ru
     assert offsets(start) == {a: 7, b: 0}
     start = run(group="g", startingOffsets="group:latest").driver.initial_offset()
     assert offsets(start) == {a: 7, b: 10}
-    with pytest.raises(OptionError, match=r"NO_PROGRESS\].*queue=1"):
+    with pytest.raises(OptionError, match=r"^\[ROCKETMQ_OPTION\.NO_PROGRESS\].*queue=1"):
         run(group="g", startingOffsets="group:error").driver.initial_offset()
 
 
@@ -100,3 +100,14 @@ def test_a_restart_that_selects_less_keeps_the_rest_in_its_place_and_leaves_it_u
     end = last.latest(end)
     assert offsets(end) == {order: 11, bill: 5}
     assert offsets(run(**before).latest(end)) == {order: 11, bill: 7}
+
+
+def test_dead_letters_that_do_not_exist_yet_are_waited_for(world: FakeWorld, run: Run) -> None:
+    query = run(deadLettersOf="g", startingOffsets="earliest")
+    start = query.driver.initial_offset()
+    assert offsets(start) == {}
+    assert query.latest(start) == start
+    (queue,) = world.create("%DLQ%g", 1)
+    world.put(queue, 3)
+    end = query.until(start, lambda end: bool(offsets(end)))
+    assert offsets(query.latest(end)) == {queue: 3}

@@ -94,3 +94,18 @@ def test_members_that_could_not_be_asked_for_are_found_before_the_first_commit()
         mine.offer({A: 6})
     assert world.committed == {}
     mine.close()
+
+
+def test_nobody_waits_for_a_thread_that_has_died(caplog: pytest.LogCaptureFixture) -> None:
+    def open_by_mistake() -> FakeCluster:
+        raise KeyError("a mistake")
+
+    mine = ProgressCommitter(open_by_mistake, "g", lambda: ("orders",))  # type: ignore[arg-type]
+    mine.offer({A: 5})
+    assert mine.flush(60_000)
+    assert "progress is no longer committed" in caplog.text
+    for end in (6, 7):
+        mine.offer({A: end})
+        # Nothing is under way: whoever waited for it would wait to the end of his time.
+        assert mine.flush(60_000)
+    mine.close(60_000)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from types import ModuleType
 
 import pytest
 
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
-from spark_jobs import stream_to_parquet, topic_to_parquet
+from pyspark_rocketmq.job_arguments import (
+    add_source_arguments,
+    connection_of,
+    source_options,
+    told_in_one_line,
+)
+from pyspark_rocketmq.lag import Lag, QueueLag
+from rocketmq_wire.model import QueueId
+from spark_jobs import (
+    lag_report,
+    parquet_to_topic,
+    redrive_dead_letters,
+    stream_to_parquet,
+    topic_to_parquet,
+    windowed_totals,
+)
 
 WHERE = ["--name-server", "h:1", "--topic", "a,b"]
 
@@ -75,3 +90,50 @@ def test_both_jobs_hand_their_own_arguments_on() -> None:
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "9",
     }
+
+
+def test_dead_letters_are_read_behind_what_was_sent_again_before() -> None:
+    words = ["--name-server", "h:1", "--group", "g", "--tags", "a", "--option", "tls=true"]
+    options = redrive_dead_letters.options_of(redrive_dead_letters.parse_arguments(words))
+    assert options == {
+        "nameServer": "h:1",
+        "deadLettersOf": "g",
+        "group": "g-redrive",
+        "startingOffsets": "group:earliest",
+        "tags": "a",
+        "includeProperties": "true",
+        "tls": "true",
+    }
+    # What goes to the sink says where the cluster is, and nothing of the read.
+    assert connection_of(options) == {"nameServer": "h:1", "tls": "true"}
+    assert connection_of({"nameservers": "x", "Topic": "t"}) == {"nameservers": "x"}
+
+
+@pytest.mark.parametrize(
+    ("job", "words", "complaint"),
+    [
+        (parquet_to_topic, ["--rate", "0"], "must be above 0"),
+        (parquet_to_topic, ["--tasks", "0"], "take 1 or more"),
+        (windowed_totals, [], "--checkpoint"),
+    ],
+)
+def test_what_a_job_cannot_do_is_refused(
+    job: ModuleType, words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = ["--input", "i"] if job is parquet_to_topic else ["--output", "o"]
+    checkpoint = ["--checkpoint", "c"] if words else []
+    with pytest.raises(SystemExit):
+        job.parse_arguments([*WHERE, *usual, *checkpoint, *words])
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_lag_is_too_far_beyond_a_limit_or_where_nobody_can_tell() -> None:
+    queue = QueueId("t", "b", 0)
+    words = ["--name-server", "h:1", "--topic", "t", "--group", "g"]
+    free = lag_report.parse_arguments(words)
+    limited = lag_report.parse_arguments([*words, "--messages-max", "10", "--seconds-max", "5"])
+    for messages, seconds, is_far in ((10, 5.0, False), (11, 0.0, True), (1, 6.0, True)):
+        lag = Lag({queue: QueueLag(messages, seconds)})
+        assert lag_report.is_too_far(lag, limited) is is_far
+        assert not lag_report.is_too_far(lag, free)
+    assert lag_report.is_too_far(Lag({queue: QueueLag(1, None)}), limited)

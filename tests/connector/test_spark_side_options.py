@@ -35,7 +35,7 @@ def test_every_definition_has_a_field_or_is_refused() -> None:
     assert fields <= supported
     # What has no field can only be given its one supported value.
     left = supported - fields
-    assert left == {"join_group", "message_model", "consume_mode"}
+    assert left == {"message_model"}
 
 
 def test_no_spelling_is_used_twice() -> None:
@@ -112,15 +112,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
 @pytest.mark.parametrize(
     "given",
     [
-        {"joinGroup": "true"},
         {"messageModel": "broadcasting"},
-        {"consumeMode": "pop"},
-        {"delivery": "transactional"},
-        {"sendBack": "true"},
-        {"invisibleTimeMs": "10s"},
-        {"allocateStrategy": "AVG"},
         {"namespace": "n"},
-        {"compression": "zstd"},
     ],
 )
 def test_what_is_not_there_yet_is_refused_and_never_ignored(given: dict[str, str]) -> None:
@@ -195,6 +188,11 @@ def test_per_queue_json_has_two_forms() -> None:
     assert flat.starting_offsets == PerQueue({"orders": {None: {0: 100, 1: -1}}})
 
 
+def test_per_queue_json_without_queues_is_told_so() -> None:
+    with pytest.raises(OptionError, match=r'write \{"orders":\{"broker-a":\{"0":5\}\}\}'):
+        parsed(startingOffsets='{"orders":{"broker-a":5}}')
+
+
 def test_assign_has_two_forms() -> None:
     raw = {"nameServer": "h:1", "assign": '{"orders":{"broker-a":[1,0,1]},"bills":[2]}'}
     assert parse_options(raw).assign == Assigned(
@@ -213,7 +211,19 @@ def test_address_map_is_pairs_or_json() -> None:
     [
         ({"subscribe": "a"}, "'nameServer' is missing"),
         ({"nameServer": "h:1"}, "'subscribe' is missing: name the topics"),
-        ({"nameServer": "h:1", "path": "orders"}, "load\\(\\) takes no path"),
+        ({"nameServer": "h:1", "path": "orders"}, "'subscribe' .*load\\(\\) takes no path"),
+        ({**BASE, "startingOffsets": "group"}, "'startingOffsets' .*needs the option 'group'"),
+        ({**BASE, "startingOffsets": "group:latest"}, "'startingOffsets' .*the option 'group'"),
+    ],
+)
+def test_what_is_needed_is_asked_for(raw: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=rf"^\[ROCKETMQ_OPTION\.MISSING\] option {reason}"):
+        require(parse_options(raw), raw, Use.STREAM)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
         ({**BASE, "assign": '{"a":[0]}'}, "'assign' excludes 'subscribe'"),
         ({**BASE, "endpoints": "h:2"}, "'endpoints' excludes 'nameServer'"),
         ({**BASE, "minPartitions": "4", "maxPartitions": "2"}, "below minPartitions = 4"),
@@ -221,21 +231,20 @@ def test_address_map_is_pairs_or_json() -> None:
             {**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "2"},
             "above maxOffsetsPerTrigger = 2",
         ),
-        ({**BASE, "startingOffsets": "group"}, "needs the option 'group'"),
-        ({**BASE, "startingOffsets": "group:latest"}, "needs the option 'group'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(raw: dict[str, str], reason: str) -> None:
-    with pytest.raises(OptionError, match=reason):
+    with pytest.raises(OptionError, match=rf"^\[ROCKETMQ_OPTION\.CONFLICT\] option .*{reason}"):
         require(parse_options(raw), raw, Use.STREAM)
 
 
 def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
+    refused = r"^\[ROCKETMQ_OPTION\.NOT_HERE\] option"
     with pytest.raises(
-        OptionError, match="'endingOffsets' is for batch and has no meaning in a st"
+        OptionError, match=f"{refused} 'endingOffsets' is for batch and has no meaning in a st"
     ):
         parsed(endingOffsets="latest")
-    with pytest.raises(OptionError, match="'maxOffsetsPerTrigger' is for stream"):
+    with pytest.raises(OptionError, match=f"{refused} 'maxOffsetsPerTrigger' is for stream"):
         parsed(Use.BATCH, maxOffsetsPerTrigger="1")
 
 
@@ -271,9 +280,9 @@ def test_options_and_errors_survive_pickling() -> None:
 
 
 def test_the_committed_page_is_the_table() -> None:
-    page = Path(__file__).parents[2] / "OPTIONS.md"
+    page = Path(__file__).parents[2] / "docs/options.md"
     assert page.read_text("utf-8") == reference_markdown(), (
-        "run python -m pyspark_rocketmq.reference_page > OPTIONS.md"
+        "run python -m pyspark_rocketmq.reference_page > docs/options.md"
     )
 
 
@@ -307,7 +316,7 @@ def test_the_reference_names_every_option_with_its_default() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) == len(DEFINITIONS)
     assert any("`failOnDataLoss`" in row and "`true`" in row for row in rows)
-    assert any("`allocateStrategy`" in row and "Not supported yet." in row for row in rows)
+    assert any("`namespace`" in row and "Not supported yet." in row for row in rows)
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
 
 

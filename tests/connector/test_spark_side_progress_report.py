@@ -168,9 +168,12 @@ def test_pinned_offsets_are_numbers_that_read_the_same_for_ever(
     assert world.committed == {}
     world.live_members["g"] = ("other@1",)
     with pytest.raises(GroupInUseError, match="1 live members"):
+        pinned.check_group()
+    with pytest.raises(GroupInUseError, match="1 live members"):
         pinned.commit()
-    assert world.committed == {}
     world.live_members.clear()
+    pinned.check_group()
+    assert world.committed == {}
     pinned.commit()
     assert world.committed == {("g", A): 12, ("g", B): 7}
     with pytest.raises(OptionError, match="'group' is missing"):

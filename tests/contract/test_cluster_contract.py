@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 
 import pyarrow as pa
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.column_sends import MessageColumns
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.producer import Producer
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadLimits, ReadSpec
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import (
     Bounds,
     Message,
     OffsetRange,
-    QueueId,
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import (
     Boundary,
     GetMaxOffset,
@@ -37,94 +29,7 @@ from rocketmq_wire.requests import (
     SendReply,
     SendStatus,
 )
-
-TRANSPORTS = ("tcp", "grpc")
-SPEC = ReadSpec("readers")
-_names = (f"topic-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with Broker(config_from({"flush": "memory"})) as broker:
-        yield broker
-
-
-@pytest.fixture(params=TRANSPORTS)
-def settings(request, broker):
-    # Generous, for the first batch may make a library load itself on a busy machine.
-    if request.param == "tcp":
-        return ConnectionSettings((broker.name_server,), request_timeout_ms=30_000)
-    return ConnectionSettings(endpoints=broker.endpoints, request_timeout_ms=30_000)
-
-
-@pytest.fixture
-def cluster(settings):
-    with open_cluster(settings) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(cluster):
-    name = next(_names)
-    cluster.create_topic(TopicConfig(name, 4, 4))
-    return name
-
-
-def queue_of(topic, index=0):
-    return QueueId(topic, "broker-a", index)
-
-
-def fill(cluster, queue, count, *, start=0, tags=None, size=0):
-    """Store messages whose bodies are their numbers."""
-    with Producer(cluster) as producer:
-        numbers = range(start, start + count)
-        messages = [
-            Message(
-                queue.topic,
-                str(n).encode().ljust(size, b"."),
-                tags=tags(n) if tags else None,
-            )
-            for n in numbers
-        ]
-        batches = [messages[i : i + 500] for i in range(0, count, 500)]
-        requests = [producer.batch_request(queue, batch) for batch in batches]
-        for sent in producer.send_many(requests):
-            assert isinstance(sent.result, SendReply)
-            end = sent.result.start + sent.result.count
-            await_end(cluster, queue, end)
-
-
-def await_end(cluster, queue, end):
-    """Java's broker acknowledges a message a moment before its queue lists it."""
-    deadline = time.monotonic() + 10
-    while cluster.bounds([queue])[queue].end < end:
-        assert time.monotonic() < deadline
-
-
-def messages_in(chunk):
-    """The wanted messages of a chunk."""
-    position, found = 0, []
-    while position < len(chunk.body):
-        message, position = decode_record(chunk.body, position)
-        if chunk.start <= message.queue_offset < chunk.end:
-            found.append(message)
-    return found
-
-
-def read(cluster, ranges, spec=SPEC):
-    """Messages by queue; checks that chunks follow each other and hold what they claim."""
-    cursors = {wanted.queue: wanted.start for wanted in ranges}
-    found = {wanted.queue: [] for wanted in ranges}
-    for chunk in cluster.read_ranges(ranges, spec):
-        assert chunk.start == cursors[chunk.queue] < chunk.end
-        cursors[chunk.queue] = chunk.end
-        messages = messages_in(chunk)
-        if chunk.expected_count is not None:
-            assert len(messages) == chunk.expected_count
-        found[chunk.queue] += messages
-    assert cursors == {wanted.queue: wanted.end for wanted in ranges}
-    return found
-
+from support.contracts import fill, queue_of, read, topic_names
 
 # --- topics ---------------------------------------------------------------------------------
 
@@ -202,133 +107,6 @@ def test_the_first_of_a_run_of_equal_store_times_is_found(cluster, topic):
     assert cluster.search_offsets({queue: store_ms}) == {queue: 0}
 
 
-# --- downloads ------------------------------------------------------------------------------
-
-
-def test_a_range_arrives_whole_and_in_order(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 5_000)
-    messages = read(cluster, [OffsetRange(queue, 123, 4_567)])[queue]
-    assert [m.queue_offset for m in messages] == list(range(123, 4_567))
-    assert [m.body for m in messages] == [str(n).encode() for n in range(123, 4_567)]
-
-
-def test_many_ranges_arrive_in_the_order_given(cluster, topic):
-    for index in range(4):
-        fill(cluster, queue_of(topic, index), 1_000)
-    ranges = [OffsetRange(queue_of(topic, index), 10 * index, 1_000) for index in (2, 0, 3, 1)]
-    found = read(cluster, ranges)
-    assert list(found) == [wanted.queue for wanted in ranges]
-    assert [len(messages) for messages in found.values()] == [980, 1_000, 970, 990]
-
-
-def test_two_ranges_of_one_queue_are_two_ranges(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 100)
-    ranges = [OffsetRange(queue, 10, 20), OffsetRange(queue, 50, 60)]
-    offsets = [
-        message.queue_offset
-        for chunk in cluster.read_ranges(ranges, SPEC)
-        for message in messages_in(chunk)
-    ]
-    assert offsets == [*range(10, 20), *range(50, 60)]
-
-
-def test_small_limits_change_nothing_about_what_arrives(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 1_000, size=2_000)
-    limits = ReadLimits(
-        messages_max=50, bytes_max=64 * 1024, span_max=40, count_per_pull=16, pulls_in_flight=3
-    )
-    messages = read(cluster, [OffsetRange(queue, 0, 1_000)], ReadSpec("r", limits=limits))[queue]
-    assert [m.queue_offset for m in messages] == list(range(1_000))
-
-
-def test_a_tag_filter_selects_at_the_broker(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 3_000, tags=lambda n: "rare" if n % 500 == 0 else "common")
-    spec = ReadSpec("readers", Subscription("rare || absent"))
-    messages = read(cluster, [OffsetRange(queue, 0, 3_000)], spec)[queue]
-    assert [m.queue_offset for m in messages] == [0, 500, 1_000, 1_500, 2_000, 2_500]
-
-
-def test_a_filter_that_matches_nothing_still_covers_the_range(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 2_500)
-    spec = ReadSpec("readers", Subscription("absent"))
-    assert read(cluster, [OffsetRange(queue, 0, 2_500)], spec)[queue] == []
-
-
-def test_an_end_that_does_not_exist_is_truncated_after_the_outage_limit(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 100)
-    spec = ReadSpec("readers", limits=ReadLimits(outage_ms=300))
-    with pytest.raises(RangeLostError) as caught:
-        read(cluster, [OffsetRange(queue, 50, 150)], spec)
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (100, 150, LossReason.TRUNCATED)
-    assert error.bounds == Bounds(0, 100)
-
-
-def test_a_start_behind_the_end_is_truncated_at_once(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 100)
-    with pytest.raises(RangeLostError) as caught:
-        read(cluster, [OffsetRange(queue, 500, 600)])
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (500, 600, LossReason.TRUNCATED)
-
-
-def test_what_is_truncated_can_be_skipped(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 100)
-    spec = ReadSpec("r", limits=ReadLimits(outage_ms=300), loss_policy=LossPolicy.SKIP)
-    chunks = list(cluster.read_ranges([OffsetRange(queue, 50, 150)], spec))
-    assert sum(len(messages_in(chunk)) for chunk in chunks) == 50
-    losses = [chunk.loss for chunk in chunks if chunk.loss is not None]
-    assert [(loss.start, loss.end) for loss in losses] == [(100, 150)]
-
-
-def test_a_deleted_topic_is_told_apart(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 100)
-    cluster.delete_topic(topic)
-    with pytest.raises(RangeLostError) as caught:
-        read(cluster, [OffsetRange(queue, 0, 100)])
-    assert caught.value.reason is LossReason.DELETED
-
-
-def test_a_removed_queue_is_told_apart(cluster, topic):
-    queue = queue_of(topic, 3)
-    fill(cluster, queue, 100)
-    cluster.create_topic(TopicConfig(topic, 2, 2))
-    with pytest.raises(RangeLostError) as caught:
-        read(cluster, [OffsetRange(queue, 0, 100)])
-    assert caught.value.reason is LossReason.SHRUNK
-
-
-def test_an_abandoned_download_leaves_the_cluster_usable(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 5_000, size=500)
-    generator = cluster.read_ranges([OffsetRange(queue, 0, 5_000)], SPEC)
-    next(generator)
-    generator.close()
-    assert cluster.bounds([queue]) == {queue: Bounds(0, 5_000)}
-    assert len(read(cluster, [OffsetRange(queue, 0, 5_000)])[queue]) == 5_000
-
-
-def test_calls_work_while_a_download_is_held(cluster, topic):
-    queue = queue_of(topic)
-    fill(cluster, queue, 2_000, size=1_000)
-    limits = ReadLimits(messages_max=200, count_per_pull=100)
-    count = 0
-    spec = ReadSpec("r", limits=limits)
-    for chunk in cluster.read_ranges([OffsetRange(queue, 0, 2_000)], spec):
-        count += len(messages_in(chunk))
-        assert cluster.bounds([queue]) == {queue: Bounds(0, 2_000)}
-    assert count == 2_000
-
-
 # --- groups ---------------------------------------------------------------------------------
 
 
@@ -389,7 +167,7 @@ def test_the_watch_knows_ends_and_notices_arrivals(cluster, settings, topic):
 
 
 def test_many_queues_are_watched_by_statistics(cluster, settings):
-    topic = next(_names)
+    topic = next(topic_names)
     cluster.create_topic(TopicConfig(topic, 70, 70))
     queues = cluster.queues(topic)
     watch = ArrivalWatch(settings, queues)

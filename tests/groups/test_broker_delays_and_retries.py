@@ -15,7 +15,7 @@ from rocketmq_broker_sim.engine.retries import Fate, fate_of
 from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
-from rocketmq_wire.errors import BrokerError, GroupNotFoundError, UnsupportedRequestError
+from rocketmq_wire.errors import BrokerError, GroupNotFoundError
 from rocketmq_wire.model import ConsumerInfo as Consumer
 from rocketmq_wire.model import QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.properties import encode_properties
@@ -212,7 +212,7 @@ def test_a_message_for_a_topic_that_was_deleted_is_dropped(
 
 def test_a_batch_of_delayed_messages_is_refused(broker: EngineUnderTest) -> None:
     properties = encode_properties({"DELAY": "1"})
-    with pytest.raises(UnsupportedRequestError, match="batches of delayed"):
+    with pytest.raises(BrokerError, match="delayed messages cannot be batched"):
         broker.ask(SendBatch("p", ORDERS, NOW_MS, b"entries", properties))
 
 
@@ -278,7 +278,7 @@ def test_the_consumers_own_limit_wins(broker: EngineUnderTest) -> None:
 def test_an_unknown_group_or_place_is_refused(broker: EngineUnderTest) -> None:
     send(broker)
     (message,) = messages(broker, ORDERS)
-    with pytest.raises(GroupNotFoundError):
+    with pytest.raises(GroupNotFoundError, match=r"^\[ROCKETMQ_GROUP\.NOT_FOUND\] "):
         broker.ask(SendBack("nobody", message.physical_offset))
     with pytest.raises(BrokerError, match="look message by offset failed") as refused:
         broker.ask(SendBack("g", message.physical_offset + 1))

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from groups.test_push_consumer import Topic, settings_of, until
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
 from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.rebalance import Change
 from rocketmq_client.groups.start_offset import ConsumeFrom
-from rocketmq_client.settings import ConnectionSettings
-
-
-@pytest.fixture(scope="module")
-def name_server() -> Iterator[str]:
-    with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
-        yield broker.name_server
-
-
-@pytest.fixture
-def connection(name_server: str) -> ConnectionSettings:
-    return ConnectionSettings(name_servers=(name_server,))
-
-
-@pytest.fixture
-def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
-    return Topic(connection, f"t{abs(hash(request.node.name))}")
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId, TopicConfig
+from support.consuming import Topic, settings_of, until
 
 
 def polled(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
@@ -114,15 +99,15 @@ def test_seek_goes_on_elsewhere_and_progress_follows(topic: Topic) -> None:
     topic.send(40)
     settings = unassigned(topic)
     consumer = LitePullConsumer(topic.connection, settings)
-    queue = topic.queues[0]
-    consumer.assign([queue])
+    first = topic.queues[0]
+    consumer.assign([first])
     with consumer:
         assert [m.queue_offset for m in polled(consumer, 10)] == list(range(10))
-        consumer.seek(queue, 4)
+        consumer.seek(first, 4)
         assert [m.queue_offset for m in polled(consumer, 6)] == list(range(4, 10))
         with pytest.raises(ClientStateError, match="is not read by this consumer"):
             consumer.seek(topic.queues[1], 0)
-    assert topic.progress(settings.group)[queue] == 10
+    assert topic.progress(settings.group)[first] == 10
 
 
 def test_a_topic_can_be_subscribed_to_later_and_given_up(topic: Topic) -> None:
@@ -141,6 +126,78 @@ def test_wake_ends_a_poll_from_another_thread(topic: Topic) -> None:
         waker.start()
         assert consumer.poll(60_000) == []
         waker.join()
+
+
+def test_messages_can_be_polled_with_a_callback(topic: Topic) -> None:
+    topic.send(40)
+    found: queue.SimpleQueue[list[ReceivedMessage] | RocketMQError] = queue.SimpleQueue()
+    with LitePullConsumer(topic.connection, settings_of(topic)) as consumer:
+        got = 0
+        while got < 40:
+            consumer.poll_async(found.put, 5_000)
+            some = found.get(timeout=30)
+            assert isinstance(some, list)
+            got += len(some)
+        consumer.poll_async(found.put, 0)
+        assert found.get(timeout=30) == []
+    assert found.empty()
+
+
+def test_seek_stays_within_what_is_there(topic: Topic) -> None:
+    topic.send(40)
+    first = topic.queues[0]
+    consumer = LitePullConsumer(topic.connection, unassigned(topic))
+    consumer.assign([first])
+    with consumer:
+        polled(consumer, 10)
+        with pytest.raises(ValueError, match=r"has \[0,10\)"):
+            consumer.seek(first, 11)
+        consumer.seek_to_begin(first)
+        assert len(polled(consumer, 10)) == 10
+        consumer.seek_to_end(first)
+        topic.send(4, prefix="new")
+        assert [message.body for message in polled(consumer, 1)] == [b"new0"]
+
+
+def test_a_paused_queue_is_not_pulled_from(topic: Topic) -> None:
+    consumer = LitePullConsumer(topic.connection, unassigned(topic))
+    consumer.assign(topic.queues[:2])
+    consumer_queues = topic.queues[:2]
+    with consumer:
+        consumer.pause(consumer_queues[:1])
+        until(lambda: consumer.queues == consumer_queues)
+        topic.send(4)
+        # A pull that was held before may bring what arrives first, none is begun behind it.
+        polled(consumer, 1)
+        consumer.resume(consumer_queues[:1])
+        until(lambda: sum(consumer.positions.values()) + len(consumer.poll(100)) >= 2)
+
+
+def test_changes_of_queues_are_told(topic: Topic) -> None:
+    shared: list[Change] = []
+    known: list[tuple[QueueId, ...]] = []
+    settings = settings_of(topic, route_ms=50)
+    with LitePullConsumer(topic.connection, settings, on_queues=shared.append) as consumer:
+        consumer.on_topic_queues(topic.name, known.append)
+        until(lambda: consumer.queues == topic.queues)
+        assert shared[0].gained == topic.queues
+        with open_cluster(topic.connection) as cluster:
+            cluster.create_topic(TopicConfig(topic.name, 6, 6))
+        until(lambda: [len(queues) for queues in known] == [6])
+        until(lambda: len(consumer.queues) == 6)
+
+
+def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
+    topic.send(400)
+    settings = settings_of(topic, pull_batch_size=10)
+    with LitePullConsumer(topic.connection, settings, waiting_max=20) as consumer:
+        until(
+            lambda: (
+                sum(len(consumer._share.owned[q].process.pending) for q in consumer.queues) >= 20
+            )
+        )
+        assert consumer._waiting <= 20 + 4 * 10
+        assert len(polled(consumer, 400)) == 400
 
 
 def test_a_consumer_that_does_not_run_says_so(topic: Topic) -> None:

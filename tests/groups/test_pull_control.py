@@ -22,6 +22,16 @@ def answered(status: PullStatus) -> PullReply:
     return PullReply(status, 7, 0, 9)
 
 
+def test_the_queues_of_a_topic_share_its_limits() -> None:
+    limits = FlowLimits(topic_count_max=100, topic_size_max=2)
+    assert [limits.shared_by(n).count_max for n in (1, 3, 1_000)] == [100, 33, 1]
+    assert limits.shared_by(3).shared_by(2) == limits.shared_by(2)
+    assert limits.shared_by(3).size_max == 1
+    assert FlowLimits().shared_by(3) == FlowLimits()
+    with pytest.raises(ValueError, match="at least 1"):
+        FlowLimits(topic_count_max=0)
+
+
 def test_one_pull_is_under_way_at_a_time() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
     assert [step(control, queue, 0), step(control, queue, 0)] == [Step.PULL, Step.WAIT]
@@ -101,6 +111,18 @@ def test_a_suspended_consumer_looks_again_every_second() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
     assert control.step(queue, 0, is_suspended=True) is Step.WAIT
     assert control.not_before_ms == 1_000
+
+
+def test_a_queue_whose_topic_is_not_subscribed_to_rests_3_s() -> None:
+    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    assert control.step(queue, 0, is_suspended=False, is_wanted=False) is Step.WAIT
+    assert control.not_before_ms == 3_000
+
+
+def test_when_all_queues_together_hold_too_much_each_rests_50_ms() -> None:
+    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    assert control.step(queue, 0, is_suspended=False, is_full=True) is Step.WAIT
+    assert (control.not_before_ms, control.flow_count) == (50, 1)
 
 
 def test_errors_rest_3_s_and_the_brokers_flow_control_20_ms() -> None:

@@ -5,121 +5,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings, MessageModel
+from rocketmq_client.groups.group_consumer import ConsumerState
 from rocketmq_client.groups.listening import (
     ConsumeContext,
     ConsumeStatus,
-    OrderlyStatus,
     ReturnType,
 )
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
-from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.model import Message, QueueId, Subscription, TopicConfig
-
-SECONDS_MAX = 30.0
-
-
-@pytest.fixture(scope="module")
-def name_server() -> Iterator[str]:
-    with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
-        yield broker.name_server
-
-
-@pytest.fixture
-def connection(name_server: str) -> ConnectionSettings:
-    return ConnectionSettings(name_servers=(name_server,))
-
-
-class Topic:
-    """A topic of its own for a test, and its messages."""
-
-    def __init__(self, connection: ConnectionSettings, name: str, queue_count: int = 4) -> None:
-        self.connection, self.name = connection, name
-        with open_cluster(connection) as cluster:
-            cluster.create_topic(TopicConfig(name, queue_count, queue_count))
-            self.queues = cluster.queues(name)
-
-    def send(self, count: int, *, tags: str | None = None, prefix: str = "") -> list[bytes]:
-        bodies = [f"{prefix}{index}".encode() for index in range(count)]
-        with Producer(self.connection) as producer:
-            for place, queue in enumerate(self.queues):
-                some = bodies[place :: len(self.queues)]
-                if some:
-                    producer.send_batch(queue, [Message(self.name, b, tags) for b in some])
-        return bodies
-
-    def progress(self, group: str) -> dict[QueueId, int | None]:
-        with open_cluster(self.connection) as cluster:
-            found = cluster.progress(group, self.queues)
-        return {q: at if at is None or isinstance(at, int) else -1 for q, at in found.items()}
-
-    def ends(self) -> dict[QueueId, int]:
-        with open_cluster(self.connection) as cluster:
-            return {q: b.end for q, b in cluster.bounds(self.queues).items()}  # type: ignore[union-attr]
-
-
-@pytest.fixture
-def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
-    return Topic(connection, f"t{abs(hash(request.node.name))}")
-
-
-class Collector:
-    """A listener that notes what it got; `outcome` decides."""
-
-    def __init__(
-        self,
-        outcome: Callable[[list[ReceivedMessage], ConsumeContext], object] | None = None,
-    ) -> None:
-        self.messages: list[ReceivedMessage] = []
-        self.changed = threading.Condition()
-        self._outcome = outcome or (lambda *_: ConsumeStatus.SUCCESS)
-
-    def __call__(self, messages: list[ReceivedMessage], context: ConsumeContext) -> Any:
-        status = self._outcome(messages, context)
-        with self.changed:
-            self.messages += messages
-            self.changed.notify_all()
-        return status
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [message.body for message in self.messages]
-
-    def wait(self, count: int) -> None:
-        with self.changed:
-            arrived = self.changed.wait_for(lambda: len(self.messages) >= count, SECONDS_MAX)
-        assert arrived, f"{len(self.messages)} of {count} messages came"
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS_MAX
-    while not is_true():
-        assert time.monotonic() < end, "it did not happen in time"
-        threading.Event().wait(0.02)
-
-
-def settings_of(topic: Topic, group: str | None = None, **more: object) -> ConsumerSettings:
-    values: dict[str, object] = {
-        "group": group or f"g-{topic.name}",
-        "subscriptions": {topic.name: Subscription()},
-        "consume_from": ConsumeFrom.FIRST,
-        "threads": 4,
-        **more,
-    }
-    return ConsumerSettings(**values)  # type: ignore[arg-type]
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import Message, QueueId, Subscription
+from support.consuming import SECONDS_MAX, Collector, Topic, settings_of, until
 
 
 def test_every_message_comes_once_and_progress_is_stored_at_the_end(topic: Topic) -> None:
@@ -158,7 +63,9 @@ def test_a_second_start_goes_on_where_the_first_ended(topic: Topic) -> None:
 def test_only_wanted_tags_come_and_progress_passes_the_others(topic: Topic) -> None:
     topic.send(10, tags="TagA", prefix="a")
     topic.send(10, tags="TagB", prefix="b")
-    settings = settings_of(topic, subscriptions={topic.name: Subscription("TagA")}, persist_ms=50)
+    subscriptions = {topic.name: Subscription("TagA")}
+    # What does not match wakes no held pull: progress passes it when the hold is over.
+    settings = settings_of(topic, subscriptions=subscriptions, persist_ms=50, suspend_ms=500)
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener):
         listener.wait(10)
@@ -301,68 +208,6 @@ def test_in_broadcasting_every_member_gets_everything(
     assert sorted(again.bodies) == [b"new0", b"new1", b"new2", b"new3"]
 
 
-def test_in_order_each_queue_is_consumed_in_order_also_over_failures(topic: Topic) -> None:
-    topic.send(80)
-    failed: set[bytes] = set()
-    seen: dict[int, list[int]] = {}
-
-    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
-        (message,) = messages
-        if int(message.body) % 16 == 0 and message.body not in failed:
-            failed.add(message.body)
-            context.suspend_ms = 10
-            return OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        seen.setdefault(context.queue.index, []).append(message.queue_offset)
-        return OrderlyStatus.SUCCESS
-
-    listener = Collector(outcome)
-    settings = settings_of(topic)
-    with PushConsumer(topic.connection, settings, orderly_listener=listener):
-        listener.wait(85)
-    assert seen == {index: list(range(20)) for index in range(4)}
-    assert len(failed) == 5
-    assert topic.progress(settings.group) == topic.ends()
-
-
-def test_in_order_a_worn_out_message_becomes_a_dead_letter(topic: Topic) -> None:
-    with Producer(topic.connection) as producer:
-        queue = topic.queues[0]
-        producer.send_batch(queue, [Message(topic.name, body) for body in (b"bad", b"good")])
-
-    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
-        context.suspend_ms = 10
-        return OrderlyStatus.SUCCESS if messages[0].body == b"good" else None
-
-    listener = Collector(outcome)
-    settings = settings_of(topic, attempts_max=2)
-    with PushConsumer(topic.connection, settings, orderly_listener=listener):
-        listener.wait(4)
-    assert listener.bodies == [b"bad", b"bad", b"bad", b"good"]
-    with open_cluster(topic.connection) as cluster:
-        dead = cluster.queues(f"%DLQ%{settings.group}")
-        assert [bounds.end for bounds in cluster.bounds(dead).values()] == [1]  # type: ignore[union-attr]
-
-
-def test_without_auto_commit_a_rollback_brings_all_back(topic: Topic) -> None:
-    with Producer(topic.connection) as producer:
-        queue = topic.queues[0]
-        producer.send_batch(queue, [Message(topic.name, body) for body in (b"a", b"b", b"c")])
-    consumed, committed = OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT
-    answers = iter([consumed, OrderlyStatus.ROLLBACK, consumed, consumed, committed])
-
-    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
-        del messages
-        context.auto_commit, context.suspend_ms = False, 10
-        return next(answers)
-
-    listener = Collector(outcome)
-    settings = settings_of(topic)
-    with PushConsumer(topic.connection, settings, orderly_listener=listener):
-        listener.wait(5)
-    assert listener.bodies == [b"a", b"b", b"a", b"b", b"c"]
-    assert topic.progress(settings.group)[topic.queues[0]] == 3
-
-
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:
     listener = Collector()
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
@@ -375,6 +220,60 @@ def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:
         consumer.resume()
         listener.wait(16)
     assert len(listener.messages) == 16
+
+
+def test_a_topic_can_be_subscribed_to_at_work_and_given_up(topic: Topic) -> None:
+    other = Topic(topic.connection, f"{topic.name}b")
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        consumer.subscribe(other.name)
+        topic.send(4, prefix="a")
+        other.send(4, prefix="b")
+        listener.wait(8)
+        consumer.unsubscribe(other.name)
+        until(lambda: not {*other.queues} & {*consumer.queues})
+
+
+def test_a_consumer_whose_start_failed_says_so_from_then_on(topic: Topic) -> None:
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name) as first:
+        second = PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name)
+        with pytest.raises(ClientStateError, match="has a consumer in the client"):
+            second.start()
+        assert second.state is ConsumerState.START_FAILED
+        refused = r"^\[ROCKETMQ_GROUP\.STATE\] .*could not be started: make a new"
+        with pytest.raises(ClientStateError, match=refused):
+            second.start()
+        topic.send(1)
+        until(lambda: first.counts.succeeded == 1)
+    with pytest.raises(ClientStateError, match="was shut down: make a new"):
+        first.start()
+
+
+def test_a_filter_that_no_broker_takes_ends_the_start(topic: Topic) -> None:
+    wanted = {topic.name: Subscription("a > ", "SQL92")}
+    consumer = PushConsumer(topic.connection, settings_of(topic, subscriptions=wanted), Collector())
+    with pytest.raises(BrokerError):
+        consumer.start()
+    assert consumer.state is ConsumerState.START_FAILED
+    assert not [t.name for t in threading.enumerate() if topic.name in t.name]
+
+
+def test_in_a_namespace_names_are_prefixed_and_messages_show_none_of_it(topic: Topic) -> None:
+    inner = Topic(topic.connection, f"ns%{topic.name}")
+    inner.send(1)
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        context.delay_level = 1
+        return ConsumeStatus.SUCCESS if messages[0].reconsume_times else None
+
+    listener = Collector(outcome)
+    with PushConsumer(topic.connection, settings_of(topic, namespace="ns"), listener) as consumer:
+        assert consumer.group == f"ns%g-{topic.name}"
+        listener.wait(2)
+        assert f"%RETRY%ns%g-{topic.name}" in {queue.topic for queue in consumer.queues}
+    assert [m.topic for m in listener.messages] == [topic.name, topic.name]
+    assert inner.progress(f"ns%g-{topic.name}") == inner.ends()
 
 
 def test_one_client_has_one_consumer_of_a_group(topic: Topic) -> None:
@@ -403,6 +302,12 @@ def test_a_consumer_says_what_it_lacks() -> None:
         ConsumerSettings("DEFAULT_CONSUMER")
     with pytest.raises(ValueError, match="a group's name"):
         ConsumerSettings("a b")
+    with pytest.raises(ValueError, match="no topic can be called"):
+        ConsumerSettings("g", {"a b": Subscription()})
+    with pytest.raises(ValueError, match="a namespace is"):
+        ConsumerSettings("g", namespace="a%b")
+    with pytest.raises(ValueError, match="attempts_max must be 0 or more"):
+        ConsumerSettings("g", attempts_max=-1)
     with pytest.raises(ValueError, match="consume_batch_size must be 1 to 1024"):
         ConsumerSettings("g", consume_batch_size=0)
 

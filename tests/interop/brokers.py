@@ -51,13 +51,13 @@ def our_broker(folder: Path, **settings: object) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def real_broker(version: str, folder: Path) -> Iterator[Place]:
+def real_broker(version: str, folder: Path, **settings: str) -> Iterator[Place]:
     """Unmodified RocketMQ of a version, with SQL92 filters on."""
     folder.mkdir(parents=True, exist_ok=True)
     cluster = RealCluster(version, folder, is_brief=True)
     try:
         cluster.start_name_server()
-        node = cluster.add_broker("broker-a", enablePropertyFilter="true")
+        node = cluster.add_broker("broker-a", **{"enablePropertyFilter": "true", **settings})
         yield Place(cluster.name_server, node.address)
     finally:
         cluster.close()

@@ -15,7 +15,8 @@ from support.real_cluster.java import compile_program
 
 SCENARIOS = [
     *("send", "assign", "lite-tag", "lite-sql", "push", "push-tag", "push-sql", "push-wrong-sql"),
-    *("broadcast", "orderly", "retry"),
+    # The last one sends more.
+    *("broadcast", "orderly", "retry", "broadcast-store"),
 ]
 TAG_B = [f"body-{number}" for number in range(1, 40, 3)]
 EXPECTED = {
@@ -27,6 +28,7 @@ EXPECTED = {
     "push-wrong-sql": "CODE: 23",
     "broadcast": "40 once each: true",
     "orderly": "40, out of order 0",
+    "broadcast-store": "40 seen, stored [6, 6, 6, 22], 4 seen, stored [7, 7, 7, 23], ",
 }
 
 
@@ -55,7 +57,7 @@ def said(request, tmp_path_factory):
     def work(place):
         place.create_topic("clients")
         arguments = (place.name_server, "clients", *(SHORT if is_short else SCENARIOS))
-        return said_of(run_program(version, JAVA / "Clients.java", *arguments, seconds=300))
+        return said_of(run_program(version, JAVA / "Clients.java", *arguments, seconds=500))
 
     with our_broker(folder / "ours") as ours:
         if is_short:
@@ -64,7 +66,7 @@ def said(request, tmp_path_factory):
             return on_both(ours, real, work)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(name, marks=[] if name in SHORT else LONG) for name in SCENARIOS],

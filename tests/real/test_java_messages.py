@@ -21,6 +21,7 @@ from support.real_cluster import RealCluster, run_program
 Read = Callable[..., DataFrame]
 
 _JAVA = Path(__file__).parent / "java"
+_IPV6 = ("-Djava.net.preferIPv4Stack=false",)
 _COLUMNS = """topic STRING, brokerName STRING, queueId INT, queueOffset BIGINT, body BINARY,
     tags STRING, keys STRING, bornTimestamp TIMESTAMP, storeTimestamp TIMESTAMP,
     properties MAP<STRING, STRING>, msgId STRING, offsetMsgId STRING, flag INT,
@@ -28,16 +29,27 @@ _COLUMNS = """topic STRING, brokerName STRING, queueId INT, queueOffset BIGINT, 
     preparedTransactionOffset BIGINT"""
 
 
-def send(broker: RealCluster, topic: str, *kinds: str, compress_type: str = "ZLIB") -> None:
+def send(
+    broker: RealCluster,
+    topic: str,
+    *kinds: str,
+    compress_type: str = "ZLIB",
+    to: str = "broker-a",
+    jvm: tuple[str, ...] = (),
+) -> None:
     run_program(
-        broker.version, _JAVA / "Send.java", broker.name_server, topic, "broker-a", *kinds,
-        jvm=(f"-Drocketmq.message.compressType={compress_type}",),
+        broker.version, _JAVA / "Send.java", broker.name_server, topic, to, *kinds,
+        jvm=(f"-Drocketmq.message.compressType={compress_type}", *jvm),
     )  # fmt: skip
 
 
-def shown_by_java(broker: RealCluster, topic: str, *expression: str) -> list[dict[str, Any]]:
+def shown_by_java(
+    broker: RealCluster, topic: str, *expression: str, jvm: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """The topic's messages as the Java consumer has them, under the names of our columns."""
-    printed = broker.java(_JAVA / "Show.java", topic, *expression)
+    printed = run_program(
+        broker.version, _JAVA / "Show.java", broker.name_server, topic, *expression, jvm=jvm
+    )
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     return [as_columns(line) for line in lines]
 
@@ -90,6 +102,21 @@ def test_every_kind_of_message_is_read_as_java_reads_it(
     assert [row["body"] for row in only] == [b"collide1"]
 
 
+def test_ten_thousand_odd_properties_are_read_as_java_reads_them(
+    broker: RealCluster, loader: Loader, topic: str, read: Read
+) -> None:
+    loader.create(topic, 1)
+    send(broker, topic, "odd", "limit")
+    loader.await_end(QueueId(topic, "broker-a", 0), 201)
+    expected = shown_by_java(broker, topic)
+    rows = rows_of(read(_COLUMNS))
+    assert len(rows) == len(expected) == 201
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row == wanted
+    assert sum(len(row["properties"]) for row in rows) > 9_000
+    assert len(rows[-1]["properties"]["full"].encode()) == 32_000
+
+
 def test_other_compressions_are_read(
     broker: RealCluster, loader: Loader, topic: str, read: Read
 ) -> None:
@@ -134,3 +161,24 @@ def test_retry_and_dead_letter_topics_are_read_when_named_and_by_no_pattern(
     batches = queries.available(subscribe=dead, startingOffsets="earliest")
     assert batches.rows == [(dead, 0, number, b"%d" % number) for number in range(5)]
     assert read(subscribePattern=f".*{topic}").count() == 3
+
+
+def test_records_with_ipv6_hosts_are_read_as_java_reads_them(
+    broker: RealCluster, loader: Loader, topic: str, read: Read, queries: Queries
+) -> None:
+    node = broker.add_broker("broker-6", brokerIP1="[::1]", brokerIP2="[::1]", bindAddress="::")
+    try:
+        loader.cluster.create_topic(TopicConfig(topic, 1, 1), "broker-6")
+        queue = QueueId(topic, "broker-6", 0)
+        send(broker, topic, "plain", "unicode", "zlib", "batch10", to="broker-6", jvm=_IPV6)
+        loader.await_end(queue, 14)
+        rows = rows_of(read(f"{_COLUMNS}, bornHost STRING, storeHost STRING"))
+        hosts = {(row.pop("bornHost").rpartition(":")[0], row.pop("storeHost")) for row in rows}
+        assert hosts == {("[::1]", node.address)}
+        assert rows == shown_by_java(broker, topic, jvm=_IPV6)
+        assert all(len(row["offsetMsgId"]) == 56 for row in rows)
+        streamed = queries.available(startingOffsets="earliest", group=f"group-{topic}")
+        assert len(streamed.rows) == 14
+        assert loader.cluster.progress(f"group-{topic}", [queue]) == {queue: 14}
+    finally:
+        broker.remove(node)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from rocketmq_wire.model import QueueId
 from support.loader import Loader
-from support.queries import Batches, Queries
+from support.queries import Batches, Queries, rows_of
 from support.real_cluster import BrokerNode, RealCluster
 
 _OUTAGE_SECONDS = 30
@@ -70,6 +74,33 @@ def test_a_broker_that_was_away_for_a_while_mid_query_loses_and_repeats_nothing(
     assert batches.rows == loader.rows(*queues)
 
 
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_a_broker_that_was_away_for_a_while_mid_read_loses_and_repeats_nothing(
+    broker: RealCluster, loader: Loader, topic: str, read: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    queues = loader.create(topic, 4)
+    for queue in queues:
+        loader.put(queue, 30_000)
+    begun = tmp_path / "begun"
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            begun.touch()
+            time.sleep(1)
+            yield batch
+
+    frame = read("topic STRING, queueId INT, queueOffset BIGINT, body BINARY",
+                 retry__outageMs="240000")  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rows_of, frame.mapInArrow(slowly, frame.schema))
+        while not begun.exists() and not reading.done():
+            time.sleep(0.02)
+        crash(broker.master)
+        assert not reading.done(), "the outage came too late to prove anything"
+        broker.master.start()
+        assert reading.result(300) == loader.rows(*queues)
+
+
 @pytest.mark.usefixtures("in_time")
 def test_a_query_goes_on_without_the_name_server(
     broker: RealCluster, loader: Loader, topic: str, queries: Queries
@@ -114,6 +145,31 @@ def test_the_queues_of_a_broker_that_is_added_are_found(
                 loader.cluster.progress(f"group-{topic}", [first, second]) == {first: 13, second: 7}
             ),
         )
+        assert batches.rows == loader.rows(first, second)
+    finally:
+        queries.stop()
+        broker.remove(node)
+
+
+@pytest.mark.usefixtures("in_time")
+def test_the_queues_of_a_broker_that_leaves_wait_for_it_and_the_others_go_on(
+    broker: RealCluster, loader: Loader, topic: str, queries: Queries
+) -> None:
+    node = broker.add_broker("broker-b")
+    try:
+        first, second = loader.create(topic, 1)
+        assert second == QueueId(topic, "broker-b", 0)
+        loader.put(first, 10)
+        loader.put(second, 10)
+        batches = Batches()
+        query = queries.start(queries.load(startingOffsets="earliest"), batches)
+        queries.until(query, lambda: len(batches.rows) == 20)
+        leave(node)
+        loader.put(first, 5)
+        queries.until(query, lambda: len(batches.rows) == 25)
+        node.start()
+        loader.put(second, 5)
+        queries.until(query, lambda: len(batches.rows) >= 30)
         assert batches.rows == loader.rows(first, second)
     finally:
         queries.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from support.loader import Loader
@@ -37,3 +38,13 @@ def test_batches_and_streams_are_read_through_a_proxy(
     assert loader.cluster.progress(group, queues) == dict.fromkeys(queues, 1_200)
     loader.put(queues[1], 30)
     assert queries.available(**options).rows == loader.rows(queues[1], start=1_200)
+
+
+def test_endpoints_of_a_real_proxy_say_how_to_get_there(
+    proxy: str, broker: RealCluster, loader: Loader, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    loader.create(topic, 1)
+    assert broker.grpc_endpoint is not None
+    for port in (broker.grpc_endpoint, proxy):  # The proxy's remoting port takes gRPC, too.
+        with pytest.raises(PySparkException, match="reach real clusters through nameServer"):
+            read(endpoints=port).count()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import groups.test_orderly_push_consumer as in_order
 import groups.test_push_consumer as ours
-from groups.test_push_consumer import Collector, Topic, settings_of, until
 from real.adoption import adopt
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
+from support.consuming import Collector, Topic, settings_of, until
 from support.real_cluster import RealCluster
 
 _MEMBER = Path(__file__).parent / "java" / "Member.java"
@@ -27,8 +28,14 @@ globals().update(
         short=(
             "test_two_members_share_the_queues_and_the_one_left_takes_over",
             "test_a_message_that_always_fails_becomes_a_dead_letter",
-            "test_in_order_each_queue_is_consumed_in_order_also_over_failures",
         ),
+    )
+)
+globals().update(
+    adopt(
+        in_order,
+        without={},
+        short=("test_in_order_each_queue_is_consumed_in_order_also_over_failures",),
     )
 )
 

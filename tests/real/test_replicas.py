@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import ConnectError
+from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
-from rocketmq_wire.requests import GetMaxOffset
+from rocketmq_wire.requests import GetMaxOffset, PullMessages
 from support.loader import Loader
 from support.queries import Batches, Queries, rows_of
 from support.real_cluster import BrokerNode, RealCluster
@@ -43,11 +43,23 @@ def filled(loader: Loader, topic: str, slave: BrokerNode, count: int) -> QueueId
 
 
 def await_replicated(slave: BrokerNode, queue: QueueId, end: int) -> None:
-    deadline = time.monotonic() + 60
+    """A slave has the messages soon, and serves them once it heard of the topic: up to a minute."""
+    deadline = time.monotonic() + 120
     with RemotingPeer(slave.address) as peer:
         while peer.call(GetMaxOffset(queue)).value < end:
             assert time.monotonic() < deadline, "the slave never caught up"
             time.sleep(0.1)
+        while not _is_served(peer, queue):
+            assert time.monotonic() < deadline, "the slave never heard of the topic"
+            time.sleep(0.5)
+
+
+def _is_served(peer: RemotingPeer, queue: QueueId) -> bool:
+    try:
+        peer.call(PullMessages(group="asking", queue=queue, start=0, count_max=1))
+    except TopicNotFoundError:
+        return False
+    return True
 
 
 def await_master(cluster: Cluster, group: str, queue: QueueId, offset: int) -> None:
@@ -57,8 +69,15 @@ def await_master(cluster: Cluster, group: str, queue: QueueId, offset: int) -> N
         assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize("end", [BrokerNode.kill, BrokerNode.stop])
 def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
-    pair: Pair, loader: Loader, topic: str, group: str, read: Read, queries: Queries
+    pair: Pair,
+    loader: Loader,
+    topic: str,
+    group: str,
+    read: Read,
+    queries: Queries,
+    end: Callable[[BrokerNode], None],
 ) -> None:
     master, slave = pair
     queue = filled(loader, topic, slave, 3_000)
@@ -70,7 +89,7 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     queries.until(query, lambda: len(batches.rows) == 3_000)
     queries.until(query, lambda: loader.cluster.progress(group, [queue]) == {queue: 3_000})
 
-    master.kill()
+    end(master)
     assert rows_of(read()) == loader.rows(queue)
     held = loader.cluster.bounds([queue])[queue]
     assert isinstance(held, Bounds)
@@ -84,4 +103,9 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     queries.until(query, lambda: len(batches.rows) >= 3_050)
     queries.until(query, lambda: loader.cluster.progress(group, [queue]) == {queue: 3_050})
     assert batches.rows == loader.rows(queue)
+    # Now the replica goes, in order as well: its master is asked again, whatever it suggests.
+    end(slave)
+    loader.put(queue, 50)
+    queries.until(query, lambda: len(batches.rows) >= 3_100)
+    assert batches.rows == rows_of(read()) == loader.rows(queue)
     queries.stop()

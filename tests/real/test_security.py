@@ -146,7 +146,7 @@ class EncryptedCluster(RealCluster):
     def __init__(self, version: str, folder: Path, authority: Authority) -> None:
         self.authority = authority
         self._server, self._client = authority.issue(), authority.issue("DNS:client")
-        super().__init__(version, folder)
+        super().__init__(version, folder, is_brief=True)
 
     def server_arguments(self, home: Path, heap: str) -> list[str]:
         server, client, ca = self._server, self._client, self.authority.ca_file

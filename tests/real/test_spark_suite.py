@@ -18,7 +18,6 @@ globals().update(
         without={
             "test_grpc_gives_the_same_rows": _OURS,
             "test_nobody_at_the_address_is_reported_in_time": _NO_BROKER,
-            "test_writing_is_refused_clearly": _NO_BROKER,
         },
         short=(
             "test_the_format_is_found_without_registration_and_rows_are_exact",

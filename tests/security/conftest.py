@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_broker_sim.security import guard, tls_files
 from support.certificates import Authority, Pair
+
+
+@pytest.fixture(autouse=True)
+def _files_are_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers look for changed files once a second; nobody here has that long."""
+    for module in (guard, tls_files):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,11 @@ Every refusal must come within two seconds, by an error of its own that says wha
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -25,6 +27,8 @@ from support.certificates import Authority, Pair, replace_pair
 
 TRANSPORTS = ("remoting", "grpc")
 BODY_SIZE = 100_000
+HANDSHAKE_FAILURE = bytes((21, 3, 3, 0, 2, 2, 40))
+"""A record with a fatal alert."""
 COUNT = 200
 
 Serve = Callable[..., Broker]
@@ -60,7 +64,7 @@ def settings_for(broker: Broker, transport: str, tls: TlsSettings | None) -> Con
     return ConnectionSettings(name_servers=(broker.name_server,), tls=tls)
 
 
-@contextmanager
+@contextlib.contextmanager
 def refused(kind: str) -> Iterator[None]:
     began = time.monotonic()
     with pytest.raises(TlsError) as caught:
@@ -68,6 +72,30 @@ def refused(kind: str) -> Iterator[None]:
     assert caught.value.kind == kind, str(caught.value)
     assert str(caught.value).startswith(f"[ROCKETMQ_TLS.{kind}] 127.0.0.1:")
     assert time.monotonic() - began < 2.0
+
+
+class NoCommonCipher:
+    """A server that answers every greeting with the alert that it has no cipher of ours."""
+
+    def __enter__(self) -> str:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(20)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                side, _ = self._listener.accept()
+                with side:
+                    side.settimeout(20)
+                    side.recv(64 * 1024)
+                    side.sendall(HANDSHAKE_FAILURE)
 
 
 def ask(settings: ConnectionSettings) -> tuple[str, ...]:
@@ -188,6 +216,18 @@ def test_files_that_are_not_there_are_named(
         # A certificate without its key.
         shown = TlsSettings(authority.ca_file, cert_file=server_pair.cert_file)
         ask(settings_for(broker, transport, shown))
+
+
+def test_what_else_fails_is_told_in_the_librarys_words(
+    authority: Authority, transport: str
+) -> None:
+    with NoCommonCipher() as address:
+        tls = TlsSettings(authority.ca_file)
+        with refused("HANDSHAKE"):
+            if transport == "grpc":
+                ask(ConnectionSettings(endpoints=address, tls=tls))
+            else:
+                ask(ConnectionSettings(name_servers=(address,), tls=tls))
 
 
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_cli.local_spark import QUICK_START
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from support.loader import Loader
@@ -32,6 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 
+# Spark's usual way to rename checkpoint files starts eight processes for each, to look for links:
+# on a local disk that is more work than a small micro-batch is. Spark 4.0 has it elsewhere.
+_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    )
+}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
@@ -44,6 +56,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.driver.extraJavaOptions": QUICK_START,
+        **({} if pyspark.__version__.startswith("4.0") else _CHECKPOINTS),
     }
     # Spark's own lookup of formats, and its workers, must run in this environment.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

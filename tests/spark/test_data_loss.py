@@ -94,8 +94,12 @@ class AgingBroker:
     """A broker of its own, whose old log files can be made to expire."""
 
     def __init__(self, folder: Path) -> None:
+        # However full this machine's disk is: nothing may go before it is told to.
         self.config = BrokerConfig(
-            data_dir=str(folder), flush="async", commit_log_file_bytes=_SEGMENT
+            data_dir=str(folder),
+            flush="async",
+            commit_log_file_bytes=_SEGMENT,
+            disk_use_percent_max=100,
         )
         self.broker = Broker(self.config).start()
 

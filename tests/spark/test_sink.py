@@ -37,12 +37,12 @@ def test_rows_come_back_as_they_were_written(
 ) -> None:
     loader.create(topic, 4)
     frame = spark.range(5_000, numPartitions=2).select(
-        sf.concat(sf.lit("body-"), "id").alias("body"),
+        sf.expr("concat('body-', id, repeat('x', IF(id % 9 = 0, 5000, 0)))").alias("body"),
         sf.when(sf.col("id") % 3 > 0, sf.concat(sf.lit("k"), "id")).alias("keys"),
         sf.when(sf.col("id") % 2 > 0, sf.lit("odd")).alias("tags"),
         sf.create_map(sf.lit("n"), sf.col("id").cast("string")).alias("properties"),
     )
-    write(frame, where, topic=topic, maxBatchBytes="50k")
+    write(frame, where, topic=topic, maxBatchBytes="50k", compression="zlib")
     found = read(includeProperties="true")
     told = found.select(
         sf.col("body").cast("string"), "keys", "tags", sf.col("properties")["n"].alias("n")
@@ -50,6 +50,7 @@ def test_rows_come_back_as_they_were_written(
     wanted = frame.select("body", "keys", "tags", sf.col("properties")["n"].alias("n"))
     assert sorted(told.collect(), key=str) == sorted(wanted.collect(), key=str)
     assert found.select("queueId").distinct().count() == 4
+    assert read("sysFlag INT").where("sysFlag & 769 = 769").count() == 556
     stamps = found.select(sf.col("properties")["PYSPARK_ROW"], sf.col("properties")["UNIQ_KEY"])
     assert stamps.distinct().count() == 5_000
 
@@ -104,8 +105,7 @@ def test_delayed_rows_come_later_than_those_behind_them(
         ("'a' tags", {}, "column 'body' is missing"),
         ("'x' body", {"topic": "a,b"}, "must name one topic"),
         ("'x' body", {"pullBatchSize": "32"}, "no meaning in a sink query"),
-        ("'x' body", {"delivery": "transactional"}, "not supported yet: use at-least-once"),
-        ("'x' body", {"sendBack": "true"}, "not supported yet"),
+        ("'x' body", {"sendBack": "true"}, "needs the option 'group'"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_sent(
@@ -121,19 +121,29 @@ def test_what_cannot_be_written_is_refused_before_anything_is_sent(
         write(frame, {"nameServer": broker.name_server, "topic": topic, **options})
 
 
+def test_a_transactional_row_cannot_be_delayed(
+    spark: SparkSession, broker: Broker, loader: Loader, topic: str
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    where = {"nameServer": broker.name_server, "topic": topic, "delivery": "transactional"}
+    with pytest.raises(PySparkException, match=r"(?s)SINK\.ROW.*a transactional message cannot"):
+        write(spark.sql("SELECT 'x' body, 1 delayLevel"), where)
+    assert loader.cluster.topic_stats(topic)[queue].end == 0
+
+
 def test_modes_that_make_no_sense_say_what_to_write(
     spark: SparkSession, broker: Broker, topic: str, queries: Queries
 ) -> None:
     where = {"nameServer": broker.name_server, "topic": topic}
     frame = spark.sql("SELECT 'x' body")
-    with pytest.raises(PySparkException, match=r"SAVE_MODE.*mode\('append'\)"):
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE.*'append'"):
         write(frame, where, "overwrite")
     counts = (
         spark.readStream.format("rate").load().groupBy().count().selectExpr("string(count) body")
     )
     stream = counts.writeStream.format("rocketmq").options(**where).outputMode("complete")
     query = stream.option("checkpointLocation", str(queries.folder / "modes")).start()
-    with pytest.raises(PySparkException, match=r"OUTPUT_MODE.*foreachBatch"):
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.OUTPUT_MODE.*foreachBatch"):
         query.awaitTermination(60)
     query.stop()
 
@@ -141,7 +151,7 @@ def test_modes_that_make_no_sense_say_what_to_write(
 def test_a_failed_send_on_the_last_row_fails_the_write(
     spark: SparkSession, broker: Broker, loader: Loader, topic: str
 ) -> None:
-    """Over TCP: the gRPC service stores records of this size."""
+    """Over TCP: the gRPC service stores records of this size, see test_sink_tasks."""
     where = {"nameServer": broker.name_server}
     loader.create(topic, 1)
     frame = spark.range(1_000, numPartitions=1).selectExpr(

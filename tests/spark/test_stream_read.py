@@ -316,7 +316,7 @@ def test_stop_is_prompt_while_the_broker_is_away_and_a_query_survives_its_return
     ("options", "message"),
     [
         ({"endingOffsets": "latest"}, "has no meaning in a stream query"),
-        ({"consumeMode": "pop"}, "not supported yet"),
+        ({"consumeMode": "pop"}, "needs the option 'group'"),
         ({"startingOffsets": "group"}, "needs the option 'group'"),
     ],
 )

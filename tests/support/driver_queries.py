@@ -23,7 +23,7 @@ class Query:
         self.sleeps: list[int] = []
         raw = {"nameServer": "h:1", "subscribe": "orders", "discoveryIntervalMs": "100", **options}
         raw = {name.replace("__", "."): text for name, text in raw.items()}
-        if "subscribePattern" in options or "assign" in options:
+        if {"subscribePattern", "assign", "deadLettersOf"} & options.keys():
             del raw["subscribe"]
 
         def watch(

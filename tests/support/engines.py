@@ -8,10 +8,12 @@ from rocketmq_broker_sim.config import config_from
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity
+from rocketmq_broker_sim.storage.files import Files
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.model import Host, QueueId, StoredMessage
+from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import Reply, Request
 from support.storage_blocks import block_of
 
@@ -21,6 +23,7 @@ BROKER = "broker-a"
 PEER = Peer(1, "10.0.0.9", 5555, "10.0.0.1")
 STORE_HOST = Host(bytes((127, 0, 0, 1)), 10911)
 NOW_MS = 1_700_000_000_000
+_BYTES_READ_MAX = 4 << 20
 
 
 def queue_of(topic: str, index: int = 0) -> QueueId:
@@ -30,15 +33,15 @@ def queue_of(topic: str, index: int = 0) -> QueueId:
 class EngineUnderTest:
     """The engine, its store, and a clock that the test advances."""
 
-    def __init__(self, files: MemoryFiles | None = None, **settings: object) -> None:
+    def __init__(self, files: Files | None = None, **settings: object) -> None:
         self.config = config_from({"flush": "memory", **settings})
-        self.files = files or MemoryFiles()
+        self.files: Files = files or MemoryFiles()
         self.store = Store.open(
             self.files,
             StoreConfig(
                 FlushMode(self.config.flush),
                 STORE_HOST,
-                segment_size=1 << 20,
+                segment_size=min(1 << 20, self.config.commit_log_file_bytes),
                 queue_file_entries=self.config.consume_queue_file_entries,
             ),
             NOW_MS,
@@ -73,6 +76,17 @@ class EngineUnderTest:
         self.store.append(queue.topic, queue.index, block, self.now_ms)
         self.store.sync()
         self.store.publish()
+
+    def messages(self, queue: QueueId) -> list[StoredMessage]:
+        """What of a queue is visible, at most some thousands."""
+        found = self.store.read(
+            queue.topic, queue.index, 0, count_max=10_000, bytes_max=_BYTES_READ_MAX
+        )
+        data, at, decoded = b"".join(found.parts), 0, []
+        while at < len(data):
+            message, at = decode_record(data, at)
+            decoded.append(message)
+        return decoded
 
 
 def reply_of(outcome: Outcome) -> Reply:

@@ -115,3 +115,11 @@ def data(
         return http2.encode_frame(Kind.DATA, flags, stream, content)
     payload = bytes((padding,)) + content + bytes(padding)
     return http2.encode_frame(Kind.DATA, flags | http2.PADDED, stream, payload)
+
+
+def connected_peer(settings: dict[Setting, int] | None = None, **options: int) -> Http2Peer:
+    """A server that has a client's first bytes behind it."""
+    opened = Http2Peer(GrpcSession("broker:8081", **options))  # type: ignore[arg-type]
+    opened.start(settings)
+    opened.take()
+    return opened

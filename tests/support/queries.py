@@ -105,7 +105,7 @@ class Queries:
             if error is not None:
                 raise error
             assert time.monotonic() < deadline, f"not reached: {query.lastProgress}"
-            query.awaitTermination(0.05)
+            query.awaitTermination(0.05)  # type: ignore[arg-type]  # It takes fractions, too.
 
     def stop(self) -> None:
         for query in self._running:

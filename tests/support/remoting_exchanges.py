@@ -35,8 +35,10 @@ from rocketmq_wire.consumption_requests import (
     ConsumeRates,
     ConsumeResult,
     GetClientProgress,
+    GetMembersProgress,
     GetRunningInfo,
     LockQueues,
+    MembersProgressReply,
     OffsetsReply,
     QueueInfo,
     QueuesReply,
@@ -62,6 +64,7 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.recall import RecallMessage, RecallReply
 from rocketmq_wire.remoting import decode_reply, encode_reply
 from rocketmq_wire.remoting_requests import (
     CheckSubscription,
@@ -109,6 +112,7 @@ from rocketmq_wire.requests import (
     TopicStatsReply,
     UnregisterClient,
 )
+from rocketmq_wire.transactions import CheckTransaction, EndTransaction, Resolution
 
 QUEUE = QueueId("orders", "broker-a", 3)
 NAMELESS = QueueId("orders", "", 3)
@@ -295,7 +299,23 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
         309,
         ConsumeDirectlyReply(ConsumeResult.LATER, 7, True, False, "why"),
     ),
+    (EndTransaction("p", 7, 2**40, Resolution.COMMIT, "0A00", "0B", "orders"), 37, Done()),
+    (
+        EndTransaction("p", 0, 0, Resolution.ROLLBACK, is_from_check=True, broker="broker-a"),
+        37,
+        Done(),
+    ),
+    (CheckTransaction(7, 2**40, b"record", "orders", "0B", "0B", "0A00"), 39, Done()),
+    (CheckTransaction(0, 0, b"record"), 39, Done()),
+    (RecallMessage("orders", "djEgYQ==", "p", "broker-a"), 370, RecallReply("0B")),
+    (RecallMessage("orders", "djEgYQ=="), 370, RecallReply("0B")),
+    (SEND, 310, SendReply(SendStatus.OK, "0A00", 3, 42, "UNIQ", recall_handle="djEgYQ==")),
     (GetClientProgress("g", "orders"), 221, OffsetsReply({QUEUE: 42})),
+    (
+        GetMembersProgress("g", "orders", "c@1"),
+        223,
+        MembersProgressReply({"c@1": {QUEUE: 42}, "c@2": {}}),
+    ),
     (
         GetRunningInfo("g", "c@1"),
         307,

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests import Reply, Request
-from rocketmq_wire.session import ClientSession, Completed
+from rocketmq_wire.session import ClientSession, Completed, Responder
 
 R = TypeVar("R", bound=Reply)
 
@@ -21,14 +21,21 @@ _TIMEOUT_MS = 60_000
 class RemotingPeer:
     """One connection. Nothing is retried, nothing is hidden."""
 
-    def __init__(self, address: str, *, receive_buffer_size: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        receive_buffer_size: int | None = None,
+        responder: Responder | None = None,
+    ) -> None:
+        """`responder` answers what the broker asks; see `answer_next`."""
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer_size is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         self.socket.settimeout(_TIMEOUT_SECONDS)
         self.socket.connect((host, int(port)))
-        self.session = ClientSession()
+        self.session = ClientSession(responder=responder)
 
     def __enter__(self) -> RemotingPeer:
         return self
@@ -70,6 +77,16 @@ class RemotingPeer:
         if isinstance(completed.result, RocketMQError):
             raise completed.result
         return cast(R, completed.result)
+
+    def answer_next(self) -> None:
+        """Wait for something that the broker asks, and answer it."""
+        assert self.session.next_completed() is None
+        while not (answers := self.session.take_answers()):
+            size = self.socket.recv_into(self.session.next_buffer())
+            assert size, "the broker closed the connection"
+            self.session.received(size)
+            assert self.session.next_completed() is None
+        self.write(answers)
 
     def next_notices(self) -> list[str]:
         """Wait to be told of groups whose members changed."""

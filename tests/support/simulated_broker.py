@@ -7,21 +7,23 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rocketmq_client.fetch_window import FetchWindow, Pull
 from rocketmq_client.loss import Loss, Standing
-from rocketmq_client.transport import RangeChunk
+from rocketmq_client.transport import RangeChunk, ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,
     DeadlineExceededError,
     broker_error,
 )
-from rocketmq_wire.model import Bounds, Buffer
+from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
 from rocketmq_wire.requests import PullReply, PullStatus
 
 _HEAD = struct.Struct(">iq")
 _ENTRIES_SCANNED_MIN = 800
+FOREIGN_OFFSET = 1_000_000_000
 
 
 def fake_records(offsets: Sequence[int], size_of: Callable[[int], int]) -> bytes:
@@ -57,6 +59,8 @@ class SimulatedQueue:
     size_of: Callable[[int], int] = lambda _: 120
     vanished: range = range(0)
     """Offsets that the queue lists, though their messages are gone."""
+    is_first_foreign: bool = False
+    """Offset 0 is gone, too, and brings the record of another message."""
     standing: Standing = Standing.SERVED
     reset_is_pending: bool = False
     refusal: BrokerError | None = None
@@ -64,7 +68,8 @@ class SimulatedQueue:
     def bounds(self) -> Bounds:
         if self.standing is not Standing.SERVED:
             return Bounds(0, 0)
-        return Bounds(self.start, self.end)
+        has_first = self.start not in self.vanished and not self.is_first_foreign
+        return Bounds(self.start, self.end, has_first=has_first)
 
     def pull(self, asked: int, count_max: int, bytes_max: int) -> PullReply:
         """Answer as section 5.1 of the protocol says. Raises BrokerError."""
@@ -103,7 +108,12 @@ class SimulatedQueue:
             is_gone = asked in self.vanished
             remark = "MESSAGE_WAS_REMOVING" if is_gone else "NO_MATCHED_MESSAGE"
             return self._reply(PullStatus.NO_MATCHED_MESSAGE, cursor, remark=remark)
-        return self._reply(PullStatus.FOUND, cursor, (fake_records(found, self.size_of),))
+        stored = [self.foreign_of(offset) for offset in found]
+        return self._reply(PullStatus.FOUND, cursor, (fake_records(stored, self.size_of),))
+
+    def foreign_of(self, offset: int) -> int:
+        """The offset in the record that stands for an offset."""
+        return FOREIGN_OFFSET if self.is_first_foreign and not offset else offset
 
     def _reply(
         self,
@@ -266,3 +276,19 @@ class Driver:
         else:
             self.now_ms += 1
         self.held_bytes_max = max(self.held_bytes_max, self.window.held_bytes)
+
+
+ORDERS = QueueId("orders", "broker-a", 3)
+LIMITS = ReadLimits()
+
+
+def window_of(start: int, end: int, limits: ReadLimits = LIMITS, **options: Any) -> FetchWindow:
+    """A download of offsets of one queue."""
+    return FetchWindow(OffsetRange(ORDERS, start, end), limits, **options)
+
+
+def driver_of(
+    window: FetchWindow, queue: SimulatedQueue, *, seed: int = 1, **options: Any
+) -> Driver:
+    """What drives it against a simulated broker."""
+    return Driver(window, queue, random.Random(seed), **options)

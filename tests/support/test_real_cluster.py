@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from support.real_cluster import VERSIONS, free_port
+from support.real_cluster import VERSIONS, RealCluster, free_port
 from support.real_cluster import jars as jars_module
+from support.real_cluster.cluster import require_room
 from support.real_cluster.jars import JarsUnavailableError, cache_folder, fetch_jars, listed_jars
 
 _TESTS = Path(__file__).parents[1]
@@ -64,7 +68,40 @@ def test_what_cannot_be_downloaded_says_what_to_do_and_leaves_nothing(
     monkeypatch.setattr(jars_module, "_TRIES", 1)
     with pytest.raises(JarsUnavailableError, match="install Maven"):
         fetch_jars("4.9.7")
-    assert list(cache_folder().iterdir()) == []
+    assert [path.name for path in cache_folder().rglob("*") if path.name[0] != "."] == []
+
+
+def test_a_download_goes_on_where_the_one_before_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    central, cache = tmp_path / "central", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("ROCKETMQ_MAVEN_REPOSITORY", central.as_uri())
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(jars_module, "_TRIES", 1)
+    bodies = {f"g/{name}.jar": name.encode() for name in ("a", "b", "c")}
+    listed = {path: hashlib.sha256(body).hexdigest() for path, body in bodies.items()}
+    monkeypatch.setattr(jars_module, "listed_jars", lambda _: listed)
+    (central / "g").mkdir(parents=True)
+    for path, body in bodies.items():
+        (central / path).write_bytes(body if path != "g/b.jar" else b"not this")
+    with pytest.raises(JarsUnavailableError, match="SHA-256"):
+        fetch_jars("4.9.7")
+    (central / "g/b.jar").write_bytes(b"b")
+    (central / "g/a.jar").unlink()
+    found = {path.name: path.read_bytes() for path in fetch_jars("4.9.7").iterdir()}
+    assert found == {"a.jar": b"a", "b.jar": b"b", "c.jar": b"c"}
+    assert [path.name for path in cache_folder().iterdir() if path.is_dir()] == ["rocketmq-4.9.7"]
+
+
+def test_a_disk_too_full_for_rocketmq_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(used=94, free=6))
+    with pytest.raises(RuntimeError, match=r"94\.0% full.*--basetemp"):
+        RealCluster("5.3.3", tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(used=89, free=11))
+    require_room(tmp_path)
 
 
 def test_a_port_is_free_together_with_its_neighbours() -> None:

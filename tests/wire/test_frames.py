@@ -133,6 +133,7 @@ def test_a_frame_of_just_the_limit_is_taken_and_one_byte_more_is_refused():
     with pytest.raises(FrameTooLargeError) as caught:
         frames_of(GOLDEN_JSON, decoder=FrameDecoder(size - 1))
     assert (caught.value.size, caught.value.size_max) == (size, size - 1)
+    assert str(caught.value).startswith("[ROCKETMQ_CONNECTION.FRAME_TOO_LARGE] ")
 
 
 @pytest.mark.parametrize("total", [FRAME_SIZE_MAX - 3, 2**31 - 1])

@@ -292,7 +292,7 @@ def test_a_request_without_a_call_is_our_own_mistake() -> None:
     class Another(r.Request[r.Done]):
         """Not known to the service."""
 
-    with pytest.raises(LocalProtocolError, match="Another has no call in rocketmq"):
+    with pytest.raises(LocalProtocolError, match="Another cannot be asked over gRPC"):
         method_of(Another())
 
 

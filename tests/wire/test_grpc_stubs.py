@@ -11,18 +11,22 @@ from google.protobuf import descriptor_pool
 from rocketmq_wire import stubs
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.grpc_mapping import METHODS, PULL_RECORDS_PATH, SEND_RECORDS_STREAM_PATH
-from rocketmq_wire.stubs import generate
+from rocketmq_wire.stubs import generate, public
 
 
 def test_the_committed_descriptors_are_what_the_proto_files_say() -> None:
     pytest.importorskip("grpc_tools")
     assert generate.DESCRIPTOR_SET.read_bytes() == generate.descriptor_set()
+    public_set = generate.descriptor_set(generate.PUBLIC_PROTO_FILES)
+    assert generate.PUBLIC_DESCRIPTOR_SET.read_bytes() == public_set
 
 
 def test_our_names_stay_out_of_the_default_pool() -> None:
     stubs.message_class("Queue")
-    with pytest.raises(KeyError):
-        descriptor_pool.Default().FindFileByName("rocketmq/bulk/v1/bulk.proto")
+    public.message_class("Message")
+    for file in ("rocketmq/bulk/v1/bulk.proto", "apache/rocketmq/v2/public.proto"):
+        with pytest.raises(KeyError):
+            descriptor_pool.Default().FindFileByName(file)
 
 
 def test_somebody_elses_file_with_our_name_can_live_in_the_same_process() -> None:
@@ -51,6 +55,16 @@ def test_a_large_field_stands_behind_all_small_ones() -> None:
         large = {field.number for field in fields if field.name in ("sizes", "records", "body")}
         assert large <= {14, 15}
         assert all(field.number < 14 for field in fields if field.number not in large)
+
+
+def test_the_public_service_has_every_call_and_reads_its_messages() -> None:
+    calls = {method.name for method in public.service().methods}
+    assert len(calls) == 17
+    message = public.message_class("Message")(body=b"x")
+    message.system_properties.born_timestamp.seconds = 7
+    assert public.parse("Message", message.SerializeToString()) == message
+    with pytest.raises(RemoteProtocolError, match="not a Message"):
+        public.parse("Message", b"\xff")
 
 
 def test_bytes_that_are_no_message_are_refused_by_name() -> None:

@@ -56,6 +56,22 @@ def test_a_java_heartbeat_is_read():
     )
 
 
+def test_a_heartbeat_of_the_client_in_cpp_is_read():
+    body = (
+        b'{"clientID":"1-127.0.0.1@DEFAULT","consumerDataSet":[{"consumeFromWhere":4,'
+        b'"consumeType":1,"groupName":"g","messageModel":0,"subscriptionDataSet":'
+        b'[{"subString":"*","subVersion":"1795023607899","topic":"orders"}]}]}\n'
+    )
+    info = ConsumerInfo(
+        "g",
+        "CONSUME_PASSIVELY",
+        "BROADCASTING",
+        "CONSUME_FROM_FIRST_OFFSET",
+        (("orders", "*", "TAG", 1_795_023_607_899),),
+    )
+    assert decode_request(header_of(34, {}), body) == Heartbeat("1-127.0.0.1@DEFAULT", (), (info,))
+
+
 def test_a_heartbeat_holds_tags_and_their_hashes():
     (consumer,) = EXCHANGES[5][0].consumers  # type: ignore[attr-defined]
     (body,) = encode_request(Heartbeat("c", (), (consumer,))).body

@@ -138,6 +138,18 @@ class Clients:
         found = self._consumers.get(group)
         return tuple(sorted(found.members)) if found else ()
 
+    def consumer_peers(self, group: str) -> dict[str, int]:
+        """The connections of the members online, by client id."""
+        found = self._consumers.get(group)
+        members = sorted(found.members.items()) if found else []
+        return {client_id: member.peer_key for client_id, member in members}
+
+    def producer_peers(self, group: str) -> tuple[int, ...]:
+        """The connections of a group's producers online."""
+        found = self._producers.get(group)
+        keys = {member.peer_key for member in found.members.values()} if found else set()
+        return tuple(sorted(keys))
+
     def consumer_groups(self) -> tuple[str, ...]:
         return tuple(sorted(self._consumers))
 

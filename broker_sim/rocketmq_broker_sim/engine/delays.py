@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rocketmq_broker_sim.engine.restoring import block_again
-from rocketmq_broker_sim.engine.topics import Topics, is_group_topic
+from rocketmq_broker_sim.engine.restoring import REAL_QUEUE, REAL_TOPIC, deliver
+from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.record import decode_record
 
@@ -25,8 +24,6 @@ _LOG = logging.getLogger(__name__)
 
 FILE_NAME: Final = "delayOffset.json"
 DELAY: Final = "DELAY"
-REAL_TOPIC: Final = "REAL_TOPIC"
-REAL_QUEUE: Final = "REAL_QID"
 LEVEL_MAX: Final = len(DELAYS_MS)
 # Of one level in one turn, so that a million that are due at once leave the loop its breath.
 _TURN_COUNT_MAX: Final = 500
@@ -123,6 +120,10 @@ class Delays:
         found = self._store.read(
             SCHEDULE_TOPIC, level - 1, start, count_max=_TURN_COUNT_MAX, bytes_max=_TURN_BYTES_MAX
         )
+        if found.lost:
+            _LOG.error("delay level %d: %d messages were lost while they waited", level, found.lost)
+            self._offsets[level] = found.next_begin
+            return True
         # Copied: appending may move the log on to another file.
         data, at, is_any = b"".join(found.parts), 0, False
         for offset in range(start, start + found.count):
@@ -140,25 +141,7 @@ class Delays:
 
     def _deliver_one(self, message: StoredMessage, now_ms: int) -> int | None:
         """The log's end behind the delivered message; None where it has nowhere to go."""
-        topic = message.properties.get(REAL_TOPIC, "")
-        index = message.properties.get(REAL_QUEUE, "0")
-        is_known = self._topics.get(topic) is not None or is_group_topic(topic)
-        if not is_known or not index.isdecimal():
-            _LOG.warning("topic=%s queue=%s is gone: a delayed message is dropped", topic, index)
-            return None
-        # As in RocketMQ the level stays among the properties; nothing looks at it any more.
-        named = (REAL_TOPIC, REAL_QUEUE)
-        properties = {name: v for name, v in message.properties.items() if name not in named}
-        try:
-            block = block_again(
-                message,
-                topic=topic,
-                queue_index=int(index),
-                properties=properties,
-                store_host=self.store_host,
-                reconsume_times=message.reconsume_times,
-            )
-        except ProtocolError as error:
-            _LOG.error("topic=%s: a delayed message cannot be delivered: %s", topic, error)
-            return None
-        return self._store.append(topic, int(index), block, now_ms).end_position
+        delivered = deliver(
+            message, now_ms, store=self._store, topics=self._topics, store_host=self.store_host
+        )
+        return None if delivered is None else delivered.end_position

@@ -10,13 +10,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_broker_sim.engine import delays, groups, progress, refusals, topics
+from rocketmq_broker_sim.engine import (
+    delays,
+    groups,
+    pop_assignment,
+    progress,
+    refusals,
+    timers,
+    topics,
+    transactions,
+)
 from rocketmq_broker_sim.engine.activity import Activity
 from rocketmq_broker_sim.engine.administration import Administration
 from rocketmq_broker_sim.engine.clients import Clients, Origin
 from rocketmq_broker_sim.engine.filtering import check_subscription
 from rocketmq_broker_sim.engine.locks import QueueLocks
+from rocketmq_broker_sim.engine.member_questions import MemberQuestions
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.engine.pop_engine import ORDERS_FILE, Pops
 from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
 from rocketmq_broker_sim.engine.retries import SendBacks
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
@@ -26,11 +37,14 @@ from rocketmq_broker_sim.engine.statistics import Statistics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
+from rocketmq_wire.recall import RecallMessage
 from rocketmq_wire.remoting_requests import CheckSubscription, GetTopicConfig
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendRecords
+from rocketmq_wire.transactions import EndTransaction
 
 DONE = Answer(ask.Done())
 _SIZE_BYTES: Final = 4
+_DAY_MS: Final = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +73,11 @@ class Engine:
             load(groups.FILE_NAME), save, auto_create=config.auto_create_group
         )
         self.progress = progress.Progress(load(progress.FILE_NAME))
-        self._pulling = Pulling(
-            _pull_limits(config),
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            clients=self.clients,
-            progress=self.progress,
-        )
-        self._sending = Sending(
-            SendLimits(config.message_bytes_max, waits_for_sync=config.flush == "sync"),
-            identity=identity,
-            store=store,
-            topics=self.topics,
-        )
+        self._waits_for_sync = config.flush == "sync"
+        self._pulling = self._open_pulling(config)
+        self.timers = self._open_timers()
+        self.transactions = self._open_transactions(config)
+        self._sending = self._open_sending(config)
         self.locks = QueueLocks()
         self.delays = delays.Delays(
             load(delays.FILE_NAME),
@@ -85,8 +90,9 @@ class Engine:
             topics=self.topics,
             groups=self.groups,
             store_host=identity.store_host,
-            waits_for_sync=config.flush == "sync",
+            waits_for_sync=self._waits_for_sync,
         )
+        self.pops = self._open_pops(config)
         self._statistics = Statistics(
             identity.broker_name,
             store=store,
@@ -95,9 +101,72 @@ class Engine:
             clients=self.clients,
         )
         self._activity = Activity()
+        self.pops.note_popped = self._activity.pulled_messages
         self._administration = self._open_administration(config)
         self._counted_end = store.appended_end
         self._rules = self._rules_by_request()
+
+    def _open_pulling(self, config: BrokerConfig) -> Pulling:
+        return Pulling(
+            _pull_limits(config),
+            store=self._store,
+            topics=self.topics,
+            groups=self.groups,
+            clients=self.clients,
+            progress=self.progress,
+        )
+
+    def _open_timers(self) -> timers.Timers:
+        return timers.Timers(
+            self._store.configs.load(timers.FILE_NAME),
+            identity=self._identity,
+            store=self._store,
+            topics=self.topics,
+            waits_for_sync=self._waits_for_sync,
+        )
+
+    def _open_transactions(self, config: BrokerConfig) -> transactions.Transactions:
+        return transactions.Transactions(
+            _transaction_limits(config),
+            self._store.configs.load(transactions.FILE_NAME),
+            identity=self._identity,
+            store=self._store,
+            topics=self.topics,
+            clients=self.clients,
+            progress=self.progress,
+            waits_for_sync=self._waits_for_sync,
+        )
+
+    def _open_sending(self, config: BrokerConfig) -> Sending:
+        timer_ms_max = config.timer_days_max * _DAY_MS
+        return Sending(
+            SendLimits(config.message_bytes_max, self._waits_for_sync, timer_ms_max),
+            identity=self._identity,
+            store=self._store,
+            topics=self.topics,
+            timers=self.timers,
+            transactions=self.transactions,
+        )
+
+    def _open_pops(self, config: BrokerConfig) -> Pops:
+        configs = self._store.configs
+        assignments = pop_assignment.Assignments(
+            configs.load(pop_assignment.FILE_NAME),
+            configs.save,
+            broker_name=self._identity.broker_name,
+            topics=self.topics,
+            groups=self.groups,
+            clients=self.clients,
+        )
+        return Pops(
+            config,
+            self._identity,
+            store=self._store,
+            topics=self.topics,
+            groups=self.groups,
+            progress=self.progress,
+            assignments=assignments,
+        )
 
     def _open_administration(self, config: BrokerConfig) -> Administration:
         return Administration(
@@ -152,6 +221,8 @@ class Engine:
         """The addresses are known only once the servers listen."""
         self._identity = self._sending.identity = self._administration.identity = identity
         self.delays.store_host = self._send_backs.store_host = identity.store_host
+        self.pops.move_to(identity)
+        self.timers.identity = self.transactions.identity = identity
 
     def forget_peer(self, peer_key: int) -> None:
         """A connection closed."""
@@ -163,7 +234,27 @@ class Engine:
 
     def deliver_delayed(self, now_ms: int) -> bool:
         """Deliver the delayed messages that are due; True if the log grew."""
-        return self.delays.deliver(now_ms)
+        has_grown = self.delays.deliver(now_ms)
+        return self.timers.deliver(now_ms) or has_grown
+
+    def take_checks(self, now_ms: int) -> tuple[list[transactions.ClientCheck], bool]:
+        """Whom to ask about half messages that nobody ends, and whether the log grew."""
+        return self.transactions.take_checks(now_ms)
+
+    def take_timers(self) -> ConfigFile | None:
+        """Up to which time messages with a time are delivered, if that changed: to be saved."""
+        content = self.timers.take_changes(self._store.durable_end)
+        return ConfigFile(timers.FILE_NAME, content) if content is not None else None
+
+    def take_transactions(self) -> ConfigFile | None:
+        """How often producers were asked, if that changed: the caller saves it."""
+        content = self.transactions.take_changes()
+        return ConfigFile(transactions.FILE_NAME, content) if content is not None else None
+
+    def take_orders(self) -> ConfigFile | None:
+        """What is popped in order, if it changed since it was last taken: the caller saves it."""
+        content = self.pops.take_orders()
+        return ConfigFile(ORDERS_FILE, content) if content is not None else None
 
     def take_delays(self) -> ConfigFile | None:
         """How far delayed messages are delivered, if that changed since: the caller saves it."""
@@ -172,11 +263,13 @@ class Engine:
 
     def take_progress(self) -> ConfigFile | None:
         """The groups' progress if it changed since it was last taken: the caller saves it."""
+        self.pops.advance()
+        self.transactions.settle()
         content = self.progress.take_changes()
         return ConfigFile(progress.FILE_NAME, content) if content is not None else None
 
     def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
-        sending, statistics = self._sending, self._statistics
+        sending = self._sending
         return {
             ask.SendMessage: lambda request, peer, now_ms: self._counted_send(
                 sending.send_message(request, peer, now_ms), now_ms
@@ -200,6 +293,8 @@ class Engine:
             ask.UnregisterClient: self._unregister,
             CheckSubscription: self._check_subscription,
             SendBack: lambda request, _, now_ms: self._send_backs.send_back(request, now_ms),
+            EndTransaction: lambda request, _, now_ms: self.transactions.end(request, now_ms),
+            RecallMessage: lambda request, _, now_ms: self.timers.recall(request, now_ms),
             LockQueues: self._lock,
             UnlockQueues: self._unlock,
             ask.ListGroupClients: lambda request, *_: Answer(
@@ -207,17 +302,31 @@ class Engine:
             ),
             ask.GetProgress: self._get_progress,
             ask.CommitProgress: self._commit_progress,
-            ask.SearchOffset: lambda request, *_: _offset(statistics.search(request)),
-            ask.GetMaxOffset: lambda request, *_: _offset(statistics.bounds(request.queue).end),
-            ask.GetMinOffset: lambda request, *_: _offset(statistics.bounds(request.queue).start),
-            ask.GetEarliestStoreTime: lambda request, *_: _offset(
-                statistics.earliest_time(request.queue)
-            ),
             ask.CreateTopic: self._create_topic,
             ask.DeleteTopic: self._delete_topic,
             ask.ListTopicConfigs: lambda *_: Answer(ask.TopicConfigsReply(self.topics.all())),
             GetTopicConfig: lambda request, *_: Answer(
                 ask.TopicConfigsReply((self.topics.require(request.topic),))
+            ),
+            ask.ListGroups: lambda *_: Answer(
+                ask.GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
+            ),
+            **self._statistics_rules(),
+            **self.pops.rules(),
+            **self._administration.rules(),
+            **MemberQuestions(
+                self._identity.broker_name, clients=self.clients, store=self._store
+            ).rules(),
+        }
+
+    def _statistics_rules(self) -> dict[type, Callable[..., Outcome]]:
+        statistics = self._statistics
+        return {
+            ask.SearchOffset: lambda request, *_: _offset(statistics.search(request)),
+            ask.GetMaxOffset: lambda request, *_: _offset(statistics.bounds(request.queue).end),
+            ask.GetMinOffset: lambda request, *_: _offset(statistics.bounds(request.queue).start),
+            ask.GetEarliestStoreTime: lambda request, *_: _offset(
+                statistics.earliest_time(request.queue)
             ),
             ask.GetTopicStats: lambda request, *_: Answer(
                 ask.TopicStatsReply(statistics.topic_stats(request.topic))
@@ -225,10 +334,6 @@ class Engine:
             ask.GetConsumeStats: lambda request, *_: Answer(
                 ask.ConsumeStatsReply(statistics.consume_stats(request.group, request.topic))
             ),
-            ask.ListGroups: lambda *_: Answer(
-                ask.GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
-            ),
-            **self._administration.rules(),
         }
 
     def _counted_pull(self, outcome: Outcome, now_ms: int) -> Outcome:
@@ -314,13 +419,15 @@ class Engine:
 
     def _delete_topic(self, request: ask.DeleteTopic, _: Peer, __: int) -> Outcome:
         self.topics.check_deletable(request.topic)
-        # Deleting what is not there succeeds, as in RocketMQ.
-        if self.topics.get(request.topic) is not None:
-            # The messages first: after a crash in between an empty topic is left, never a name
-            # under which a new topic would find old messages.
-            self._store.delete_topic(request.topic)
-            self.topics.delete(request.topic)
-            self.progress.delete_topic(request.topic)
+        # Deleting what is not there succeeds, as in RocketMQ; what is to be popped again goes, too.
+        for topic in (*self.pops.retry_topics_of(request.topic), request.topic):
+            if self.topics.get(topic) is not None:
+                # The messages first: after a crash in between an empty topic is left, never a name
+                # under which a new topic would find old messages.
+                self._store.delete_topic(topic)
+                self.topics.delete(topic)
+                self.pops.forget_topic(topic)
+                self.progress.delete_topic(topic)
         return DONE
 
 
@@ -331,6 +438,14 @@ def _pull_limits(config: BrokerConfig) -> PullLimits:
         suspend_ms_max=config.suspend_ms_max if config.long_polling else 0,
         stops_at_file_end=config.pull_stops_at_queue_file_end,
         allows_sql=config.property_filter,
+    )
+
+
+def _transaction_limits(config: BrokerConfig) -> transactions.TransactionLimits:
+    return transactions.TransactionLimits(
+        first_check_ms=config.transaction_timeout_ms,
+        check_interval_ms=config.transaction_check_interval_ms,
+        checks_max=config.transaction_check_max,
     )
 
 

@@ -57,8 +57,12 @@ class Groups:
 
     def retry_limits(self, group: str) -> tuple[int, int]:
         """How many retry queues the group has, and after how many attempts it gives up."""
-        settings = {**_DEFAULTS, **self._table.get(group, {})}
+        settings = self.settings(group)
         return int(settings["retryQueueNums"]), int(settings["retryMaxTimes"])
+
+    def settings(self, group: str) -> dict[str, Any]:
+        """How a group consumes; of one that is not there yet, what it will be made with."""
+        return {**_DEFAULTS, **self._table.get(group, {})}
 
     def ensure(self, group: str) -> None:
         """Make the group if it is new and that is allowed, else refuse (26)."""

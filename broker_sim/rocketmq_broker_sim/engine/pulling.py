@@ -32,7 +32,7 @@ from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.model import Bounds, Subscription
-from rocketmq_wire.requests import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests import LOST_REMARK, PullMessages, PullReply, PullStatus
 
 # A filtered pull looks at as many entries as it asks for messages, but at least at these
 # (16,000 bytes of 20 in RocketMQ), and never at more than keeps the loop busy for long.
@@ -115,7 +115,7 @@ class Pulling:
             return outcome
         if isinstance(outcome, Hold):
             return replace(outcome, expires_at_ms=hold.expires_at_ms)
-        reply = outcome.reply
+        reply = outcome.reply if isinstance(outcome, Answer) else None
         if isinstance(reply, PullReply) and reply.status is PullStatus.NO_MATCHED_MESSAGE:
             moved = replace(hold.request, start=reply.next_begin)
             return Hold(hold.queue, reply.next_begin, hold.expires_at_ms, moved)
@@ -159,7 +159,7 @@ class Pulling:
             bounds.end,
             records=found.parts,
             sizes=found.sizes,
-            remark="FOUND" if found.count else "NO_MATCHED_MESSAGE",
+            remark="FOUND" if found.count else LOST_REMARK if found.lost else "NO_MATCHED_MESSAGE",
         )
 
     def _read_selected(
@@ -179,6 +179,14 @@ class Pulling:
             bytes_max=SQL_SCAN_SIZE_MAX,
             stops_at_file_end=self.limits.stops_at_file_end,
         )
+        if found.lost:
+            return PullReply(
+                PullStatus.NO_MATCHED_MESSAGE,
+                found.next_begin,
+                bounds.start,
+                bounds.end,
+                remark=LOST_REMARK,
+            )
         picked = pick(
             wanted.selector,
             found.parts,

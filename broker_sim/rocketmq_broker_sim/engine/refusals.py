@@ -6,6 +6,7 @@ from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import Bounds, QueueId
 
 SYSTEM_ERROR = 1
+SYSTEM_BUSY = 2
 NOT_SUPPORTED = 3
 MESSAGE_ILLEGAL = 13
 SERVICE_NOT_AVAILABLE = 14
@@ -18,6 +19,8 @@ SUBSCRIPTION_NOT_LATEST = 25
 GROUP_NOT_EXIST = 26
 FILTER_DATA_NOT_EXIST = 27
 CONSUMER_NOT_ONLINE = 206
+CONSUME_MSG_TIMEOUT = 207
+ILLEGAL_OPERATION = 604
 # Brokers before 5.3.2 answer 1 here.
 INVALID_PARAMETER = 29
 
@@ -106,6 +109,28 @@ def group_offline(group: str) -> BrokerError:
     return broker_error(CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
 
 
+def member_offline(group: str, client_id: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+
+
+def member_silent(group: str, client_id: str) -> BrokerError:
+    return broker_error(
+        CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: it gave no answer"
+    )
+
+
+def member_unclear(group: str, client_id: str, reason: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> failed: {reason}")
+
+
+def members_busy() -> BrokerError:
+    return broker_error(SYSTEM_BUSY, "too many members are being asked something, try again later")
+
+
+def message_id_illegal(reason: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"the message cannot be looked up: {reason}")
+
+
 def producers_missing(group: str) -> BrokerError:
     return broker_error(SYSTEM_ERROR, f"the producer group[{group}] not exist")
 
@@ -152,3 +177,38 @@ def store_unavailable(reason: str) -> BrokerError:
 def outcome_unknown(reason: str) -> BrokerError:
     """The message may or may not be on disk: not retryable by itself."""
     return broker_error(SYSTEM_ERROR, f"the message may be stored or not: {reason}")
+
+
+def too_many_waiting(what: str, count_max: int) -> BrokerError:
+    return broker_error(SYSTEM_BUSY, f"{count_max} {what} are waiting, send again later")
+
+
+def half_missing() -> BrokerError:
+    return broker_error(SYSTEM_ERROR, "Find prepared transaction message failed")
+
+
+def transaction_missing(transaction_id: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, f"the transaction[{transaction_id}] is not pending here")
+
+
+def end_illegal(reason: str) -> BrokerError:
+    return broker_error(SYSTEM_ERROR, reason)
+
+
+def end_too_late(late_ms: int) -> BrokerError:
+    return broker_error(
+        ILLEGAL_OPERATION,
+        f"the transaction is ended {late_ms} ms too late: wait to be asked what became of it",
+    )
+
+
+def already_ended(how: str) -> BrokerError:
+    return broker_error(ILLEGAL_OPERATION, f"the transaction has ended already: {how}")
+
+
+def timer_illegal(reason: str) -> BrokerError:
+    return broker_error(MESSAGE_ILLEGAL, f"timer message illegal, {reason}")
+
+
+def recall_illegal(reason: str) -> BrokerError:
+    return broker_error(ILLEGAL_OPERATION, f"recall failed, {reason}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,10 +20,12 @@ from rocketmq_arrow.blocks import (
 )
 from rocketmq_arrow.gather import Positions
 from rocketmq_broker_sim.engine import refusals
-from rocketmq_broker_sim.engine.delays import delayed, level_of
+from rocketmq_broker_sim.engine.delays import DELAY, delayed, level_of
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity, record_host
+from rocketmq_broker_sim.engine.timers import DELAY_MS, DELAY_SECONDS, DELIVER_MS, Timers, due_of
 from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.engine.transactions import Transactions
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
@@ -36,10 +39,9 @@ from rocketmq_wire.requests import (
     SendReply,
     SendStatus,
 )
+from rocketmq_wire.transactions import SYS_TRANSACTION, TRANSACTIONAL, is_half
 
-_TRANSACTION_BITS: Final = 0xC
-_TRANSACTION_PROPERTY: Final = "TRAN_MSG"
-_TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_TIMER_PROPERTIES: Final = (DELAY_SECONDS, DELAY_MS, DELIVER_MS)
 _CLUSTER_PROPERTY: Final = "CLUSTER"
 _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
@@ -54,15 +56,25 @@ class SendLimits:
 
     body_size_max: int
     waits_for_sync: bool
+    delay_ms_max: int = 3 * 24 * 3_600_000
+    """timerMaxDelaySec: how far in the future a message's time of delivery may be."""
 
 
 class Sending:
     """The rules of sending, over the topics and the store."""
 
     def __init__(
-        self, limits: SendLimits, *, identity: Identity, store: Store, topics: Topics
+        self,
+        limits: SendLimits,
+        *,
+        identity: Identity,
+        store: Store,
+        topics: Topics,
+        timers: Timers,
+        transactions: Transactions,
     ) -> None:
         self.identity = identity
+        self._timers, self._transactions = timers, transactions
         self._limits, self._store, self._topics = limits, store, topics
         self._turns = itertools.count()
         self._unique_counter = itertools.count()
@@ -76,13 +88,23 @@ class Sending:
                 f"the properties take {len(request.properties)} bytes, "
                 f"more than {PROPERTIES_SIZE_MAX}"
             )
-        names = _check_properties(request.properties, request.sys_flag, may_be_delayed=True)
-        level = level_of(names)
+        names = decode_properties(request.properties)
+        way = _way_of(names, request.sys_flag)
+        due_ms = None
+        if way is _Way.TIMER:
+            due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._limits.delay_ms_max)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
-        stored_in = queue
+        stored_in, named = queue, names
         with _refused_if_broken("the message"):
-            if level:
-                stored_in, named = delayed(queue, decode_properties(properties), level)
+            if way is not _Way.PLAIN:
+                named = decode_properties(properties)
+            if way is _Way.LEVEL:
+                stored_in, named = delayed(queue, named, level_of(names))
+            elif way is _Way.HALF:
+                stored_in, named = self._transactions.halve(queue, named, request.group)
+            elif due_ms is not None:
+                stored_in, named = self._timers.wait(queue, named, due_ms)
+            if stored_in is not queue:
                 properties = encode_properties(named)
             block = block_from_message(
                 topic=stored_in.topic,
@@ -90,15 +112,20 @@ class Sending:
                 body=request.body,
                 properties=properties,
                 flag=request.flag,
-                sys_flag=request.sys_flag,
+                sys_flag=request.sys_flag & ~SYS_TRANSACTION,
                 born_ms=request.born_ms,
                 born_host=record_host(peer.host, peer.port),
                 store_host=self.identity.store_host,
                 reconsume_times=request.reconsume_times,
             )
         appended = self._store.append(stored_in.topic, stored_in.index, block, now_ms)
+        recall_handle = None
+        if way is _Way.HALF:
+            self._transactions.note_half(appended, named, now_ms)
+        elif due_ms is not None:
+            recall_handle = self._timers.note(appended.start, named)
         message_id = offset_message_id(self.identity.store_host, appended.physical_start)
-        return self._acknowledge(queue, appended, message_id, unique_key)
+        return self._acknowledge(queue, appended, message_id, unique_key, recall_handle)
 
     def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
         """Code 320. Refusals: 3, 13, 16, 17, 29."""
@@ -115,7 +142,12 @@ class Sending:
         """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
         queue = self._place(request.queue, default_queue_count=4)
         with _refused_if_broken("the block of records"):
-            block = block_from_records(request.records, request.sizes, topic=queue.topic)
+            block = block_from_records(
+                request.records,
+                request.sizes,
+                topic=queue.topic,
+                body_size_max=self._limits.body_size_max,
+            )
             # In here, too: records with room for an IPv6 store host cannot take ours.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
         return self._acknowledge_records(queue, appended)
@@ -160,7 +192,13 @@ class Sending:
             return None
         with _refused_if_broken("the block of records"):
             records, sizes = join_records(parts)
-            block = block_from_records(records, sizes, topic=topic, takes_over=True)
+            block = block_from_records(
+                records,
+                sizes,
+                topic=topic,
+                body_size_max=self._limits.body_size_max,
+                takes_over=True,
+            )
             places = [
                 (queue.index, len(each) // _SIZE_SIZE)
                 for queue, (_, each) in zip(queues, parts, strict=True)
@@ -184,7 +222,7 @@ class Sending:
         config = self._topics.require_writable(queue, default_queue_count=default_queue_count)
         if queue.index >= 0:
             return queue
-        return replace(queue, index=next(self._turns) % config.write_queue_count)
+        return queue._replace(index=next(self._turns) % config.write_queue_count)
 
     def _check_body(self, body: bytes | bytearray | memoryview) -> None:
         size = len(body)
@@ -235,10 +273,21 @@ class Sending:
         return self._acknowledge(queue, appended, message_id, None)
 
     def _acknowledge(
-        self, queue: QueueId, appended: Appended, message_id: str, unique_key: str | None
+        self,
+        queue: QueueId,
+        appended: Appended,
+        message_id: str,
+        unique_key: str | None,
+        recall_handle: str | None = None,
     ) -> Outcome:
         reply = SendReply(
-            SendStatus.OK, message_id, queue.index, appended.start, unique_key, appended.count
+            SendStatus.OK,
+            message_id,
+            queue.index,
+            appended.start,
+            unique_key,
+            appended.count,
+            recall_handle,
         )
         if self._limits.waits_for_sync:
             return AfterSync(reply, appended.end_position)
@@ -254,22 +303,38 @@ def _refused_if_broken(what: str) -> Iterator[None]:
         raise refusals.message_illegal(f"{what} cannot be stored: {error}") from error
 
 
-def _check_properties(
-    properties: bytes, sys_flag: int, *, may_be_delayed: bool = False
-) -> dict[str, str]:
-    """The properties by name; what this broker cannot do is refused (3), not done wrong."""
-    names = decode_properties(properties)
-    if sys_flag & _TRANSACTION_BITS or names.get(_TRANSACTION_PROPERTY, "").lower() == "true":
-        raise refusals.feature_unsupported("transactional messages")
+class _Way(enum.Enum):
+    """What becomes of a message that is sent alone."""
+
+    PLAIN = "stored in its queue"
+    LEVEL = "delivered later, by its level"
+    TIMER = "delivered later, at its time"
+    HALF = "delivered when its transaction is committed"
+
+
+def _way_of(names: Mapping[str, str], sys_flag: int) -> _Way:
+    """Raises the refusal (13) of what cannot be had together."""
+    has_timer = any(name in names for name in _TIMER_PROPERTIES)
+    if is_half(names, sys_flag):
+        if has_timer or level_of(names):
+            raise refusals.message_illegal("a transactional message cannot be a delayed one, too")
+        return _Way.HALF
+    if sys_flag & SYS_TRANSACTION:
+        raise refusals.message_illegal(f"sysFlag {sys_flag} without {TRANSACTIONAL}=true")
+    # A level wins over a time of delivery, which is not even looked at then.
     if level_of(names):
-        # It wins over a time of delivery, which is not even looked at then.
-        if not may_be_delayed:
-            raise refusals.feature_unsupported("batches of delayed messages (property DELAY)")
-        return names
-    for name in _TIMER_PROPERTIES:
+        return _Way.LEVEL
+    return _Way.TIMER if has_timer else _Way.PLAIN
+
+
+def _check_properties(properties: bytes, sys_flag: int) -> None:
+    """What brokers take only alone is refused in a batch (13)."""
+    names = decode_properties(properties)
+    if sys_flag & SYS_TRANSACTION or names.get(TRANSACTIONAL, "").lower() == "true":
+        raise refusals.message_illegal("transactional messages cannot be sent in batches")
+    for name in (DELAY, *_TIMER_PROPERTIES):
         if names.get(name, "0") != "0":
-            raise refusals.feature_unsupported(f"delayed messages (property {name})")
-    return names
+            raise refusals.message_illegal(f"delayed messages cannot be batched (property {name})")
 
 
 def _part_of(request: SendBatch, queue: QueueId, peer: Peer) -> BatchPart:

@@ -20,6 +20,7 @@ from rocketmq_wire.model import (
     TopicConfig,
     is_system_topic,
 )
+from rocketmq_wire.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
 
 FILE_NAME: Final = "topics.json"
 QUEUE_COUNT_MAX: Final = 65_536
@@ -27,6 +28,8 @@ QUEUE_COUNT_MAX: Final = 65_536
 _PERMISSION_INHERIT: Final = 1
 _PERMISSIONS: Final = PERMISSION_READ | PERMISSION_WRITE
 _PERMISSION_BITS: Final = 15
+# A directory of RocketMQ's lists them as topics like others.
+_BROKERS_OWN: Final = frozenset({"SCHEDULE_TOPIC_XXXX", HALF_TOPIC, END_TOPIC, UNRESOLVED_TOPIC})
 
 Save = Callable[[str, Mapping[str, object]], None]
 
@@ -111,6 +114,8 @@ class Topics:
             config = self._create_for_send(queue.topic, default_queue_count)
         elif queue.topic == DEFAULT_TOPIC or config.name.startswith("rmq_sys_"):
             raise refusals.topic_illegal(queue.topic, "is forbidden to send to: a system topic")
+        elif config.name in _BROKERS_OWN:
+            raise refusals.not_writable(queue.topic)
         if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
             raise refusals.not_writable(queue.topic)
         # As in RocketMQ, a queue that is only read any more may still be written by who names it.

@@ -24,7 +24,7 @@ from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests import Request
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
 _NO_PERMISSION: Final = 16
 """What brokers from 5.3 on answer, which ours says it is."""
 
@@ -85,7 +85,7 @@ class Guard:
 
     def _refresh(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
         try:

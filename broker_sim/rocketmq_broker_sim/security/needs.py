@@ -8,6 +8,17 @@ from typing import Any, Final
 from rocketmq_wire.admin_requests import QueryMessages, ViewMessage
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.pop_handles import origin_topic_of
+from rocketmq_wire.pop_requests import (
+    AckMessage,
+    AckMessages,
+    AwaitArrival,
+    ChangeInvisibleTime,
+    GetPollingCount,
+    PeekMessages,
+    PopMessages,
+)
+from rocketmq_wire.recall import RecallMessage
 from rocketmq_wire.requests import (
     CommitProgress,
     Heartbeat,
@@ -19,8 +30,13 @@ from rocketmq_wire.requests import (
     SendRecords,
     UnregisterClient,
 )
+from rocketmq_wire.transactions import EndTransaction
 
 _RETRY_PREFIX: Final = "%RETRY%"
+_POPS: Final = (
+    *(PopMessages, PeekMessages, AckMessage, ChangeInvisibleTime),
+    *(AwaitArrival, GetPollingCount),
+)
 # Whatever changes more than messages and progress begins with one of these.
 _ADMIN_VERBS: Final = (
     *("Add", "ChangeBroker", "Clean", "Create", "Delete", "Put", "Remove", "Reset", "Set"),
@@ -44,6 +60,11 @@ class Needs:
 def needs_of(request: Request[Any]) -> Needs:
     """What a request takes. One that is not known by name needs what it names."""
     topics, groups = _topics_of(request), _groups_of(request)
+    if isinstance(request, EndTransaction):
+        # Clients of 4.9 name no topic; the half message itself was sent with the right to do so.
+        return Needs(publish=topics, looks_at=topics)
+    if isinstance(request, RecallMessage):
+        return Needs(publish=topics)
     if isinstance(request, SendMessage | SendBatch | SendRecords):
         # A consumer may put messages into its group's own topic, to have them again.
         return Needs(publish=topics) if topics else Needs(groups=groups)
@@ -53,6 +74,14 @@ def needs_of(request: Request[Any]) -> Needs:
         named = [topic for one in request.consumers for topic, *_ in one.subscriptions]
         groups = (*(one.group for one in request.consumers), *_retry_groups(named))
         return Needs(subscribe=_plain(named), groups=tuple(dict.fromkeys(groups)))
+    if isinstance(request, _POPS):
+        # A retry topic of a pop is named after group and topic: a right to both is one to it.
+        origin = origin_topic_of(request.queue.topic, request.group)
+        return Needs(subscribe=_plain([origin]), groups=(request.group,))
+    if isinstance(request, AckMessages):
+        acked = _plain([span.topic for span in request.spans])
+        owners = tuple(dict.fromkeys(span.group for span in request.spans))
+        return Needs(subscribe=acked, groups=owners)
     if isinstance(request, UnregisterClient | ListGroupClients | SendBack):
         return Needs(groups=groups)
     if isinstance(request, QueryMessages):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -66,7 +66,7 @@ class TlsFiles:
     def _refresh(self) -> None:
         with self._lock:
             now = time.monotonic()
-            if now - self._looked_at < _LOOK_SECONDS:
+            if now - self._looked_at < LOOK_SECONDS:
                 return
             self._looked_at = now
             try:

@@ -14,10 +14,17 @@ from rocketmq_broker_sim.security.accounts import AccountFileError
 from rocketmq_broker_sim.security.guard import Guard, make_guard
 from rocketmq_broker_sim.security.tls_files import TlsFileError, TlsFiles
 from rocketmq_broker_sim.servers.addresses import PortTakenError, bind, ipv4_of, port_of
-from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
+from rocketmq_broker_sim.servers.grpc_server import (
+    GrpcLimits,
+    GrpcServer,
+    PublicService,
+    start_grpc_server,
+)
+from rocketmq_broker_sim.servers.public_grpc.facts import EngineFacts
 from rocketmq_broker_sim.servers.remoting_server import RemotingServer, Role
 from rocketmq_broker_sim.servers.shell import EngineShell, now_ms
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY
+from rocketmq_broker_sim.storage.directory import check_data_directory
 from rocketmq_broker_sim.storage.files import Files, OsFiles, join, read_file
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
@@ -67,6 +74,8 @@ class RunningBroker:
 async def start_broker(config: BrokerConfig) -> RunningBroker:
     """Open the store and serve. Raises StorageError, ConfigError."""
     keep_freed_buffers()
+    if not config.in_memory:
+        check_data_directory(config.data_dir)
     files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir)
     remembered = _remembered_ports(files)
     with _Bound(config, remembered) as bound:
@@ -188,6 +197,7 @@ async def _start_grpc(
     guard: Guard | None,
 ) -> GrpcServer:
     limits = GrpcLimits(suspend_ms_max=config.suspend_ms_max)
+    facts = EngineFacts(shell.engine, config.broker_name, _advertised_host(config))
     try:
         return await start_grpc_server(
             shell,
@@ -197,6 +207,7 @@ async def _start_grpc(
             tls_files=tls_files,
             takes_plaintext=config.tls_mode != "enforcing",
             guard=guard,
+            public_service=PublicService(shell, facts, expiry_seconds=config.client_expiry_seconds),
         )
     except OSError as error:
         raise PortTakenError(config.host, port, error.strerror or str(error)) from error

@@ -35,7 +35,15 @@ from rocketmq_wire.grpc_records import (
     encode_send_outcome,
 )
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests import PullMessages, PullReply, PullStatus, Reply, Request, SendReply
+from rocketmq_wire.requests import (
+    LOST_REMARK,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+    SendReply,
+)
 
 R = TypeVar("R", bound=Reply)
 _Sending = asyncio.Future[SendReply]
@@ -157,14 +165,15 @@ class BulkCalls:
 
     def _client(self, context: Context) -> _Client:
         if self._guard is None:
-            return _Client(self._peer(context), {})
+            return _Client(self.peer_of(context), {})
         found = context.invocation_metadata() or ()
         return _Client(
-            self._peer(context),
+            self.peer_of(context),
             {name: value for name, value in found if isinstance(value, str)},
         )
 
-    def _peer(self, context: Context) -> Peer:
+    def peer_of(self, context: Context) -> Peer:
+        """Who is behind a call, also where its connection was passed on to us."""
         peer = parse_peer(context.peer(), local_host=self._local_host)
         behind = self.relayed_peers.get(peer.port)
         return peer if behind is None else replace(peer, host=behind[0], port=behind[1])
@@ -225,8 +234,17 @@ class BulkCalls:
                 failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
                 await context.write(encode_chunk(failed))
                 return False
+            is_lost = reply.remark == LOST_REMARK
+            if is_lost and covered < start:
+                # What the filter passed over is no part of what is lost.
+                passed = PullReply(PullStatus.NO_MATCHED_MESSAGE, start, reply.start, reply.end)
+                await context.write(
+                    encode_chunk(chunk_of_reply(passed, start=covered, range_index=index))
+                )
+                covered = start
             chunk = _chunk(reply, wanted, asked=start, covered=covered, index=index)
-            if chunk.status is PullStatus.NO_MATCHED_MESSAGE and chunk.end != wanted.end:
+            is_passed = chunk.status is PullStatus.NO_MATCHED_MESSAGE and not is_lost
+            if is_passed and chunk.end != wanted.end:
                 unmatched += 1
                 if unmatched < UNMATCHED_PULLS_MAX:
                     start = chunk.end

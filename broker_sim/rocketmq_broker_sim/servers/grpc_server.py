@@ -1,7 +1,6 @@
-"""Owns the gRPC port: the bulk service, health checks and reflection, on the broker's own loop.
+"""Owns the gRPC port: our service and RocketMQ's, health, reflection, on the broker's own loop.
 
-The public `apache.rocketmq.v2` service is to be a second set of handlers here, made beside
-`grpc_calls` over its own mapping, on the same port.
+With `facts` of the broker, RocketMQ's public service is there, too, on the same port.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -21,8 +20,12 @@ from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.grpc_calls import SUSPEND_MS_MAX, BulkCalls, Shell
 from rocketmq_broker_sim.servers.grpc_front import INNER_HOST, GrpcFront
+from rocketmq_broker_sim.servers.public_grpc.calls import PublicCalls
+from rocketmq_broker_sim.servers.public_grpc.facts import Facts
+from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker_sim.servers.public_grpc.sessions import Listening
 from rocketmq_wire.buffers import keep_freed_buffers
-from rocketmq_wire.stubs import SERVICE, descriptor_files
+from rocketmq_wire.stubs import SERVICE, descriptor_files, public
 
 _MIB: Final = 1024 * 1024
 
@@ -68,9 +71,23 @@ def reflection_pool() -> descriptor_pool.DescriptorPool:
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         pool.Add(file)
-    for file in descriptor_files():
+    for file in (*descriptor_files(), *public.descriptor_files()):
         pool.Add(file)
     return pool
+
+
+class PublicShell(Shell, Listening, Protocol):
+    """What the public service asks of the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicService:
+    """RocketMQ's own service over a shell."""
+
+    shell: PublicShell
+    facts: Facts
+    limits: PublicLimits = PublicLimits()  # noqa: RUF009 - a frozen value
+    expiry_seconds: float = 120.0
 
 
 class GrpcServer:
@@ -85,9 +102,10 @@ class GrpcServer:
         host: str,
         port: int,
         limits: GrpcLimits,
+        public_calls: PublicCalls | None = None,
         front: GrpcFront | None = None,
     ) -> None:
-        self._front = front
+        self._front, self._public_calls = front, public_calls
         self._server, self._health, self._limits = server, servicer, limits
         self._calls = calls
         self.host, self.port = host, port
@@ -96,6 +114,8 @@ class GrpcServer:
         """Take no more calls, let those under way finish for a moment, close."""
         await self._health.enter_graceful_shutdown()
         self._calls.end_idle_streams()
+        if self._public_calls is not None:
+            self._public_calls.end()
         try:
             await self._end()
         finally:
@@ -115,10 +135,11 @@ async def start_grpc_server(
     tls_files: TlsFiles | None = None,
     takes_plaintext: bool = True,
     guard: Guard | None = None,
+    public_service: PublicService | None = None,
 ) -> GrpcServer:
     """Serve `shell` on the running loop; with `tls_files` TLS is taken, too.
 
-    `guard` asks who calls, of the bulk service alone: health and reflection tell nothing secret.
+    `guard` asks who calls the services; health and reflection tell nothing secret.
 
     Raises OSError when the port cannot be had.
     """
@@ -133,13 +154,57 @@ async def start_grpc_server(
     servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
+    public_calls = None
+    if public_service is not None:
+        public_calls = _public_calls(public_service, calls, guard)
+        _add_handlers(server, public.SERVICE, public_calls.handlers())
+        await servicer.set(public.SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        names.append(public.SERVICE)
+        public_calls.begin()
     reflection.enable_server_reflection(names, server, pool=reflection_pool())
     credentials = None if tls_files is None else _credentials(tls_files)
+    front = None
     if credentials is None or not takes_plaintext:
         bound = _bind(server, host, port, credentials)
         await server.start()
-        return GrpcServer(server, servicer, calls, host=host, port=bound, limits=limits)
+    else:
+        front = await _start_behind_front(server, calls, host, port, credentials)
+        bound = front.port
+    if public_calls is not None:
+        public_calls.own_port = bound
+    return GrpcServer(
+        server,
+        servicer,
+        calls,
+        host=host,
+        port=bound,
+        limits=limits,
+        public_calls=public_calls,
+        front=front,
+    )
+
+
+def _public_calls(service: PublicService, calls: BulkCalls, guard: Guard | None) -> PublicCalls:
+    return PublicCalls(
+        service.shell,
+        service.shell,
+        service.facts,
+        peer_of=calls.peer_of,
+        limits=service.limits,
+        guard=guard,
+        expiry_seconds=service.expiry_seconds,
+    )
+
+
+async def _start_behind_front(
+    server: grpc.aio.Server,
+    calls: BulkCalls,
+    host: str,
+    port: int,
+    credentials: grpc.ServerCredentials,
+) -> GrpcFront:
+    """Take plaintext and TLS on one port, and tell the two apart there."""
     # First, or an inner port could be the very one that was found free for it.
     front = GrpcFront(host, port)
     calls.relayed_peers = front.peers
@@ -152,9 +217,7 @@ async def start_grpc_server(
         await front.close()
         await server.stop(None)
         raise
-    return GrpcServer(
-        server, servicer, calls, host=host, port=front.port, limits=limits, front=front
-    )
+    return front
 
 
 def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:

@@ -4,6 +4,9 @@ Asyncio's transports copy whatever the socket does not take at once. So large bu
 into the socket, as much as it takes in one system call, and only a last small piece through the
 transport, which says when there is room again. What is encrypted has no other way than the
 transport: there, pieces follow each other when the transport has none left.
+
+Small answers that become ready one after the other go together: a system call for each, and a
+reader that wakes up for each, cost more than most answers do.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ class Output:
         self._transport = transport
         self._waiting: deque[memoryview] = deque()
         self._is_paused = False
+        self._small: list[bytes] = []
+        """Held back, to be sent together; in front of all that is written next."""
+        self._small_size = 0
+        self.is_holding = False
+        """Small writes wait for `release`."""
         self._descriptor: int | None = None
         if not isinstance(transport, EncryptedTransport):
             self._descriptor = transport.get_extra_info("socket").fileno()
@@ -47,14 +55,38 @@ class Output:
         """Write buffers in order. They must stay as they are until they are sent."""
         views = [memoryview(part).cast("B") for part in parts if len(part)]
         total = sum(map(len, views))
-        if total <= _JOIN_SIZE_MAX:
-            joined = b"".join(views)
-            if not self._waiting and not self._is_paused:
-                self._transport.write(joined)
-                return
-            views = [memoryview(joined)]
+        if total > _JOIN_SIZE_MAX:
+            self._send_small()
+            self._queue(views)
+            return
+        self._small.append(b"".join(views))
+        self._small_size += total
+        if not self.is_holding or self._small_size > _JOIN_SIZE_MAX:
+            self._send_small()
+
+    def hold(self) -> None:
+        """Let small writes wait for each other."""
+        self.is_holding = True
+
+    def release(self) -> None:
+        """Send what was held back."""
+        self.is_holding = False
+        self._send_small()
+
+    def _send_small(self) -> None:
+        if not self._small:
+            return
+        joined = self._small[0] if len(self._small) == 1 else b"".join(self._small)
+        self._small, self._small_size = [], 0
+        if self._waiting or self._is_paused:
+            self._queue([memoryview(joined)])
+        else:
+            # May call pause().
+            self._transport.write(joined)
+
+    def _queue(self, views: list[memoryview]) -> None:
         self._waiting.extend(views)
-        self.size += total
+        self.size += sum(map(len, views))
         self._send()
 
     def pause(self) -> None:
@@ -69,6 +101,7 @@ class Output:
     def clear(self) -> None:
         """Nobody reads any more: let go of the buffers, and of the socket, which is closed next."""
         self._waiting.clear()
+        self._small, self._small_size = [], 0
         self._descriptor = None
         self.size = 0
 

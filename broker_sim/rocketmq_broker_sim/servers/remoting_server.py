@@ -13,6 +13,7 @@ import enum
 import itertools
 import logging
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from rocketmq_broker_sim.config import BrokerConfig
@@ -20,6 +21,7 @@ from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.first_byte import FirstByte, hand_over, peer_text
+from rocketmq_broker_sim.servers.member_calls import Answered
 from rocketmq_broker_sim.servers.output import Output
 from rocketmq_broker_sim.servers.shell import EngineShell
 from rocketmq_broker_sim.servers.tls_layer import TlsLayer
@@ -148,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
             config.requests_in_flight_max,
         )
         self._in_flight = 0
+        self._asked: dict[int, Answered] = {}
+        """What this client was asked, and who waits for its answer."""
         self._is_reading = True
         self._is_working = False
         self._is_closed = False
@@ -173,7 +177,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._server.connections.add(self)
-        self._shell.listen(self.peer, self._tell)
+        self._shell.listen(self.peer, self._tell, self._ask)
+        self._shell.listen_checks(self.peer, self._notify)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -198,6 +203,9 @@ class Connection(asyncio.BufferedProtocol):
         self._output.clear()
         self._server.connections.discard(self)
         self._shell.forget_peer(self.peer)
+        asked, self._asked = self._asked, {}
+        for answered in asked.values():
+            answered(None)
 
     # --- the server calls ---------------------------------------------------------------------
 
@@ -207,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close once what is written is sent."""
+        self._output.release()
         self._transport.close()
 
     def abort(self) -> None:
@@ -230,19 +239,24 @@ class Connection(asyncio.BufferedProtocol):
             # Called by an answer that was given at once: the loop below goes on by itself.
             return
         self._is_working = True
+        self._output.hold()
         try:
             while not self._is_closed and not self._is_at_a_bound:
                 asked = self._session.next_asked()
+                for opaque, reply in self._session.take_answered():
+                    self._asked.pop(opaque)(reply)
                 if asked is None:
                     break
                 self._take_up(asked)
         except ProtocolError as error:
             _LOG.warning("peer=%s:%d closed: %s", *self._where, error)
+            self._output.release()
             self._is_closed = True
             self._transport.abort()
             return
         finally:
             self._is_working = False
+            self._output.release()
         self._read_if(not self._is_at_a_bound)
 
     def _check(self, header: Header, body: Buffer, request: Request[Reply]) -> None:
@@ -266,16 +280,39 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if not isinstance(result, (Reply, BrokerError)):
                 result = broker_error(_SYSTEM_ERROR, str(result))
+            if not self._output.is_holding:
+                # A sync completes many sends at once, and an arrival many pulls.
+                self._output.hold()
+                self._loop.call_soon(self._release)
             self._output.write(self._session.answer(asked, result))
             self._catch_up()
 
         self._shell.submit(request, self.peer, done)
 
+    def _release(self) -> None:
+        if not self._is_closed and not self._is_working:
+            self._output.release()
+
     def _tell(self, group: str) -> None:
         """Let the client share the queues of a group anew, which it else does every 20 seconds."""
+        self._notify(NotifyMembersChanged(group))
+
+    def _notify(self, notice: Request[Reply]) -> None:
         # Whoever does not even read its answers is not told: this must not pile up.
         if not self._transport.is_closing() and self._output.size <= self._output_max:
-            self._output.write(self._session.notify(NotifyMembersChanged(group)))
+            self._output.write(self._session.notify(notice))
+
+    def _ask(self, request: Request[Reply], answered: Answered) -> Callable[[], None]:
+        """Ask the client something; the returned function gives up waiting."""
+        opaque, parts = self._session.start(request)
+        self._asked[opaque] = answered
+        self._output.write(parts)
+
+        def give_up() -> None:
+            self._session.forget(opaque)
+            self._asked.pop(opaque, None)
+
+        return give_up
 
     @property
     def _where(self) -> tuple[str, int]:

@@ -11,22 +11,35 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, cast
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.engine import Engine
-from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
+from rocketmq_broker_sim.engine.outcomes import (
+    AfterSync,
+    Answer,
+    AskMembers,
+    Hold,
+    HoldPop,
+    Outcome,
+    Peer,
+)
 from rocketmq_broker_sim.servers.group_commit import GroupCommit
 from rocketmq_broker_sim.servers.held_pulls import Done, HeldPull, HeldPulls
 from rocketmq_broker_sim.servers.index_turns import IndexTurns
+from rocketmq_broker_sim.servers.member_calls import AskClient, MemberCalls
+from rocketmq_broker_sim.servers.pop_waiters import HeldPop, PopWaiters
+from rocketmq_broker_sim.servers.transaction_checks import OnCheck, TransactionChecks
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
+from rocketmq_wire.pop_requests import ChangeInvisibleTime
+from rocketmq_wire.recall import RecallMessage
 from rocketmq_wire.requests import (
     CreateTopic,
     DeleteTopic,
@@ -38,16 +51,22 @@ from rocketmq_wire.requests import (
     SendRecords,
     UnregisterClient,
 )
+from rocketmq_wire.transactions import EndTransaction
 
 R = TypeVar("R", bound=Reply)
 
 _LOG = logging.getLogger(__name__)
-_SENDS: Final = (SendMessage, SendBatch, SendRecords, SendBack)
+_SENDS: Final = (
+    *(SendMessage, SendBatch, SendRecords, SendBack),
+    *(EndTransaction, RecallMessage),
+)
+_WRITES: Final = (*_SENDS, ChangeInvisibleTime)
 _GATHERED: Final = (SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _CLEAN_SECONDS: Final = 10.0
 _DELIVERY_SECONDS: Final = 0.05
+_CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
 # How much log a start after a crash has to read again.
 _CHECKPOINT_SECONDS: Final = 1.0
@@ -95,6 +114,9 @@ class EngineShell:
         self._gathered: list[_Send] = []
         self._gathered_size = 0
         self._listeners: dict[int, Callable[[str], None]] = {}
+        self._member_calls = MemberCalls()
+        self._pop_waiters = PopWaiters(engine.pops, self._carry_out, now_ms)
+        self._transaction_checks = TransactionChecks()
         self._no_writes: str | None = None
         """Why sends are refused; None while they are taken."""
         self._waits_for_sync = config.flush == "sync"
@@ -114,6 +136,8 @@ class EngineShell:
             self._loop.create_task(self._every(config.progress_flush_ms / 1_000, self._flush)),
             self._loop.create_task(self._every(_EXPIRY_SECONDS, self._expire)),
             self._loop.create_task(self._every(_DELIVERY_SECONDS, self._deliver_delayed)),
+            self._loop.create_task(self._every(_DELIVERY_SECONDS, self._turn_pops)),
+            self._loop.create_task(self._every(_CHECKS_SECONDS, self._check_transactions)),
             self._loop.create_task(self._every(_CLEAN_SECONDS, self._clean)),
             self._loop.create_task(self._every(_CHECKPOINT_SECONDS, self._checkpoint)),
             self._loop.create_task(self._index()),
@@ -129,6 +153,7 @@ class EngineShell:
         self._no_writes = self._no_writes or "the broker is stopping"
         for pull in self._held.take_all():
             self._resume(pull, is_final=True)
+        self._pop_waiters.answer_all()
         await self._commit.finish()
 
     async def close(self) -> None:
@@ -139,30 +164,32 @@ class EngineShell:
         try:
             # What was delivered late must be durable before the file says that it was. Should the
             # disk refuse, closing the store says so.
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(StorageError, BrokerError):
+                self.store.sync()
+                self.engine.pops.write_all(now_ms())
                 self.store.sync()
             await self._flush()
         finally:
             self._housekeeping.shutdown()
             self.store.close()
 
-    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | None:
+    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
         """Have a request done; `done` is called with its reply or error, at once or later.
 
-        A pull that waits is returned, for `give_up`.
+        A pull or pop that waits is returned, for `give_up`.
         """
-        if self._no_writes is not None and isinstance(request, _SENDS):
+        if self._no_writes is not None and isinstance(request, _WRITES):
             done(refusals.store_unavailable(self._no_writes))
             return None
         if isinstance(request, _GATHERED) and self._waits_for_sync and not self._commit.is_idle:
             self._gather(_Send(request, peer, done))
             return None
-        if self._gathered and isinstance(request, (*_SENDS, *_TOPIC_CHANGES)):
+        if self._gathered and isinstance(request, (*_WRITES, *_TOPIC_CHANGES)):
             # What was sent before is stored before.
             self._append_gathered()
         return self._do(request, peer, done)
 
-    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | None:
+    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
         try:
             outcome = self.engine.handle(request, peer, now_ms())
         except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
@@ -172,8 +199,11 @@ class EngineShell:
             pull = HeldPull(outcome, peer.key, done)
             self._hold(pull)
             return pull
+        if isinstance(outcome, HoldPop):
+            return self._pop_waiters.hold(outcome, peer.key, done)
         self._carry_out(outcome, done)
-        if isinstance(request, _SENDS):
+        self._pop_waiters.answered(request, outcome)
+        if isinstance(request, _WRITES):
             if not self._waits_for_sync:
                 self._wake(self.store.publish())
         elif isinstance(request, _TOPIC_CHANGES):
@@ -192,7 +222,11 @@ class EngineShell:
         finally:
             if held is not None:
                 # Whoever asked may have been cancelled.
-                self._held.remove(held)
+                self.give_up(held)
+
+    def give_up(self, held: HeldPull | HeldPop) -> None:
+        """Nobody waits for the answer any more."""
+        self._pop_waiters.remove(held) if isinstance(held, HeldPop) else self._held.remove(held)
 
     def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
         """Have a request done that is never held: its reply or BrokerError comes later."""
@@ -200,7 +234,9 @@ class EngineShell:
         assert held is None
         return future
 
-    def _start(self, request: Request[R], peer: Peer) -> tuple[asyncio.Future[R], HeldPull | None]:
+    def _start(
+        self, request: Request[R], peer: Peer
+    ) -> tuple[asyncio.Future[R], HeldPull | HeldPop | None]:
         future: asyncio.Future[R] = self._loop.create_future()
 
         def done(result: Reply | RocketMQError) -> None:
@@ -214,17 +250,34 @@ class EngineShell:
         return future, self.submit(request, peer, done)
 
     def held_count(self, peer: Peer) -> int:
-        """How many pulls of a connection are waiting."""
-        return self._held.count_of(peer.key)
+        """How many pulls and pops of a connection are waiting."""
+        return self._held.count_of(peer.key) + self._pop_waiters.count_of_peer(peer.key)
 
-    def listen(self, peer: Peer, on_members_changed: Callable[[str], None]) -> None:
-        """Tell a connection, until it is forgotten, of every change of its consumers' groups."""
+    def listen(
+        self,
+        peer: Peer,
+        on_members_changed: Callable[[str], None],
+        ask_client: AskClient | None = None,
+    ) -> None:
+        """Tell a connection, until it is forgotten, of every change of its consumers' groups.
+
+        By `ask_client` its client is asked what tools want to know of it.
+        """
         self._listeners[peer.key] = on_members_changed
+        if ask_client is not None:
+            self._member_calls.add(peer.key, ask_client)
+
+    def listen_checks(self, peer: Peer, on_check: OnCheck) -> None:
+        """Ask a connection, until it is forgotten, what became of its producers' half messages."""
+        self._transaction_checks.add(peer.key, on_check)
 
     def forget_peer(self, peer: Peer) -> None:
         """A connection closed: its pulls wait no more, its clients are gone."""
         self._listeners.pop(peer.key, None)
+        self._transaction_checks.remove(peer.key)
+        self._member_calls.remove(peer.key)
         self._held.take_peer(peer.key)
+        self._pop_waiters.forget_peer(peer.key)
         self.engine.forget_peer(peer.key)
         self._tell_members()
 
@@ -236,9 +289,12 @@ class EngineShell:
 
     # --- outcomes -----------------------------------------------------------------------------
 
-    def _carry_out(self, outcome: Answer | AfterSync, done: Done) -> None:
+    def _carry_out(self, outcome: Answer | AfterSync | AskMembers, done: Done) -> None:
         if isinstance(outcome, Answer):
             done(outcome.reply)
+            return
+        if isinstance(outcome, AskMembers):
+            self._member_calls.begin(outcome, done)
             return
         self._unsynced.append((outcome.position, outcome.reply, done))
         self._commit.order(outcome.position)
@@ -283,7 +339,7 @@ class EngineShell:
                 self._do(send.request, send.peer, send.done)
             return
         for send, outcome in zip(sends, outcomes, strict=True):
-            assert not isinstance(outcome, Hold)
+            assert not isinstance(outcome, (Hold, HoldPop))
             self._carry_out(outcome, send.done)
 
     def _hold(self, pull: HeldPull) -> None:
@@ -307,10 +363,11 @@ class EngineShell:
         if isinstance(outcome, Hold):
             pull.hold = outcome
             self._hold(pull)
-        else:
+        elif not isinstance(outcome, HoldPop):
             self._carry_out(outcome, pull.done)
 
-    def _wake(self, arrivals: Iterable[Arrival]) -> None:
+    def _wake(self, arrivals: Sequence[Arrival]) -> None:
+        self._pop_waiters.arrived(arrivals)
         if not len(self._held):
             return
         for arrival in arrivals:
@@ -359,6 +416,9 @@ class EngineShell:
         for take, put_back in (
             (self.engine.take_progress, self.engine.progress.put_back),
             (self.engine.take_delays, self.engine.delays.put_back),
+            (self.engine.take_orders, self.engine.pops.put_back_orders),
+            (self.engine.take_timers, self.engine.timers.put_back),
+            (self.engine.take_transactions, self.engine.transactions.put_back),
         ):
             file = take()
             if file is None:
@@ -372,12 +432,34 @@ class EngineShell:
                 raise
 
     async def _deliver_delayed(self) -> None:
-        if self._no_writes is not None or not self.engine.deliver_delayed(now_ms()):
+        while self._no_writes is None and self.engine.deliver_delayed(now_ms()):
+            self._on_grown()
+            if not self.engine.timers.is_due(now_ms()):
+                return
+            # More is due than one turn delivers: the loop breathes, and goes on.
+            await asyncio.sleep(0)
+
+    async def _check_transactions(self) -> None:
+        if self._no_writes is not None:
             return
+        checks, has_grown = self.engine.take_checks(now_ms())
+        if has_grown:
+            self._on_grown()
+        self._transaction_checks.ask(checks)
+
+    def _on_grown(self) -> None:
+        """The broker itself has stored something."""
         if self._waits_for_sync:
             self._commit.order(self.store.appended_end)
         else:
             self._wake(self.store.publish())
+
+    async def _turn_pops(self) -> None:
+        if self._pop_waiters.turn(can_write=self._no_writes is None):
+            if self._waits_for_sync:
+                self._commit.order(self.store.appended_end)
+            else:
+                self._wake(self.store.publish())
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())

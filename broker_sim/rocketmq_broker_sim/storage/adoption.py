@@ -22,8 +22,9 @@ from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
 from rocketmq_broker_sim.storage.derived import DERIVED_NAME, Derived, save_derived
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError, StorageError
-from rocketmq_broker_sim.storage.files import Files, join, write_file
+from rocketmq_broker_sim.storage.files import File, Files, join, write_file
 from rocketmq_broker_sim.storage.foreign_queues import ForeignQueue, foreign_queues
+from rocketmq_broker_sim.storage.foreign_timers import adopt_timers
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile, write_first_mark
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY
 from rocketmq_broker_sim.storage.scan import Bytes, Scanned, chain, columns_of
@@ -36,6 +37,7 @@ _ROWS_PER_CHUNK: Final = 16_384
 _HEAD: Final = struct.Struct(">iI")
 _POSITION: Final = struct.Struct(">q")
 _ROCKSDB_TOPICS: Final = "topics"
+_LOCK_WORD: Final = b"lock"
 
 QueueKey = tuple[str, int]
 
@@ -49,14 +51,14 @@ def is_foreign(files: Files, *, was_visited: bool) -> bool:
     return was_visited or not has_own_files
 
 
-def adopt(files: Files, config: StoreConfig, *, was_clean: bool) -> Adoption:
-    """Verify a foreign store and write its mark.
+def adopt(files: Files, config: StoreConfig, lock: File, *, was_clean: bool) -> Adoption:
+    """Verify a foreign store and write its mark. The caller empties `lock` afterwards.
 
     Raises:
         DamagedStoreError: the log is not what RocketMQ's queues, or our older mark, say.
         StorageError: it is a kind of store that cannot be read.
     """
-    return _Adoption(files, config, was_clean=was_clean).run()
+    return _Adoption(files, config, lock, was_clean=was_clean).run()
 
 
 @dataclass(slots=True)
@@ -76,8 +78,9 @@ class _Dead:
 
 
 class _Adoption:
-    def __init__(self, files: Files, config: StoreConfig, *, was_clean: bool) -> None:
+    def __init__(self, files: Files, config: StoreConfig, lock: File, *, was_clean: bool) -> None:
         self._files, self._config, self._was_clean = files, config, was_clean
+        self._lock = lock
         self._configs = Configs(files)
         self._old_mark = _old_mark(files)
         self._bases = sorted(int(name) for name in files.names(LOG_DIRECTORY) if name.isdecimal())
@@ -257,6 +260,7 @@ class _Adoption:
     def _write(
         self, queues: Mapping[QueueKey, ForeignQueue], dead: _Dead, start: int, end: int
     ) -> None:
+        self._note_visit()
         needed = {topic: dead.before[topic] for topic in dead.counts}
         kept = {
             topic: position
@@ -264,6 +268,7 @@ class _Adoption:
             if topic not in needed
         }
         self._configs.set_dead({**kept, **needed})
+        adopt_timers(self._files, self._configs)
         self._files.unlink(DERIVED_NAME)
         self._files.sync_directory("")
         for segment in self._segments.values():
@@ -292,6 +297,17 @@ class _Adoption:
                 ends[key] = queue.end - len(queue.positions_from(end))
         bounds = {key: Bounds(offset, offset) for key, offset in ends.items() if offset}
         save_derived(self._files, Derived(position=start, bounds=bounds))
+
+    def _note_visit(self) -> None:
+        """Have a crash in what follows lead here again.
+
+        RocketMQ's word in the lock file does that. A directory that came without the file, out of
+        a backup say, would pass for our own as soon as it has a mark, which alone does not say
+        where queues go on whose messages have all expired.
+        """
+        if self._lock.size() == 0:
+            self._lock.pwrite(_LOCK_WORD, 0)
+            self._lock.sync()
 
     def _seals(self, start: int, end: int) -> Iterator[Seal]:
         position = start

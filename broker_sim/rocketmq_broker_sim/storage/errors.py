@@ -20,6 +20,21 @@ class MissingFileError(StorageError):
     """A file that should be there is not."""
 
 
+class DataDirectoryError(StorageError):
+    """A directory cannot hold a broker's data."""
+
+    def __init__(self, directory: str, reason: str) -> None:
+        super().__init__(directory, 0, reason)
+        self.args = (directory, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_STORAGE.DIRECTORY] data directory {self.file}: {self.reason}. Give an "
+            "empty directory, or one of a stopped broker's (--data-dir, or data_dir in the "
+            "configuration); --memory stores nothing on the disk."
+        )
+
+
 class StoreLockedError(StorageError):
     """Another broker has this data directory open."""
 
@@ -43,5 +58,6 @@ class DamagedStoreError(StorageError):
             f"[ROCKETMQ_STORAGE.DAMAGED] file={self.file} byte={self.position}: {self.reason}, "
             f"expected {self.expected:#x} and found {self.found:#x}. This is acknowledged data, so "
             "nothing was cut away. `rmq fsck DIR` verifies the whole store and names every message "
-            "that is damaged; put the damaged file back from a backup or a replica."
+            "that is damaged; put the damaged file back from a backup or a replica, or have "
+            "`rmq fsck DIR --repair` set the damage aside."
         )

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError, StoreLockedError
+from rocketmq_broker_sim.storage.errors import (
+    DataDirectoryError,
+    MissingFileError,
+    StorageError,
+    StoreLockedError,
+)
 from rocketmq_wire.model import Buffer
 
 
@@ -193,6 +198,22 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def names_in_directory(name: str) -> list[str]:
+    """What a directory that is to hold data holds now; nothing if it is still to be made.
+
+    Raises DataDirectoryError where this user cannot make it or write to it.
+    """
+    root = Path(name).absolute()
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    if not existing.is_dir():
+        raise DataDirectoryError(str(root), f"{existing} is not a directory")
+    rights, as_it_acts = os.R_OK | os.W_OK | os.X_OK, os.access in os.supports_effective_ids
+    if not os.access(existing, rights, effective_ids=as_it_acts):
+        what = "it" if existing == root else str(existing)
+        raise DataDirectoryError(str(root), f"{what} cannot be written to by this user")
+    return sorted(os.listdir(root)) if existing == root else []
 
 
 class OsFiles:

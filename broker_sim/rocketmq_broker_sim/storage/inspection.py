@@ -21,10 +21,11 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_broker_sim.storage.checksum import crc32
+from rocketmq_broker_sim.storage.derived import DERIVED_NAME
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE, queue_files
-from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile
+from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, read_mark
 from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY, Entries
 from rocketmq_broker_sim.storage.scan import Bytes
 from rocketmq_broker_sim.storage.seals import Seal, SealFile
@@ -43,6 +44,8 @@ class Inspection:
     log_end: int = 0
     """How far acknowledged data reaches, or the files do where nothing says it."""
     has_mark: bool = True
+    has_own_files: bool = True
+    """It is this broker's store, not RocketMQ's own."""
     message_count: int = 0
     queue_count: int = 0
     verified_size: int = 0
@@ -106,15 +109,15 @@ class _Log:
 
 
 def _read_mark(files: Files, found: Inspection) -> Mark | None:
-    try:
-        mark_file = MarkFile(files)
-    except MissingFileError:
-        found.has_mark = False
-        return None
-    mark_file.close()
-    if mark_file.mark is None:
+    names = files.names("")
+    found.has_mark = MARK_NAME in names
+    found.has_own_files = found.has_mark or DERIVED_NAME in names
+    mark = read_mark(files)
+    if found.has_mark and mark is None:
         found.problems.append(f"{MARK_NAME}: the durable mark is unreadable")
-    return mark_file.mark
+    elif found.has_own_files and mark is None:
+        found.problems.append(f"{MARK_NAME}: the durable mark is missing")
+    return mark
 
 
 def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection) -> None:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_broker_sim.storage.checksum import crc32
-from rocketmq_broker_sim.storage.files import Files, write_file
+from rocketmq_broker_sim.storage.files import Files, read_file, write_file
 
 MARK_NAME: Final = "durable.mark"
 _MAGIC: Final = b"RQMK"
 _VERSION: Final = 1
 _FIELDS: Final = struct.Struct(">4sHHQQQQIIQ")
 _CHECKSUM: Final = struct.Struct(">I")
+_SLOT_SIZE: Final = _FIELDS.size + _CHECKSUM.size
 _SLOT_DISTANCE: Final = 4096
 _SLOT_COUNT: Final = 2
 
@@ -74,25 +75,37 @@ class MarkFile:
         self._file.close()
 
     def _read_slot(self, index: int) -> tuple[int, Mark] | None:
-        slot = self._file.pread(_FIELDS.size + _CHECKSUM.size, index * _SLOT_DISTANCE)
-        if len(slot) < _FIELDS.size + _CHECKSUM.size:
-            return None
-        fields = slot[: _FIELDS.size]
-        (checksum,) = _CHECKSUM.unpack_from(slot, _FIELDS.size)
-        magic, version, _, sequence, end, log_start, anchor, log_checksum, entries, segment_size = (
-            _FIELDS.unpack(fields)
-        )
-        if magic != _MAGIC or version != _VERSION or checksum != crc32(fields, 0):
-            return None
-        mark = Mark(
-            end=end,
-            log_start=log_start,
-            anchor=anchor,
-            checksum=log_checksum,
-            segment_size=segment_size,
-            queue_file_entries=entries,
-        )
-        return sequence, mark
+        return _decode(self._file.pread(_SLOT_SIZE, index * _SLOT_DISTANCE))
+
+
+def read_mark(files: Files) -> Mark | None:
+    """The newest whole slot, or None; changes nothing in the file."""
+    data = read_file(files, MARK_NAME) or b""
+    places = (index * _SLOT_DISTANCE for index in range(_SLOT_COUNT))
+    slots = [_decode(data[place : place + _SLOT_SIZE]) for place in places]
+    whole = [slot for slot in slots if slot is not None]
+    return max(whole, key=lambda slot: slot[0])[1] if whole else None
+
+
+def _decode(slot: bytes) -> tuple[int, Mark] | None:
+    if len(slot) < _SLOT_SIZE:
+        return None
+    fields = slot[: _FIELDS.size]
+    (checksum,) = _CHECKSUM.unpack_from(slot, _FIELDS.size)
+    magic, version, _, sequence, end, log_start, anchor, log_checksum, entries, segment_size = (
+        _FIELDS.unpack(fields)
+    )
+    if magic != _MAGIC or version != _VERSION or checksum != crc32(fields, 0):
+        return None
+    mark = Mark(
+        end=end,
+        log_start=log_start,
+        anchor=anchor,
+        checksum=log_checksum,
+        segment_size=segment_size,
+        queue_file_entries=entries,
+    )
+    return sequence, mark
 
 
 def write_first_mark(files: Files, mark: Mark) -> None:

@@ -95,6 +95,8 @@ class QueueIndex:
         self.start = 0
         self.end = 0
         self.next = 0
+        self.holes: tuple[tuple[int, int], ...] = ()
+        """Offsets `[start, end)` whose messages a repair gave up, ascending."""
         self.dirty_files: set[str] = set()
         """Written since the last checkpoint."""
         self._files = open_files
@@ -130,6 +132,17 @@ class QueueIndex:
             parts.append(np.frombuffer(data, ENTRY))
             start += count
         return join_entries(parts)
+
+    def hole_end(self, offset: int) -> int | None:
+        """Where the hole ends that an offset is in; None if it is in none."""
+        for start, end in self.holes:
+            if start <= offset < end:
+                return end
+        return None
+
+    def end_before_hole(self, start: int, end: int) -> int:
+        """How far `[start, end)` goes before a hole begins."""
+        return min((first for first, _ in self.holes if start <= first < end), default=end)
 
     def left_in_file(self, offset: int) -> int:
         """How many entries its file holds from an offset on."""

@@ -12,6 +12,7 @@ from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE
 from rocketmq_broker_sim.storage.log import CommitLog
+from rocketmq_broker_sim.storage.lost_messages import Holes
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY, QueueIndex
 from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
 from rocketmq_broker_sim.storage.scan import QueueRows, Scanned
@@ -25,10 +26,15 @@ class QueueRecovery:
     """Fills a queue table. First `adopt` or `discard`, then `add` each scanned stretch in order."""
 
     def __init__(
-        self, files: Files, log: CommitLog, queues: QueueTable, dead_before: Mapping[str, int]
+        self,
+        files: Files,
+        log: CommitLog,
+        queues: QueueTable,
+        dead_before: Mapping[str, int],
+        holes: Holes,
     ) -> None:
         self._files, self._log, self._queues = files, log, queues
-        self._dead_before = dead_before
+        self._dead_before, self._holes = dead_before, holes
         self._is_rebuilt = False
         self._ends: dict[tuple[str, int], int] = {}
 
@@ -63,7 +69,9 @@ class QueueRecovery:
         """How many of the records, up to the first one that does not go on where its queue ends."""
         count = len(scanned.positions)
         for part in scanned.queues:
-            expected = self._expected(part) + np.arange(len(part.offsets))
+            expected = self._holes.offsets_from(
+                part.topic, part.queue_index, self._expected(part), len(part.offsets)
+            )
             wrong = np.flatnonzero(part.offsets != expected)
             if len(wrong):
                 count = min(count, int(part.rows[wrong[0]]))
@@ -78,15 +86,17 @@ class QueueRecovery:
             first = int(part.offsets[0])
             queue = self._queues.get(part.topic, part.queue_index)
             if queue is None:
-                queue = self._queues.get_or_create(part.topic, part.queue_index)
-                self._fill_before(queue, first)
-                queue.start = queue.end = queue.next = first
+                queue = self._begin(part.topic, part.queue_index, first)
             entries = make_entries(
                 scanned.positions[rows],
                 scanned.sizes[rows].astype(np.int32),
                 scanned.tag_hashes[rows],
             )
-            self._queues.write(queue, first, [entries])
+            offsets = part.offsets[: len(rows)]
+            for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(offsets) != 1) + 1):
+                offset = int(offsets[run[0]])
+                self._fill_holes(queue, offset)
+                self._queues.write(queue, offset, [entries[run[0] : run[-1] + 1]])
 
     def finish(self, log_end: int) -> None:
         """Settle the queues' bounds once all records are added."""
@@ -96,9 +106,45 @@ class QueueRecovery:
                 queue = self._queues.get_or_create(topic, index)
                 queue.start = queue.end = queue.next = end
         self._queues.published_end = log_end
+        self._finish_holes()
         for queue in self._queues:
             if queue.start < queue.end and queue.position_of(queue.start) < self._log.start:
                 queue.start = queue.first_at_or_after(self._log.start)
+
+    def _begin(self, topic: str, index: int, first: int) -> QueueIndex:
+        """A queue with its first message; what was lost right before it is part of it."""
+        queue = self._queues.get_or_create(topic, index)
+        for hole in reversed(self._holes.of(topic, index)):
+            if hole.end == first:
+                first = hole.start
+        self._fill_before(queue, first)
+        queue.start = queue.end = queue.next = first
+        return queue
+
+    def _fill_holes(self, queue: QueueIndex, end: int) -> None:
+        """Give what is lost its entries, up to an offset: its place in the log, and no size."""
+        while queue.next < end:
+            hole = self._holes.at(queue.topic, queue.index, queue.next)
+            assert hole is not None, f"{queue.topic}/{queue.index} does not go on at {queue.next}"
+            count = min(hole.end, end) - queue.next
+            entries = make_entries(
+                np.full(count, hole.position),
+                np.full(count, BLANK_SIZE, np.int32),
+                np.zeros(count, np.int64),
+            )
+            self._queues.write(queue, queue.next, [entries])
+
+    def _finish_holes(self) -> None:
+        """What a queue lost behind its last message keeps its offsets, too."""
+        for topic, index in self._holes.queues:
+            holes = self._holes.of(topic, index)
+            queue = self._queues.get(topic, index)
+            if queue is None or queue.start == queue.end:
+                queue = self._begin(topic, index, holes[0].start)
+            for hole in holes:
+                if hole.start <= queue.next < hole.end:
+                    self._fill_holes(queue, hole.end)
+            queue.holes = tuple((hole.start, hole.end) for hole in holes)
 
     def _fill_before(self, queue: QueueIndex, first: int) -> None:
         """What precedes a queue's first message in its file: to RocketMQ zeros would end it."""
@@ -158,6 +204,8 @@ class QueueRecovery:
         at, size = int(entry["position"]), int(entry["size"])
         if at < self._log.start:
             return size > 0
+        if size == BLANK_SIZE and self._holes.at(queue.topic, queue.index, offset) is not None:
+            return at < position
         if not size > 0 or at + size > position:
             return False
         try:

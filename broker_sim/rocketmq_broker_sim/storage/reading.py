@@ -30,6 +30,8 @@ class ReadResult:
     next_begin: int
     scanned: int
     """How many consume-queue entries were looked at."""
+    lost: int = 0
+    """The read began in a hole: so many messages, up to `next_begin`, were given up by a repair."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,13 @@ from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileErr
 from rocketmq_broker_sim.storage.files import File, Files
 from rocketmq_broker_sim.storage.key_index import INDEX_DIRECTORY, KeyIndex
 from rocketmq_broker_sim.storage.log import CommitLog
+from rocketmq_broker_sim.storage.lost_messages import load_holes, save_holes
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile
 from rocketmq_broker_sim.storage.progress_recovery import reconcile_progress
 from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY
 from rocketmq_broker_sim.storage.queue_recovery import QueueRecovery
 from rocketmq_broker_sim.storage.queue_table import QueueTable
+from rocketmq_broker_sim.storage.repair_plan import PLAN_NAME
 from rocketmq_broker_sim.storage.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker_sim.storage.seals import SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
@@ -66,13 +68,18 @@ def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
     """
     for directory in (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY, CONFIG_DIRECTORY):
         files.make_directory(directory)
+    if PLAN_NAME in files.names(""):
+        reason = (
+            "a repair was begun and not finished; run `rmq fsck --repair` on the directory again"
+        )
+        raise StorageError(PLAN_NAME, 0, reason)
     was_clean = ABORT_NAME not in files.names("")
     # RocketMQ writes a word into the file that it locks; we never do.
     was_visited = lock.size() > 0
     adopted = None
     if is_foreign(files, was_visited=was_visited):
-        adopted = adopt(files, config, was_clean=was_clean)
-    if was_visited:
+        adopted = adopt(files, config, lock, was_clean=was_clean)
+    if lock.size():
         # From here on the mark holds again: the queues that RocketMQ made are needed no more.
         lock.resize(0)
         lock.sync()
@@ -91,7 +98,10 @@ def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
         mark_file = MarkFile(files)
     except MissingFileError:
         if has_log:
-            reason = "there is a log, but the mark that says how far it is durable is missing"
+            reason = (
+                "there is a log, but the mark that says how far it is durable is missing; put it "
+                "back from a backup, or have `rmq fsck DIR --repair` make it anew"
+            )
             raise StorageError(MARK_NAME, 0, reason) from None
         mark_file = MarkFile(files, create=True)
     if mark_file.mark is None:
@@ -145,7 +155,9 @@ class _Recovery:
 
         queues = QueueTable(files, mark.queue_file_entries)
         self._closers.append(queues.close)
-        recovery = QueueRecovery(files, self._log, queues, self._configs.dead_before)
+        holes = load_holes(files)
+        living_holes = holes.living(mark.log_start, self._configs.dead_before)
+        recovery = QueueRecovery(files, self._log, queues, self._configs.dead_before, living_holes)
         if derived is None or not recovery.adopt(derived):
             recovery.discard(derived)
             scan_start = mark.log_start
@@ -162,6 +174,8 @@ class _Recovery:
         durability = Durability(self._log, self._mark_file, seals, self._config.seal_size)
         durability.sync()
         recovery.finish(end)
+        if list(living_holes) != list(holes):
+            save_holes(files, living_holes)
         self._configs.settle_dead(log_start=mark.log_start, log_end=end)
         clamped = reconcile_progress(self._configs, queues)
         index, index_position = self._open_index(queues, derived)

@@ -24,6 +24,7 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
+from rocketmq_broker_sim.storage.blank_records import BLANK_TOPIC
 from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC, entry_hashes
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
@@ -57,7 +58,7 @@ class Scanned:
     sizes: Positions
     tag_hashes: npt.NDArray[np.int64]
     queues: tuple[QueueRows, ...]
-    """Without the records of deleted topics."""
+    """Without the records of deleted topics, and without blank ones."""
     newest_ms: int
 
 
@@ -192,6 +193,8 @@ def _by_queue(
         if not len(rows):
             continue
         topic = topics[int(codes[rows[0]])]
+        if topic == BLANK_TOPIC:
+            continue
         dead_end = dead_before.get(topic, 0)
         if positions[rows[0]] < dead_end:
             rows = rows[positions[rows] >= dead_end]

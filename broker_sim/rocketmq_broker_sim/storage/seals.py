@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
-from rocketmq_broker_sim.storage.files import Files, write_file
+from rocketmq_broker_sim.storage.files import Files, read_file, write_file
 
 SEALS_NAME: Final = "log.seals"
 _FIELDS: Final = struct.Struct(">QQI")
@@ -59,18 +59,27 @@ class SealFile:
         self._file.close()
 
     def _load(self, *, log_start: int, anchor: int) -> list[Seal]:
-        data = self._file.pread(self._file.size(), 0)
-        seals: list[Seal] = []
-        for position in range(0, len(data) - _SEAL_SIZE + 1, _SEAL_SIZE):
-            fields = data[position : position + _FIELDS.size]
-            (found,) = _CHECKSUM.unpack_from(data, position + _FIELDS.size)
-            seal = Seal(*_FIELDS.unpack(fields))
-            is_next = not seals or seal.start == seals[-1].end
-            if found != crc32(fields, 0) or not is_next or seal.end > anchor:
-                break
-            seals.append(seal)
+        seals = _whole_seals(self._file.pread(self._file.size(), 0), anchor)
         reached = seals[-1].end if seals else log_start
         if reached < anchor:
             reason = "a checksum of acknowledged log is missing or damaged"
             raise DamagedStoreError(SEALS_NAME, len(seals) * _SEAL_SIZE, reason, anchor, reached)
         return seals
+
+
+def read_seals(files: Files, *, anchor: int) -> list[Seal]:
+    """The seals up to the first that cannot be read; changes nothing in the file."""
+    return _whole_seals(read_file(files, SEALS_NAME) or b"", anchor)
+
+
+def _whole_seals(data: bytes, anchor: int) -> list[Seal]:
+    seals: list[Seal] = []
+    for position in range(0, len(data) - _SEAL_SIZE + 1, _SEAL_SIZE):
+        fields = data[position : position + _FIELDS.size]
+        (found,) = _CHECKSUM.unpack_from(data, position + _FIELDS.size)
+        seal = Seal(*_FIELDS.unpack(fields))
+        is_next = not seals or seal.start == seals[-1].end
+        if found != crc32(fields, 0) or not is_next or seal.end > anchor:
+            break
+        seals.append(seal)
+    return seals

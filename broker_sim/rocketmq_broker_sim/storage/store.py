@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
+from rocketmq_broker_sim.storage.blank_records import is_blank
 from rocketmq_broker_sim.storage.blocks import Block
 from rocketmq_broker_sim.storage.due_times import entry_hashes
 from rocketmq_broker_sim.storage.errors import StorageError
@@ -227,7 +228,14 @@ class Store:
                 wanted = max(scan_max, 1)
             if stops_at_file_end:
                 wanted = min(wanted, queue.left_in_file(start))
-            entries = queue.read(start, min(start + wanted, queue.end))
+            end = min(start + wanted, queue.end)
+            if queue.holes:
+                # A read tells of a hole by itself, so that no reader passes one unawares.
+                hole_end = queue.hole_end(start)
+                if hole_end is not None:
+                    return ReadResult((), b"", 0, hole_end, scanned=0, lost=hole_end - start)
+                end = queue.end_before_hole(start, end)
+            entries = queue.read(start, end)
             selection = select(
                 entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
             )
@@ -271,6 +279,8 @@ class Store:
             queue = self._queues.get(topic, queue_index)
             if queue is None or not queue.start <= offset < queue.end:
                 return -1
+            if queue.hole_end(offset) is not None:
+                return -1
             return record_store_ms(self._log, queue.position_of(offset))
 
     def record_at(self, position: int) -> memoryview | None:
@@ -288,7 +298,8 @@ class Store:
                 return None
             if size < _RECORD_SIZE_MIN or begin + size > segment.size:
                 return None
-            return segment.view[begin : begin + size]
+            record = segment.view[begin : begin + size]
+            return None if is_blank(record) else record
 
     def query_index(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int

@@ -12,10 +12,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from rocketmq_client.groups.wire_thread import WireThread, now_ms
+from rocketmq_client.groups.wire_thread import RpcHook, WireThread, now_ms
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.local_address import local_address
 from rocketmq_wire.consumption_requests import (
@@ -27,8 +27,8 @@ from rocketmq_wire.consumption_requests import (
     RunningInfoReply,
 )
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route
-from rocketmq_wire.remoting_requests import NotifyMembersChanged
+from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription
+from rocketmq_wire.remoting_requests import CheckSubscription, NotifyMembersChanged
 from rocketmq_wire.requests import (
     ClientsReply,
     Done,
@@ -129,7 +129,7 @@ class ClientInstance:
         self._members: dict[str, Member] = {}
         self._routes: dict[str, Route] = {}
         self._wanted = threading.Condition()
-        self._is_rebalance_wanted = False
+        self._is_rebalance_wanted = self._is_nudged = False
         self._is_stopping = False
         self._resets: deque[tuple[Member, Mapping[QueueId, int]]] = deque(maxlen=_RESETS_MAX)
         self._users = 0
@@ -176,8 +176,12 @@ class ClientInstance:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def register(self, member: Member, periods_ms: Mapping[str, int]) -> None:
+    def register(
+        self, member: Member, periods_ms: Mapping[str, int], hooks: Sequence[RpcHook] = ()
+    ) -> None:
         """Let a consumer take part; it is in the next heartbeat, which is sent at once.
+
+        `hooks` are called for the requests of all who share the instance.
 
         Raises ClientStateError when its group has a consumer here already.
         """
@@ -188,6 +192,7 @@ class ClientInstance:
                     "already: name the instance differently, or the group"
                 )
             self._members[member.group] = member
+            self.wire.hooks += tuple(hook for hook in hooks if hook not in self.wire.hooks)
             for name, period_ms in periods_ms.items():
                 self._periods_ms[name] = min(self._periods_ms[name], period_ms)
         self.refresh_routes()
@@ -199,7 +204,9 @@ class ClientInstance:
     def unregister(self, member: Member) -> None:
         """The consumer leaves its group, and the brokers are told."""
         with self._wanted:
-            self._members.pop(member.group, None)
+            if self._members.get(member.group) is not member:
+                return
+            del self._members[member.group]
         request = UnregisterClient(self.client_id, None, member.group)
         self._tell(self._masters(), request, "leave the group")
 
@@ -207,6 +214,12 @@ class ClientInstance:
         """Share queues anew at once instead of at the next turn."""
         with self._wanted:
             self._is_rebalance_wanted = True
+            self._wanted.notify_all()
+
+    def nudge(self) -> None:
+        """Let members do now what is due."""
+        with self._wanted:
+            self._is_nudged = True
             self._wanted.notify_all()
 
     # --- what consumers ask -------------------------------------------------------------------
@@ -233,6 +246,17 @@ class ClientInstance:
         if error is not None:
             raise error
         return ()
+
+    def check_subscription(self, group: str, topic: str, wanted: Subscription) -> None:
+        """Ask a broker of the topic whether it takes an expression. Raises BrokerError if not."""
+        route = self._routes.get(topic)
+        for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
+            request = CheckSubscription(self.client_id, group, topic, wanted)
+            (reply,) = self.wire.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
+            if isinstance(reply, BrokerError):
+                raise reply
+            if not isinstance(reply, RocketMQError):
+                return
 
     def refresh_routes(self) -> None:
         """Ask the name server for every topic that somebody consumes."""
@@ -324,7 +348,7 @@ class ClientInstance:
                 _LOG.exception("housekeeping of %s failed", self.client_id)
                 due_ms = now_ms() + _IDLE_MS_MAX
             with self._wanted:
-                is_idle = not self._is_rebalance_wanted and not self._resets
+                is_idle = not (self._is_rebalance_wanted or self._is_nudged or self._resets)
                 if is_idle and not self._is_stopping:
                     wait_ms = max(1, min(due_ms - now_ms(), _IDLE_MS_MAX))
                     self._wanted.wait(wait_ms / 1_000)
@@ -333,6 +357,7 @@ class ClientInstance:
         """Do what is due; the time of what is due next."""
         time_ms = now_ms()
         with self._wanted:
+            self._is_nudged = False
             members = tuple(self._members.values())
         if not members:
             return time_ms + _IDLE_MS_MAX

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rocketmq_client.groups.consume_pool import ConsumePool
+from rocketmq_client.groups.consume_pool import ConsumePool, Submitter
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.listening import (
     ConcurrentListener,
@@ -68,15 +68,19 @@ class ConcurrentConsumption:
         pull_again: Callable[[OwnedQueue], None],
     ) -> None:
         self._wire, self._settings, self._listener = wire, settings, listener
-        self._pool, self._hooks, self._pull_again = pool, hooks, pull_again
+        self._hooks, self._pull_again = hooks, pull_again
+        self._submitter = Submitter(pool, wire)
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
         self.counts = ConsumeCounts()
 
+    def stop(self) -> None:
+        """The end is near: the pool drops what has not begun, which is all there is to do."""
+
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Hand a pull's messages to the threads, a batch each time."""
         size = self._settings.consume_batch_size
-        put, consume = self._pool.put, self.consume
+        put, consume = self._submitter.put, self.consume
         if len(messages) <= size:
             put(partial(consume, owned, messages))
             return
@@ -177,7 +181,7 @@ class ConcurrentConsumption:
     ) -> list[ReceivedMessage]:
         return send_back(
             self._wire,
-            self._settings.group,
+            self._settings,
             messages,
             delay_level=delay_level,
             attempts_max=self._settings.attempts,
@@ -186,5 +190,4 @@ class ConcurrentConsumption:
     def _retry_here(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         for message in messages:
             message.reconsume_times += 1
-        put = partial(self._pool.put, partial(self.consume, owned, messages))
-        self._wire.post(lambda: self._wire.at(now_ms() + LOCAL_RETRY_MS, put))
+        self._submitter.later(partial(self.consume, owned, messages), LOCAL_RETRY_MS)

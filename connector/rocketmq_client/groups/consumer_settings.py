@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rocketmq_client.groups.allocation import Average, Strategy
+from rocketmq_client.groups.namespaces import wrapped
 from rocketmq_client.groups.pull_control import FlowLimits
 from rocketmq_client.groups.start_offset import ConsumeFrom
-from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, Subscription
+from rocketmq_wire.model import (
+    GROUP_SIZE_MAX,
+    NAME_PATTERN,
+    SYSTEM_NAME_SIZE_MAX,
+    Subscription,
+)
 
 _RESERVED_GROUPS: Final = frozenset({"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER"})
+_NAMESPACE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _BATCH_SIZE_MAX: Final = 1_024
 _ATTEMPTS_MAX: Final = 16
 
@@ -33,6 +41,8 @@ class ConsumerSettings:
     group: str
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
     """What is wanted, by topic."""
+    namespace: str | None = None
+    """Prefixed to the names of the group and of topics, and taken off those of messages."""
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     consume_timestamp_ms: int | None = None
@@ -68,6 +78,13 @@ class ConsumerSettings:
             )
         if self.group in _RESERVED_GROUPS:
             raise ValueError(f"the group name {self.group!r} is reserved: choose another one")
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(f"a namespace is {_NAMESPACE.pattern}, got {self.namespace!r}")
+        if self.attempts_max is not None and self.attempts_max < 0:
+            raise ValueError(f"attempts_max must be 0 or more, got {self.attempts_max}")
+        for topic in self.subscriptions:
+            if not NAME_PATTERN.fullmatch(topic) or len(topic) > SYSTEM_NAME_SIZE_MAX:
+                raise ValueError(f"no topic can be called {topic!r}")
         for name, low, high in (
             ("pull_batch_size", 1, 32_768),
             ("pull_interval_ms", 0, 65_535),
@@ -80,6 +97,20 @@ class ConsumerSettings:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"{name} must be {low} to {high}, got {value}")
+
+    @property
+    def on_the_wire(self) -> ConsumerSettings:
+        """The same with the names that brokers know."""
+        if self.namespace is None:
+            return self
+        return replace(
+            self,
+            group=wrapped(self.namespace, self.group),
+            subscriptions={
+                wrapped(self.namespace, topic): wanted
+                for topic, wanted in self.subscriptions.items()
+            },
+        )
 
     @property
     def is_broadcasting(self) -> bool:

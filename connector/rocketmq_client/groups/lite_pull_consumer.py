@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
+from rocketmq_client.groups.asking_consumer import AskingConsumer
 from rocketmq_client.groups.client_instance import ClientStateError
+from rocketmq_client.groups.consume_pool import ConsumePool
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.group_consumer import GroupConsumer
+from rocketmq_client.groups.group_consumer import ConsumerState
 from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.namespaces import wrapped
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
-from rocketmq_client.groups.wire_thread import now_ms
+from rocketmq_client.groups.rebalance import Change
+from rocketmq_client.groups.topic_watch import TopicWatch
+from rocketmq_client.groups.wire_thread import RpcHook, now_ms
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.consumption_requests import ConsumeDirectly
-from rocketmq_wire.errors import BrokerError, broker_error
+from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests import Reply
 
-_POLL_SIZE_MAX = 1_024
+POLL_SIZE_MAX = 1_024
+WAITING_MAX = 10_000
+"""Of all queues together; RocketMQ's `pullThresholdForAll`."""
 
 
 @dataclass(slots=True)
@@ -37,7 +43,7 @@ class _Arrived:
     messages: list[ReceivedMessage]
 
 
-class LitePullConsumer(GroupConsumer):
+class LitePullConsumer(AskingConsumer):
     """One owner at a time, but `wake` and `close` may be called from any thread."""
 
     _consume_type = "CONSUME_ACTIVELY"
@@ -48,17 +54,32 @@ class LitePullConsumer(GroupConsumer):
         settings: ConsumerSettings,
         *,
         auto_commit: bool = True,
+        waiting_max: int = WAITING_MAX,
         instance_name: str | None = None,
         unit_name: str | None = None,
+        rpc_hooks: Sequence[RpcHook] = (),
+        on_queues: Callable[[Change], None] | None = None,
     ) -> None:
-        """Raises ValueError. `settings.subscriptions` are subscribed to at the start."""
-        super().__init__(connection, settings, instance_name=instance_name, unit_name=unit_name)
-        self.auto_commit = auto_commit
+        """Raises ValueError. `settings.subscriptions` are subscribed to at the start.
+
+        `on_queues` is told of queues gained and lost, in a thread of the consumer's.
+        """
+        super().__init__(
+            connection,
+            settings,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            rpc_hooks=rpc_hooks,
+        )
+        self.auto_commit, self._waiting_max, self._on_queues = auto_commit, waiting_max, on_queues
         self._assigned: dict[QueueId, int | None] | None = None
         self._arrived: deque[_Arrived] = deque()
+        self._waiting = 0
         self._changed = threading.Condition()
         self._is_woken = False
         self._polled: list[_Arrived] = []
+        self._watch = TopicWatch()
+        self._callers: ConsumePool | None = None
 
     # --- for its owner ------------------------------------------------------------------------
 
@@ -72,10 +93,14 @@ class LitePullConsumer(GroupConsumer):
             is_orderly=False,
             on_messages=self._on_messages,
             on_illegal=lambda owned, offset: self._share.correct(owned, offset),
+            subscription_of=self._subscription_of,
+            is_full=lambda: self._waiting >= self._waiting_max,
         )
         # A pull must not store what was only handed out.
         self._puller.commits_on_pull = False
-        self._share = QueueShare(instance, settings, self._puller, is_orderly=False)
+        self._share = QueueShare(
+            instance, settings, self._puller, is_orderly=False, on_change=self._on_queues
+        )
         self._persist_due_ms = now_ms() + settings.persist_ms
         self._register(instance)
         return self
@@ -84,32 +109,31 @@ class LitePullConsumer(GroupConsumer):
         """Share a topic's queues with the group. Raises ClientStateError after `assign`."""
         if self._assigned is not None:
             raise ClientStateError("queues were assigned: a consumer either shares or is assigned")
-        self._subscriptions = {**self._subscriptions, topic: Subscription(expression, kind)}
-        self._version += 1
-        self._join()
+        wanted, topic = Subscription(expression, kind), wrapped(self.settings.namespace, topic)
+        if self._instance is not None and kind != "TAG":
+            self._instance.check_subscription(self.group, topic, wanted)
+        self._subscribe_to({**self._subscriptions, topic: wanted})
 
     def unsubscribe(self, topic: str) -> None:
         """Give a topic's queues up."""
-        self._subscriptions = {t: s for t, s in self._subscriptions.items() if t != topic}
-        self._version += 1
-        self._join()
+        topic = wrapped(self.settings.namespace, topic)
+        self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
 
     def assign(self, queues: Iterable[QueueId]) -> None:
         """Read exactly these queues, whatever others do. Raises ClientStateError."""
         if self._subscriptions:
             raise ClientStateError("topics are subscribed: a consumer either shares or is assigned")
         self._assigned = dict.fromkeys(queues)
-        self._join()
+        self._subscribe_to({})
 
     def poll(
-        self, timeout_ms: int = 5_000, count_max: int = _POLL_SIZE_MAX
+        self, timeout_ms: int = 5_000, count_max: int = POLL_SIZE_MAX
     ) -> list[ReceivedMessage]:
         """Messages of one queue, in order; none when none came in time.
 
         With auto-commit the messages of the call before count as consumed now.
         """
-        if self._instance is None:
-            raise ClientStateError("the consumer is not running: call start() first")
+        self._running()
         if self.auto_commit:
             self._settle()
         with self._changed:
@@ -118,14 +142,41 @@ class LitePullConsumer(GroupConsumer):
             while self._arrived:
                 arrived = self._arrived.popleft()
                 if arrived.owned.process.is_dropped:
+                    self._waiting -= len(arrived.messages)
                     continue
                 if len(arrived.messages) > count_max:
                     rest = arrived.messages[count_max:]
                     arrived.messages = arrived.messages[:count_max]
                     self._arrived.appendleft(_Arrived(arrived.owned, rest))
+                self._waiting -= len(arrived.messages)
                 self._polled.append(arrived)
                 return arrived.messages
         return []
+
+    def poll_async(
+        self,
+        on_done: Callable[[list[ReceivedMessage] | RocketMQError], None],
+        timeout_ms: int = 5_000,
+        count_max: int = POLL_SIZE_MAX,
+    ) -> None:
+        """`poll` in a thread of the consumer's, one call after the other.
+
+        `on_done` is called once, with the messages or with why there are none.
+        """
+        self._running()
+
+        def poll() -> None:
+            result: list[ReceivedMessage] | RocketMQError
+            try:
+                result = self.poll(timeout_ms, count_max)
+            except RocketMQError as error:
+                result = error
+            on_done(result)
+
+        if self._callers is None:
+            self._callers = ConsumePool(f"rocketmq-poll-{self.group}", 1)
+        if not self._callers.put(poll):
+            on_done(self._state_error())
 
     def wake(self) -> None:
         """Let a waiting `poll` return, from any thread."""
@@ -141,15 +192,47 @@ class LitePullConsumer(GroupConsumer):
                 self._share.persist()
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Go on at an offset. Raises ClientStateError for a queue that is not read here."""
+        """Go on at an offset.
+
+        Raises ClientStateError for a queue that is not read here, ValueError for an offset that
+        the queue does not have.
+        """
+        if queue not in self._share.owned:
+            raise ClientStateError(f"{queue} is not read by this consumer")
+        first, end = self.min_offset(queue), self.max_offset(queue)
+        if not first <= offset <= end:
+            raise ValueError(f"{queue} has [{first},{end}): offset {offset} is not in it")
         with self._sharing:
             if queue not in self._share.owned:
-                raise ClientStateError(f"{queue} is not read by this consumer")
+                raise ClientStateError(f"{queue} is not read by this consumer any more")
             owned = self._share.restart(queue, offset)
             with self._changed:
                 self._arrived = deque(a for a in self._arrived if a.owned.queue != queue)
+                self._waiting = sum(len(arrived.messages) for arrived in self._arrived)
                 self._polled = [a for a in self._polled if a.owned.queue != queue]
             self._puller.start(owned)
+
+    def seek_to_begin(self, queue: QueueId) -> None:
+        """Go on at the first message that is there."""
+        self.seek(queue, self.min_offset(queue))
+
+    def seek_to_end(self, queue: QueueId) -> None:
+        """Go on behind the last message."""
+        self.seek(queue, self.max_offset(queue))
+
+    def pause(self, queues: Iterable[QueueId]) -> None:
+        """Pull no more from these; what was pulled is still handed out."""
+        self._puller.paused |= frozenset(queues)
+
+    def resume(self, queues: Iterable[QueueId]) -> None:
+        """Pull from these again, within a second."""
+        self._puller.paused -= frozenset(queues)
+
+    def on_topic_queues(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
+        """Be told of a topic's queues whenever they change, within the time of a route refresh."""
+        self._watch.add(topic, on_change)
+        if self._instance is not None:
+            self._join(self._instance)
 
     @property
     def positions(self) -> Mapping[QueueId, int]:
@@ -162,27 +245,22 @@ class LitePullConsumer(GroupConsumer):
             instance, self._instance = self._instance, None
         if instance is None:
             return
+        self._state = ConsumerState.SHUT_DOWN
         try:
             self._puller.is_suspended = True
             self.wake()
+            if self._callers is not None:
+                self._callers.shut_down(self.settings.shutdown_wait_ms)
             if self.auto_commit:
                 self._settle()
             with self._sharing:
-                self._share.lose(tuple(self._share.owned))
+                self._share.lose_all()
             instance.unregister(self)
         finally:
             instance.release()
 
-    def __enter__(self) -> LitePullConsumer:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
+    def _end(self, *, has_failed: bool) -> None:
+        if has_failed:
             # What was polled last was not dealt with: it comes again.
             self._polled = []
         self.close()
@@ -191,7 +269,8 @@ class LitePullConsumer(GroupConsumer):
 
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
-        return {*self._subscriptions, *(queue.topic for queue in self._assigned or ())}
+        assigned = {queue.topic for queue in self._assigned or ()}
+        return {*self._subscriptions, *assigned, *self._watch.topics, *self._asked_topics}
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
@@ -199,11 +278,15 @@ class LitePullConsumer(GroupConsumer):
         if self._retry_due_ms and now_ms >= self._retry_due_ms and instance is not None:
             self._retry_due_ms = 0
             instance.want_rebalance()
+        if instance is not None:
+            self._watch.look(instance.route)
         if now_ms >= self._persist_due_ms:
             self._persist_due_ms = now_ms + self.settings.persist_ms
             with self._sharing:
                 if self._instance is not None and self.auto_commit:
                     self._share.persist()
+                    if self._share.drop_stale(now_ms):
+                        self._instance.want_rebalance()
         return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
 
     def consume_directly(
@@ -215,20 +298,20 @@ class LitePullConsumer(GroupConsumer):
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _subscription_of(self, topic: str) -> Subscription | None:
+        if self._assigned is not None:
+            return Subscription()
+        return self._subscriptions.get(topic)
+
     def _share_queues(self) -> bool:
         if self._assigned is not None:
             return self._share.take_exactly(tuple(self._assigned))
         return super()._share_queues()
 
-    def _join(self) -> None:
-        if self._instance is not None:
-            self._instance.refresh_routes()
-            self._instance.send_heartbeats()
-            self._instance.want_rebalance()
-
     def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         with self._changed:
             self._arrived.append(_Arrived(owned, messages))
+            self._waiting += len(messages)
             self._changed.notify_all()
 
     def _settle(self) -> None:

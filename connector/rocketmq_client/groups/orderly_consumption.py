@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from rocketmq_client.groups.consume_pool import ConsumePool
+from rocketmq_client.groups.consume_pool import ConsumePool, Submitter
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.listening import (
     ConsumeContext,
@@ -51,8 +51,14 @@ class OrderlyConsumption:
         pull_again: Callable[[OwnedQueue], None],
     ) -> None:
         self._wire, self._settings, self._listener = wire, settings, listener
-        self._pool, self._hooks, self._pull_again = pool, hooks, pull_again
+        self._hooks, self._pull_again = hooks, pull_again
+        self._submitter = Submitter(pool, wire)
         self.counts = ConsumeCounts()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Begin no other batch: what waits here is consumed by whoever owns its queue next."""
+        self._is_stopping = True
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Have the queue consumed, unless a thread is at it already."""
@@ -61,7 +67,7 @@ class OrderlyConsumption:
             if owned.is_consuming:
                 return
             owned.is_consuming = True
-        self._pool.put(partial(self._consume, owned))
+        self._submitter.put(partial(self._consume, owned))
 
     def expire(self, time_ms: int) -> None:
         """There is no limit to how long an orderly listener may take."""
@@ -71,7 +77,7 @@ class OrderlyConsumption:
         with owned.consume_lock:
             end_ms = now_ms() + TURN_MS_MAX
             while True:
-                if owned.process.is_dropped:
+                if owned.process.is_dropped or self._is_stopping:
                     return
                 needs_lock = not self._settings.is_broadcasting
                 if needs_lock and not owned.process.is_lock_valid(now_ms()):
@@ -144,7 +150,7 @@ class OrderlyConsumption:
         if worn and not owned.process.is_dropped:
             kept += send_back(
                 self._wire,
-                self._settings.group,
+                self._settings,
                 worn,
                 delay_level=_DEAD_LETTER_LEVEL,
                 attempts_max=limit or 0,
@@ -154,5 +160,4 @@ class OrderlyConsumption:
         return not kept
 
     def _later(self, owned: OwnedQueue, pause_ms: int) -> None:
-        put = partial(self._pool.put, partial(self._consume, owned))
-        self._wire.post(lambda: self._wire.at(now_ms() + pause_ms, put))
+        self._submitter.later(partial(self._consume, owned), pause_ms)

@@ -3,6 +3,7 @@
 over a limit                 look again after 50 ms, or when enough is consumed
 suspended                    after 1 s
 orderly and not locked       after 3 s
+nothing is subscribed to     after 3 s
 an error                     after 3 s; after 20 ms when the broker controls the flow
 offset illegal               the queue is dropped, its progress corrected 10 s later
 """
@@ -10,7 +11,7 @@ offset illegal               the queue is dropped, its progress corrected 10 s l
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketmq_client.groups.process_queue import ProcessQueue
@@ -38,11 +39,30 @@ class FlowLimits:
     size_max: int = 100 * 1024 * 1024
     span_max: int | None = 2_000
     """None in orderly consumption, where the oldest message is always the next."""
+    topic_count_max: int | None = None
+    """Of all of a topic's queues here, which share it alike; it takes the place of `count_max`."""
+    topic_size_max: int | None = None
+    """The same in place of `size_max`."""
 
     def __post_init__(self) -> None:
-        limits = (self.count_max, self.size_max, 1 if self.span_max is None else self.span_max)
-        if min(limits) < 1:
-            raise ValueError(f"limits of a queue must be at least 1, got {limits}")
+        limits = (
+            self.count_max,
+            self.size_max,
+            *(() if self.span_max is None else (self.span_max,)),
+        )
+        of_topic = (self.topic_count_max, self.topic_size_max)
+        given = [*limits, *(limit for limit in of_topic if limit is not None)]
+        if min(given) < 1:
+            raise ValueError(f"limits of a queue must be at least 1, got {given}")
+
+    def shared_by(self, queue_count: int) -> FlowLimits:
+        """What one of so many queues of a topic may have; each may have something."""
+        count_max, size_max = self.count_max, self.size_max
+        if self.topic_count_max is not None:
+            count_max = max(1, self.topic_count_max // queue_count)
+        if self.topic_size_max is not None:
+            size_max = max(1, self.topic_size_max // queue_count)
+        return replace(self, count_max=count_max, size_max=size_max)
 
     def exceeded(self, queue: ProcessQueue) -> str | None:
         """Which limit the queue is over, in words; None when it may be pulled from."""
@@ -92,8 +112,20 @@ class PullControl:
     flow_reason: str = ""
     is_first: bool = True
 
-    def step(self, queue: ProcessQueue, now_ms: int, *, is_suspended: bool) -> Step:
-        """Decide; on PULL the pull counts as under way."""
+    def step(
+        self,
+        queue: ProcessQueue,
+        now_ms: int,
+        *,
+        is_suspended: bool,
+        is_wanted: bool = True,
+        is_full: bool = False,
+    ) -> Step:
+        """Decide; on PULL the pull counts as under way.
+
+        `is_wanted` is False while nothing is subscribed to in the queue's topic; `is_full` is True
+        when what waits in all queues together is too much.
+        """
         if queue.is_dropped:
             return Step.STOP
         if self.is_under_way or now_ms < self.not_before_ms:
@@ -101,7 +133,9 @@ class PullControl:
         queue.last_pull_ms = now_ms
         if is_suspended:
             return self._wait(now_ms, SUSPENDED_DELAY_MS)
-        reason = self.limits.exceeded(queue)
+        if not is_wanted:
+            return self._wait(now_ms, UNLOCKED_DELAY_MS)
+        reason = "too much waits in all queues" if is_full else self.limits.exceeded(queue)
         if reason is not None:
             self.flow_count += 1
             self.flow_reason = reason

@@ -9,14 +9,14 @@ ended comes again: at least once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+from typing import Final, NamedTuple
 
 from rocketmq_client.groups.client_instance import ClientInstance
 from rocketmq_client.groups.concurrent_consumption import ConcurrentConsumption
 from rocketmq_client.groups.consume_pool import ConsumePool
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.direct_consumption import consume_for_tool
-from rocketmq_client.groups.group_consumer import GroupConsumer
+from rocketmq_client.groups.group_consumer import ConsumerState, GroupConsumer
 from rocketmq_client.groups.listening import (
     ConcurrentListener,
     ConsumeCounts,
@@ -24,18 +24,35 @@ from rocketmq_client.groups.listening import (
     OrderlyListener,
 )
 from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.namespaces import wrapped
 from rocketmq_client.groups.orderly_consumption import OrderlyConsumption
+from rocketmq_client.groups.pop_acks import PopAcks
+from rocketmq_client.groups.pop_consumption import PopConsumption
+from rocketmq_client.groups.pop_puller import PopPuller
+from rocketmq_client.groups.pop_settings import PopSettings
+from rocketmq_client.groups.pop_share import PopShare
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.queue_share import QueueShare
-from rocketmq_client.groups.wire_thread import now_ms
+from rocketmq_client.groups.scope import Scope
+from rocketmq_client.groups.wire_thread import RpcHook, now_ms
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.consumption_requests import ConsumeDirectly
-from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import RETRY_PREFIX, Subscription
+from rocketmq_wire.errors import BrokerError, broker_error
+from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests import Reply
 
+_SYSTEM_ERROR: Final = 1
 
-class PushConsumer(GroupConsumer):
+
+class _Pops(NamedTuple):
+    """What popping takes besides pulling."""
+
+    share: PopShare
+    consumption: PopConsumption
+    acks: PopAcks
+
+
+class PushConsumer(GroupConsumer, Scope):
     """One member of a group. Exactly one of the two listeners is given."""
 
     _consume_type = "CONSUME_PASSIVELY"
@@ -49,19 +66,35 @@ class PushConsumer(GroupConsumer):
         orderly_listener: OrderlyListener | None = None,
         instance_name: str | None = None,
         unit_name: str | None = None,
+        rpc_hooks: Sequence[RpcHook] = (),
         hooks: Sequence[ConsumeHook] = (),
+        pop: PopSettings | None = None,
     ) -> None:
-        """Raises ValueError. Nothing is connected before `start`."""
+        """Raises ValueError. Nothing is connected before `start`.
+
+        With `pop` the brokers say which queues this member consumes and whether it pulls or pops
+        them (`mqadmin setConsumeMode`), and it changes over while it runs.
+        """
         if (listener is None) is (orderly_listener is None):
             raise ValueError("give a listener, or an orderly_listener, and not both")
         if not settings.subscriptions:
             raise ValueError("a push consumer needs a subscription: name a topic")
-        super().__init__(connection, settings, instance_name=instance_name, unit_name=unit_name)
+        if pop is not None and (listener is None or settings.is_broadcasting):
+            raise ValueError("pop is for concurrent listeners of groups that share their messages")
+        super().__init__(
+            connection,
+            settings,
+            instance_name=instance_name,
+            unit_name=unit_name,
+            rpc_hooks=rpc_hooks,
+        )
         self._listener, self._orderly_listener = listener, orderly_listener
         self._hooks = tuple(hooks)
+        self._pop_settings = pop
+        self._pops: _Pops | None = None
         if not settings.is_broadcasting:
             # What failed comes again through the group's own topic.
-            self._subscriptions[RETRY_PREFIX + settings.group] = Subscription()
+            self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
         self._lock_due_ms = 0
 
     # --- for its owner ------------------------------------------------------------------------
@@ -77,15 +110,18 @@ class PushConsumer(GroupConsumer):
             is_orderly=is_orderly,
             on_messages=self._on_messages,
             on_illegal=self._on_illegal,
+            subscription_of=lambda topic: self._subscriptions.get(topic),
         )
         self._share = QueueShare(instance, settings, self._puller, is_orderly=is_orderly)
         self._consumption = self._consumption_of(instance)
+        if self._pop_settings is not None:
+            self._pops = self._pops_of(instance, self._pop_settings)
         self._persist_due_ms = now_ms() + 2 * settings.persist_ms
         self._lock_due_ms = now_ms() + settings.lock_ms
         try:
             self._register(instance)
         except BaseException:
-            self._pool.shut_down(0)
+            self._pool.shut_down(settings.shutdown_wait_ms)
             raise
         return self
 
@@ -95,15 +131,34 @@ class PushConsumer(GroupConsumer):
             instance, self._instance = self._instance, None
         if instance is None:
             return
+        self._state = ConsumerState.SHUT_DOWN
         try:
             self._puller.is_suspended = True
+            self._consumption.stop()
+            if self._pops is not None:
+                self._pops.share.lose_all()
             self._pool.shut_down(self.settings.shutdown_wait_ms)
+            if self._pops is not None:
+                self._pops.consumption.hand_back()
+                self._pops.acks.finish(self.settings.request_timeout_ms)
             # Progress before the farewell: whoever takes over asks for it at once.
             with self._sharing:
-                self._share.lose(tuple(self._share.owned))
+                self._share.lose_all()
             instance.unregister(self)
         finally:
             instance.release()
+
+    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
+        """Share another topic's queues, or filter one anew; every member is to do the same."""
+        wanted, topic = Subscription(expression, kind), wrapped(self.settings.namespace, topic)
+        if self._instance is not None and kind != "TAG":
+            self._instance.check_subscription(self.group, topic, wanted)
+        self._subscribe_to({**self._subscriptions, topic: wanted})
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic's queues up."""
+        topic = wrapped(self.settings.namespace, topic)
+        self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
 
     def suspend(self) -> None:
         """Pull no more until `resume`; what was pulled is still consumed."""
@@ -125,19 +180,17 @@ class PushConsumer(GroupConsumer):
         return self._instance.client_id if self._instance is not None else ""
 
     @property
+    def popped_queues(self) -> tuple[QueueId, ...]:
+        """The queues that this member pops now, sorted; index -1 is any queue of a broker."""
+        return tuple(sorted(self._pops.share.owned)) if self._pops is not None else ()
+
+    @property
     def counts(self) -> ConsumeCounts:
         """What the listener did."""
         return self._consumption.counts
 
-    def __enter__(self) -> PushConsumer:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _end(self, *, has_failed: bool) -> None:
+        del has_failed
         self.shut_down()
 
     # --- for its instance ---------------------------------------------------------------------
@@ -177,9 +230,39 @@ class PushConsumer(GroupConsumer):
         listener = self._listener or self._orderly_listener
         assert listener is not None
         is_orderly = self._listener is None
-        self._pool.put(lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly)))
+        if not self._pool.put(
+            lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))
+        ):
+            on_done(broker_error(_SYSTEM_ERROR, "no thread can take the message: try again later"))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _share_queues(self) -> bool:
+        if self._pops is None:
+            return super()._share_queues()
+        return self._share.rebalance(self._pops.share.share(self._subscriptions))
+
+    def _pops_of(self, instance: ClientInstance, pop: PopSettings) -> _Pops:
+        wire, settings, pool = instance.wire, self.settings, self._pool
+        assert self._listener is not None
+        acks = PopAcks(wire, settings.group, settings.request_timeout_ms)
+        consumption = PopConsumption(
+            *(wire, settings, pop, self._listener, pool, self._hooks),
+            acks=acks,
+            counts=self._consumption.counts,
+        )
+        puller = PopPuller(
+            wire,
+            pop,
+            acks,
+            group=settings.group,
+            namespace=settings.namespace,
+            consume_from=settings.consume_from,
+            on_popped=consumption.on_popped,
+            on_late=consumption.return_soon,
+            is_suspended=lambda: self._puller.is_suspended,
+        )
+        return _Pops(PopShare(instance, settings, puller), consumption, acks)
 
     def _consume_counts(self) -> ConsumeCounts:
         return self.counts

@@ -12,12 +12,20 @@ from typing import Final
 
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
+from rocketmq_client.groups.namespaces import unwrapped
 from rocketmq_client.groups.process_queue import ProcessQueue
 from rocketmq_client.groups.pull_control import FlowLimits, PullControl, Step, Verdict
 from rocketmq_client.groups.wire_thread import WireThread, now_ms
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
-from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests import GetProgress, OffsetReply, PullMessages, PullReply, Reply
+from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
+from rocketmq_wire.requests import (
+    LOST_REMARK,
+    GetProgress,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    Reply,
+)
 from rocketmq_wire.tags import TagExpression
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +52,16 @@ class OwnedQueue:
     """Orderly without auto-commit: consumed, but neither committed nor rolled back."""
     is_step_due: bool = False
     """A timer will look at it again."""
+    is_leaving: bool = False
+    """Another member is to have it as soon as whoever consumes it here has ended."""
+    is_replica_suggested: bool = False
+    """The broker would have the next pull go to a replica."""
+
+    def filter_by(self, subscription: Subscription) -> None:
+        """Pull only what this lets through, from the next pull on."""
+        self.subscription = subscription
+        is_tagged = subscription.kind == "TAG"
+        self.tags = TagExpression.parse(subscription.expression).tags if is_tagged else frozenset()
 
 
 @dataclass(slots=True)
@@ -67,11 +85,17 @@ class QueuePuller:
         is_orderly: bool,
         on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None],
         on_illegal: Callable[[OwnedQueue, int], None],
+        subscription_of: Callable[[str], Subscription | None] | None = None,
+        is_full: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`subscription_of` a topic may change while queues are owned; `is_full` lets all rest."""
         self._wire, self._settings = wire, settings
         self._is_orderly = is_orderly
         self._on_messages, self._on_illegal = on_messages, on_illegal
+        self._subscription_of, self._is_full = subscription_of, is_full
         self.is_suspended = False
+        self.paused: frozenset[QueueId] = frozenset()
+        """Queues that rest while the others are pulled from."""
         self.counts = PullCounts()
         self.commits_on_pull = not settings.is_broadcasting
 
@@ -82,10 +106,10 @@ class QueuePuller:
             limits = replace(limits, span_max=None)
         is_locking = self._is_orderly and not self._settings.is_broadcasting
         control = PullControl(limits, is_locking, self._settings.pull_interval_ms)
-        is_tagged = subscription.kind == "TAG"
-        tags = TagExpression.parse(subscription.expression).tags if is_tagged else frozenset()
         process = ProcessQueue(queue, start, last_pull_ms=now_ms())
-        return OwnedQueue(queue, process, control, subscription, tags)
+        owned = OwnedQueue(queue, process, control, subscription, frozenset())
+        owned.filter_by(subscription)
+        return owned
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue, until it is dropped; also to look at it sooner than planned."""
@@ -95,8 +119,17 @@ class QueuePuller:
 
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
+        wanted = self._wanted(owned)
+        if wanted is not None and wanted != owned.subscription:
+            owned.filter_by(wanted)
         with owned.lock:
-            step = control.step(owned.process, time_ms, is_suspended=self.is_suspended)
+            step = control.step(
+                owned.process,
+                time_ms,
+                is_suspended=self.is_suspended or owned.queue in self.paused,
+                is_wanted=wanted is not None,
+                is_full=self._is_full(),
+            )
         if step is Step.PULL:
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
@@ -116,6 +149,12 @@ class QueuePuller:
                 )
             self._step_later(owned)
 
+    def _wanted(self, owned: OwnedQueue) -> Subscription | None:
+        """What the topic is subscribed to now; None when it was given up a moment ago."""
+        if self._subscription_of is None:
+            return owned.subscription
+        return self._subscription_of(owned.queue.topic)
+
     def _step_later(self, owned: OwnedQueue) -> None:
         if not owned.is_step_due:
             owned.is_step_due = True
@@ -128,14 +167,16 @@ class QueuePuller:
     def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
         settings, process = self._settings, owned.process
         done = process.done if self.commits_on_pull else 0
+        # A replica keeps no progress, and what waits for messages waits where they arrive first.
+        is_at_master = not owned.is_replica_suggested
         request = PullMessages(
             group=settings.group,
             queue=owned.queue,
             start=process.next_begin,
             count_max=owned.control.limits.room(process, settings.pull_batch_size),
             subscription=owned.subscription,
-            commit=done if done > 0 else None,
-            suspend_ms=settings.suspend_ms,
+            commit=done if done > 0 and is_at_master else None,
+            suspend_ms=settings.suspend_ms if is_at_master else None,
         )
         self._wire.send(
             request,
@@ -157,6 +198,7 @@ class QueuePuller:
         self.counts.pulls += 1
         self.counts.round_trip_ms += time_ms - sent_ms
         process.last_pull_ms, process.end = time_ms, result.end
+        owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
         verdict = control.on_reply(result, time_ms)
         if verdict is Verdict.ILLEGAL:
             _LOG.warning(
@@ -175,6 +217,19 @@ class QueuePuller:
                 return
         elif result.next_begin <= start:
             control.on_no_progress(time_ms, time_ms - sent_ms)
+        elif result.remark == LOST_REMARK:
+            _LOG.error(
+                "%s: the messages of offsets [%d,%d) are lost, the broker says: a repair of its "
+                "store gave them up. Going on behind them",
+                *(owned.queue, start, result.next_begin),
+            )
+        first = messages[0].queue_offset if messages else start
+        if min(first, result.next_begin) < start:
+            _LOG.warning(
+                "%s: a pull at %d was answered with the first offset %d and the next %d: the "
+                "broker goes backward",
+                *(owned.queue, start, first, result.next_begin),
+            )
         with owned.lock:
             process.add(messages, result.next_begin)
         if messages:
@@ -189,6 +244,8 @@ class QueuePuller:
             messages += decode_messages(
                 body, broker=queue.broker, topic=queue.topic, tags=owned.tags
             )
+        for message in messages if self._settings.namespace else ():
+            message.topic = unwrapped(self._settings.namespace, message.topic)
         return messages
 
     def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from rocketmq_client.commit_rounds import commit_in_rounds
 from rocketmq_client.groups.client_instance import ClientInstance
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.local_progress import LocalProgressFile
@@ -28,6 +29,7 @@ from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests import (
     CommitProgress,
     GetMaxOffset,
+    GetMinOffset,
     GetProgress,
     OffsetReply,
     Reply,
@@ -38,6 +40,7 @@ from rocketmq_wire.requests import (
 _LOG = logging.getLogger(__name__)
 _HALF_HOUR_MS: Final = 30 * 60_000
 _CONSUME_WAIT_SECONDS: Final = 1.0
+_LAST_STORE_TRIES: Final = 3
 
 
 class QueueShare:
@@ -56,6 +59,12 @@ class QueueShare:
         self._locks = is_orderly and not settings.is_broadcasting
         self._on_change = on_change
         self.owned: Mapping[QueueId, OwnedQueue] = {}
+        self.keeps_progress = True
+        """False for a member whose owner says itself what is consumed, by `store`."""
+        self.is_cautious = False
+        """True for a member that may be behind another one: it never moves progress backward."""
+        self.known: Mapping[QueueId, int] = {}
+        """What is known to be consumed besides what is stored, for a cautious member."""
         self._table = threading.Lock()
         self._corrections: dict[QueueId, tuple[int, int]] = {}
         """Queues dropped for an illegal offset: when they may come back, and where they go on."""
@@ -85,14 +94,26 @@ class QueueShare:
                 _LOG.warning("topic=%s: the group's members are not known: %s", topic, error)
                 is_balanced = False
                 continue
+            for queue in set(current.get(topic, ())) - set(change.lost):
+                self.owned[queue].is_leaving = False
             is_balanced = self._apply(change, {topic: subscription}) and is_balanced
+        self._share_limits()
         return is_balanced
 
     def take_exactly(self, queues: Iterable[QueueId]) -> bool:
         """Read these queues and no others, every message of them."""
         wanted = tuple(queues)
         change = change_between(set(self.owned), wanted)
-        return self._apply(change, {queue.topic: Subscription() for queue in wanted})
+        is_done = self._apply(change, {queue.topic: Subscription() for queue in wanted})
+        self._share_limits()
+        return is_done
+
+    def _share_limits(self) -> None:
+        """What a topic may hold here is for all of its queues."""
+        owned = self.owned  # Replaced whole by others at any time.
+        counts = Counter(queue.topic for queue in owned)
+        for queue, one in owned.items():
+            one.control.limits = one.control.limits.shared_by(counts[queue.topic])
 
     def restart(self, queue: QueueId, offset: int) -> OwnedQueue:
         """Go on with an owned queue at another offset; the caller has it pulled from."""
@@ -102,6 +123,7 @@ class QueueShare:
         # The lock is still ours, and what another member stored before does not count.
         owned.process.is_locked, owned.process.lock_ms = self._locks, before.process.lock_ms
         owned.control.is_first = False
+        owned.control.limits = before.control.limits
         with self._table:
             self.owned = {**self.owned, queue: owned}
         self.progress.update(queue, offset, increase_only=False)
@@ -114,7 +136,8 @@ class QueueShare:
             for queue, offset in offsets.items()
             if queue in self.owned
         }
-        self._store({queue: offsets[queue] for queue in restarted})
+        if self.keeps_progress:
+            self.store({queue: offsets[queue] for queue in restarted})
         for owned in restarted.values():
             self._puller.start(owned)
 
@@ -180,30 +203,63 @@ class QueueShare:
             owned = self.owned.get(queue)
             if owned is None:
                 continue
-            if self._locks:
-                # Whoever has the lock next must not begin before our listener has ended.
-                if not owned.consume_lock.acquire(timeout=_CONSUME_WAIT_SECONDS):
-                    left.append(queue)
-                    continue
-                owned.process.drop()
-                owned.consume_lock.release()
-            owned.process.drop()
-            gone.append(owned)
-        if gone:
-            self._store({owned.queue: self._done(owned) for owned in gone})
-            if self._locks:
-                self._unlock([owned.queue for owned in gone])
-            names = {owned.queue for owned in gone}
-            with self._table:
-                self.owned = {queue: o for queue, o in self.owned.items() if queue not in names}
-            for queue in names:
-                self.progress.remove(queue)
+            if self._let_go(owned, _CONSUME_WAIT_SECONDS):
+                gone.append(owned)
+            else:
+                left.append(queue)
+        self._store({owned.queue: self._done(owned) for owned in gone})
+        self._unlock([owned.queue for owned in gone])
+        self._forget(gone)
         return left
+
+    def lose_all(self) -> None:
+        """The end: give every queue up, and store the progress of each whatever happens.
+
+        A listener that is still at work has finished what counts as done, so that much is stored.
+        Its queue's lock is not returned: it expires, by when the listener may have ended.
+        """
+        owned = tuple(self.owned.values())
+        free = [one.queue for one in owned if self._let_go(one, 0)]
+        for one in owned:
+            one.process.drop()
+        due = {one.queue: self._done(one) for one in owned}
+        for _ in range(_LAST_STORE_TRIES):
+            due = self._store(due)
+            if not due:
+                break
+        self._unlock(free)
+        if len(free) < len(owned):
+            _LOG.warning(
+                "group=%s: %d queues are left to their locks' expiry: a listener is at work",
+                self._settings.group,
+                len(owned) - len(free),
+            )
+        self._forget(owned)
+
+    def _let_go(self, owned: OwnedQueue, wait_seconds: float) -> bool:
+        """Drop the queue; False if a listener consumes it in order and does not end in time."""
+        if not self._locks:
+            owned.process.drop()
+            return True
+        # Whoever has the lock next must not begin before our listener has ended.
+        if not owned.consume_lock.acquire(timeout=wait_seconds):
+            owned.is_leaving = True
+            return False
+        owned.process.drop()
+        owned.consume_lock.release()
+        return True
+
+    def _forget(self, gone: Iterable[OwnedQueue]) -> None:
+        names = {owned.queue for owned in gone}
+        with self._table:
+            self.owned = {queue: one for queue, one in self.owned.items() if queue not in names}
+        for queue in names:
+            self.progress.remove(queue)
 
     # --- progress -----------------------------------------------------------------------------
 
-    def persist(self) -> None:
-        """Store the progress of every owned queue, and what was corrected."""
+    def persist(self) -> bool:
+        """Store the progress of every owned queue, and what was corrected; False if that failed."""
         time_ms = now_ms()
         for queue, (due_ms, offset) in list(self._corrections.items()):
             if due_ms <= time_ms:
@@ -218,7 +274,7 @@ class QueueShare:
                 self.progress.update(queue, self._done(one))
         # A locked queue's progress is re-read before its first pull: until then it is not ours.
         due = self.progress.due([queue for queue, one in owned.items() if self._is_known(one)])
-        self._store(due)
+        return not self._store(due)
 
     def correct(self, owned: OwnedQueue, offset: int) -> None:
         """The queue's offset was illegal: it was dropped, and comes back in 10 s where it can."""
@@ -228,31 +284,50 @@ class QueueShare:
             self.owned = {known: one for known, one in self.owned.items() if known != queue}
 
     def _is_known(self, owned: OwnedQueue) -> bool:
-        return not (self._locks and owned.control.is_first)
+        return self.is_cautious or not (self._locks and owned.control.is_first)
 
     def _done(self, owned: OwnedQueue) -> int:
         with owned.lock:
             return owned.process.done
 
-    def _store(self, offsets: Mapping[QueueId, int]) -> None:
+    def _store(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
+        if not offsets or not self.keeps_progress:
+            return {}
+        if not self.is_cautious:
+            return self.store(offsets)
+        stored = self._stored(offsets)
+        unknown = {queue: offset for queue, offset in offsets.items() if queue not in stored}
+        ahead = {q: n for q, n in offsets.items() if q in stored and n > (stored[q] or 0)}
+        return {**self.store(ahead), **unknown}
+
+    def store(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
+        """Store progress; what could not be stored, and may be another time."""
         if not offsets:
-            return
+            return {}
         if self._local is not None:
             self._local.save({**self._local.load(), **self.progress.offsets, **offsets})
-            return
+            return {}
         group = self._settings.group
-        self._ask_all(
-            {queue: CommitProgress(group, queue, offset) for queue, offset in offsets.items()},
-            "store the group's progress",
-        )
+
+        def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
+            requests = {queue: CommitProgress(group, queue, offsets[queue]) for queue in queues}
+            return self._ask_all(requests, "store the group's progress")
+
+        replies = commit_in_rounds(offsets, commit)
+        failed = {q: reply for q, reply in replies.items() if isinstance(reply, RocketMQError)}
+        return {queue: offsets[queue] for queue, error in failed.items() if error.retryable}
 
     def _starts(self, queues: Iterable[QueueId]) -> dict[QueueId, int]:
         """Where to begin; queues of which that is not known now are left out."""
         starts: dict[QueueId, int] = {}
         asked: dict[QueueId, Request[Reply]] = {}
         for queue, stored in self._stored(queues).items():
+            if self.is_cautious and (stored is None or stored < self.known.get(queue, 0)):
+                stored = self.known.get(queue, stored)
             start = start_of(queue, stored, self._settings.consume_from)
-            if start.need is Need.NOTHING:
+            if start.need is Need.NOTHING and self.is_cautious and (stored is None or stored < 0):
+                asked[queue] = GetMinOffset(queue)
+            elif start.need is Need.NOTHING:
                 starts[queue] = start.offset
             elif start.need is Need.END:
                 asked[queue] = GetMaxOffset(queue)
@@ -315,6 +390,8 @@ class QueueShare:
         return granted
 
     def _unlock(self, queues: Iterable[QueueId]) -> None:
+        if not self._locks:
+            return
         group, client_id = self._settings.group, self._instance.client_id
         requests = [
             (broker, UnlockQueues(group, client_id, some))

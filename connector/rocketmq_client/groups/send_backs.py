@@ -6,7 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.messages import ORIGIN_MESSAGE_ID, ReceivedMessage
+from rocketmq_client.groups.namespaces import wrapped
 from rocketmq_client.groups.wire_thread import WireThread
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import RocketMQError
@@ -17,7 +19,7 @@ TIMEOUT_MS: Final = 5_000
 
 def send_back(
     wire: WireThread,
-    group: str,
+    settings: ConsumerSettings,
     messages: Sequence[ReceivedMessage],
     *,
     delay_level: int,
@@ -28,11 +30,11 @@ def send_back(
         (
             message.broker,
             SendBack(
-                group,
+                settings.group,
                 message.physical_offset,
                 delay_level,
                 message.properties.get(ORIGIN_MESSAGE_ID) or message.message_id,
-                message.topic,
+                wrapped(settings.namespace, message.topic),
                 attempts_max,
             ),
         )

@@ -1,7 +1,9 @@
 """One thread that owns the connections of a client instance: others hand it requests and timers.
 
 Callbacks run in that thread and must not wait. `call` and `call_many` are for every other thread;
-each waits for its answer, at most for the request's time-out and a second.
+each waits for its answer, at most for the request's time-out and a second. Every callback is called
+once, whatever happens: with the answer, the time-out (looked for when the next one is due, and
+every second at the latest), the broken connection, or the end of the thread.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Final, TypeVar, cast
+from functools import partial
+from typing import Final, Protocol, TypeVar, cast
 
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp_socket import TcpTransport
@@ -29,6 +32,20 @@ R = TypeVar("R", bound=Reply)
 _LOG = logging.getLogger(__name__)
 
 OnDone = Callable[[Reply | RocketMQError], None]
+PERMITS: Final = 65_535
+"""Requests that may wait for their answers, and oneway ones that may wait to be written: one more
+is refused at once, as RocketMQ's client does."""
+
+
+class RpcHook(Protocol):
+    """Called around each request, in the connections' thread; what it raises is logged."""
+
+    def before(self, broker: str | None, request: Request[Reply]) -> None: ...
+
+    def after(
+        self, broker: str | None, request: Request[Reply], result: Reply | RocketMQError
+    ) -> None: ...
+
 
 # Nothing is due for longer; a wake-up that got lost would cost this much.
 _STEP_MS_MAX: Final = 1_000
@@ -41,6 +58,22 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class TooManyRequestsError(RocketMQError):
+    """So many requests wait for their answers that another one would only wait behind them."""
+
+    retryable = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.TOO_MANY_REQUESTS] {self.count} requests wait for their "
+            "answers: ask again when some have come."
+        )
+
+
 class WireThread:
     """Made, started and stopped by a client instance."""
 
@@ -51,8 +84,11 @@ class WireThread:
         name: str,
         on_notice: Callable[[NotifyMembersChanged], None],
         responder: Responder,
+        permits: int = PERMITS,
     ) -> None:
         """`responder` answers what brokers ask, in the thread: it must not wait."""
+        self.hooks: tuple[RpcHook, ...] = ()
+        self._permits = permits
         self._transport = TcpTransport(settings)
         self._transport.respond_with(responder)
         self._on_notice = on_notice
@@ -80,6 +116,10 @@ class WireThread:
     def post(self, work: Callable[[], None]) -> None:
         """Have something done in the thread, soon."""
         self._posted.append(work)
+        if self._is_closed:
+            # The thread has ended: what is asked now fails at once, not by its time-out.
+            self._fail_posted()
+            return
         # Inside the thread's own turn nothing needs to be woken.
         if not self._is_awake:
             self._transport.wake()
@@ -89,6 +129,15 @@ class WireThread:
     ) -> None:
         """Ask; `on_done` gets the answer or the error, once, in the thread."""
         self.post(lambda: self.send(request, broker=broker, timeout_ms=timeout_ms, on_done=on_done))
+
+    def tell(self, request: Request[Reply], *, broker: str) -> None:
+        """Send oneway: nobody learns whether it arrived.
+
+        Raises TooManyRequestsError while as many wait to be written as may.
+        """
+        if self._transport.unsent_count + len(self._posted) >= self._permits:
+            raise TooManyRequestsError(self._permits)
+        self.post(lambda: self._tell_now(request, broker))
 
     def call(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> R:
         """Ask and wait. Raises RocketMQError."""
@@ -126,12 +175,34 @@ class WireThread:
         self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
     ) -> None:
         """As `submit`, from within the thread."""
+        if len(self._waiting) >= self._permits:
+            on_done(TooManyRequestsError(len(self._waiting)))
+            return
+        if self.hooks:
+            on_done = self._hooked(request, broker, on_done)
         ticket = self._transport.submit(request, broker=broker, timeout_ms=timeout_ms)
         self._waiting[ticket] = on_done
+
+    def _tell_now(self, request: Request[Reply], broker: str) -> None:
+        for hook in self.hooks:
+            self._guarded(partial(hook.before, broker, request))
+        self._transport.tell(broker, request)
 
     def at(self, due_ms: int, work: Callable[[], None]) -> None:
         """Have something done in the thread at a time of `now_ms()`; from within the thread."""
         heapq.heappush(self._timers, (due_ms, next(self._timer_ids), work))
+
+    def _hooked(self, request: Request[Reply], broker: str | None, on_done: OnDone) -> OnDone:
+        hooks = self.hooks
+        for hook in hooks:
+            self._guarded(partial(hook.before, broker, request))
+
+        def finish(result: Reply | RocketMQError) -> None:
+            for hook in hooks:
+                self._guarded(partial(hook.after, broker, request, result))
+            on_done(result)
+
+        return finish
 
     def _run(self) -> None:
         try:
@@ -151,8 +222,12 @@ class WireThread:
     def _fail_posted(self) -> None:
         """Requests that were handed over too late fail at once instead of timing out."""
         self.send = self._refuse  # type: ignore[method-assign]
-        while self._posted:
-            self._guarded(self._posted.popleft())
+        while True:
+            try:
+                work = self._posted.popleft()
+            except IndexError:
+                return
+            self._guarded(work)
 
     def _refuse(
         self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone

@@ -23,6 +23,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TlsError,
     TransportError,
+    WrongSettingsError,
 )
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
@@ -73,7 +74,7 @@ class Connection:
         self._targets: list[tuple[int, Any]] = []
         self._reason = ""
         self._socket: socket.socket | TlsSocket | None = None
-        self._was_heard = False
+        self._was_answered = False
         self._sent_at_ms: dict[int, int] = {}
         self.notices: list[NotifyMembersChanged] = []
         """What the broker told us unasked; the exchange takes it after each turn."""
@@ -120,6 +121,15 @@ class Connection:
         self._sent_at_ms[opaque] = now_ms
         self._queue(parts)
         return opaque
+
+    def tell(self, request: Request[Reply]) -> None:
+        """Queue a request that nobody answers. Raises LocalProtocolError when it cannot be sent."""
+        self._queue(self._session.start_oneway(request))
+
+    @property
+    def unsent_count(self) -> int:
+        """Parts of frames that the socket has not taken yet."""
+        return len(self._out)
 
     def drop(self, opaque: int) -> bool:
         """Nobody waits for this answer any more; False if it has come already."""
@@ -198,7 +208,7 @@ class Connection:
         if was_open and is_silent and not self.is_dead:
             self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
 
-    def fail(self, error: TransportError | RemoteProtocolError | TlsError) -> None:
+    def fail(self, error: TransportError | RemoteProtocolError | WrongSettingsError) -> None:
         """The connection is over: close it and tell everybody who waits."""
         if self.is_dead:
             return
@@ -292,12 +302,13 @@ class Connection:
             self._hang_up(_reason(error))
 
     def _hang_up(self, reason: str) -> None:
-        """The peer closed it, which may mean that it speaks TLS, or that it does not."""
-        found: TlsError | None = None
-        if not self._was_heard and not self.is_dead:
+        """The peer closed it, which may mean that it speaks TLS, does not, or speaks gRPC."""
+        found: WrongSettingsError | None = None
+        if not self._was_answered and not self.is_dead:
             greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)
             is_tls = self._security.tls is not None
-            found = explain_hang_up(self.address, b"".join(greeting.parts), is_tls=is_tls)
+            parts = b"".join(greeting.parts)
+            found = explain_hang_up(self.address, parts, is_tls=is_tls, is_grpc=False)
         if found is None and not self.is_open:
             self._reason = reason
             self.fail(self.failure)
@@ -334,7 +345,6 @@ class Connection:
                     self._hang_up("the peer closed it")
                     return
                 self._heard_ms = now_ms
-                self._was_heard = True
                 received += size
                 self._session.received(size)
                 self._complete()
@@ -351,6 +361,7 @@ class Connection:
 
     def _complete(self) -> None:
         while (completed := self._session.next_completed()) is not None:
+            self._was_answered = True
             callback = self._callbacks.pop(completed.opaque, None)
             self._sent_at_ms.pop(completed.opaque, None)
             if callback is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import fresh_bounds
 from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
+from rocketmq_client.first_record import first_offset
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
@@ -49,6 +50,7 @@ class Download:
                     transport.settings.retry_delay_ms_max,
                     random.Random(),
                 ),
+                first_offset=partial(first_offset, wanted.queue),
             )
             for wanted in ranges
         ]

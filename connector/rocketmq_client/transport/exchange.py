@@ -76,6 +76,8 @@ class Exchange:
     def listen_for_wakes(self) -> None:
         """Prepare for `wake` from other threads."""
         if self._wakers is None:
+            # What broke since the last step has given its descriptor's number back.
+            self._update_interest()
             self._wakers = socket.socketpair()
             for waker in self._wakers:
                 waker.setblocking(False)
@@ -100,6 +102,19 @@ class Exchange:
             on_done(error)
             return None
         return Handle(connection, opaque)
+
+    def tell(self, address: str, request: Request[Reply]) -> bool:
+        """Queue a request that nobody answers; False when there is no way to send it."""
+        connection = self._connection(address)
+        if connection.is_dead or self._is_closing:
+            return False
+        connection.tell(request)
+        return True
+
+    @property
+    def unsent_count(self) -> int:
+        """Parts of frames that sockets have not taken yet; may be asked from any thread."""
+        return sum(connection.unsent_count for connection in tuple(self._connections.values()))
 
     def flush(self) -> None:
         """Send what can be sent without waiting."""

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 from rocketmq_client.settings import ConnectionSettings, split_addresses
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_client.transport.clock import ActiveClock
-from rocketmq_client.transport.grpc_connection import GrpcConnection
+from rocketmq_client.transport.grpc_connection import GrpcConnection, connect_to_first
 from rocketmq_client.transport.grpc_errors import error_of
 from rocketmq_client.transport.grpc_reading import Reading
 from rocketmq_client.transport.grpc_sending import STREAMED_SIZE_MAX, SendStream
@@ -31,7 +31,7 @@ from rocketmq_wire.errors import (
     DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
-    TlsError,
+    WrongSettingsError,
 )
 from rocketmq_wire.grpc_headers import OK
 from rocketmq_wire.grpc_mapping import calls_of
@@ -243,7 +243,7 @@ class GrpcTransport:
                 )
                 return
             number = connection.start(method.path, message, timeout_ms=timeout_ms)
-        except (ConnectionLostError, TlsError) as error:
+        except (ConnectionLostError, WrongSettingsError) as error:
             self._lose(error)
             raise
         self._pending[number] = _Pending(
@@ -296,24 +296,14 @@ class GrpcTransport:
         return bool(self._pending) or not self._sends.is_idle
 
     def _connect(self) -> GrpcConnection:
-        """Connect to the first endpoint that can be reached; it is the first to try next time."""
-        error: ConnectError | TlsError | None = None
-        for address in self._addresses:
-            try:
-                connection = GrpcConnection(
-                    address,
-                    self._clock,
-                    connect_timeout_ms=self.settings.connect_timeout_ms,
-                    security=self.settings.security,
-                )
-            except (ConnectError, TlsError) as failure:
-                error = error or failure
-                continue
-            others = tuple(other for other in self._addresses if other != address)
-            self._addresses = (address, *others)
-            return connection
-        assert error is not None
-        raise error
+        connect = partial(
+            GrpcConnection,
+            clock=self._clock,
+            connect_timeout_ms=self.settings.connect_timeout_ms,
+            security=self.settings.security,
+        )
+        connection, self._addresses = connect_to_first(self._addresses, connect)
+        return connection
 
     def _turn(self, timeout_ms: int, *, also: int | None = None) -> None:
         """Let something happen: bytes, an answer, an expiry, or `timeout_ms` passing by."""
@@ -331,7 +321,7 @@ class GrpcTransport:
         try:
             connection.turn(timeout_ms, also=also)
             self._take_events(connection)
-        except (ConnectionLostError, RemoteProtocolError, TlsError) as error:
+        except (ConnectionLostError, RemoteProtocolError, WrongSettingsError) as error:
             self._lose(error)
             return
         self._expire(connection)
@@ -383,7 +373,7 @@ class GrpcTransport:
             # Not even a frame of HTTP/2 came: the way itself is suspect, not this call.
             self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
 
-    def _lose(self, error: ConnectionLostError | RemoteProtocolError | TlsError) -> None:
+    def _lose(self, error: ConnectionLostError | RemoteProtocolError | WrongSettingsError) -> None:
         """The connection is over: tell everybody who waits."""
         if self._connection is not None:
             self._connection.close()

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
     RemoteProtocolError,
-    TlsError,
+    WrongSettingsError,
 )
 from rocketmq_wire.grpc_session import RECEIVE_WINDOW, Event, GrpcSession, MessageReceived
 from rocketmq_wire.model import Buffer
@@ -44,6 +44,28 @@ _PROBE_SECONDS: Final = 0.5
 _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 
 
+C = TypeVar("C", bound="GrpcConnection")
+
+
+def connect_to_first(
+    addresses: Sequence[str], connect: Callable[[str], C]
+) -> tuple[C, tuple[str, ...]]:
+    """A connection to the first address that can be reached, and all of them, that one in front.
+
+    Raises the first address's ConnectError or WrongSettingsError when none can be.
+    """
+    error: ConnectError | WrongSettingsError | None = None
+    for address in addresses:
+        try:
+            connection = connect(address)
+        except (ConnectError, WrongSettingsError) as failure:
+            error = error or failure
+            continue
+        return connection, (address, *(other for other in addresses if other != address))
+    assert error is not None
+    raise error
+
+
 class GrpcConnection:
     """One HTTP/2 connection, made when it is created. Raises ConnectError and TlsError."""
 
@@ -54,16 +76,23 @@ class GrpcConnection:
         *,
         connect_timeout_ms: int,
         security: Security = OPEN_TO_ALL,
+        metadata: tuple[tuple[str, str], ...] = (),
+        ping_after_ms: int = PING_AFTER_MS,
+        silence_ms_max: int = SILENCE_MS_MAX,
     ) -> None:
+        """`metadata` goes with every call, besides what signs it. Silence that is given up before
+        it is pinged is never pinged.
+        """
         keep_freed_buffers()
         self.address = address
         self._clock = clock
         self._tls = security.tls
+        self._ping_after_ms, self._silence_ms_max = ping_after_ms, silence_ms_max
         self._session = GrpcSession(
             address,
             scheme="http" if self._tls is None else "https",
             allocate=_allocate,
-            metadata=_signer(security.credentials),
+            metadata=_metadata(security.credentials, metadata),
         )
         self._out: deque[memoryview] = deque()
         self._socket = _connect(address, connect_timeout_ms, security.tls)
@@ -73,7 +102,7 @@ class GrpcConnection:
     @property
     def is_stale(self) -> bool:
         """True when no call should be started here: closed by the peer, or about to be."""
-        with contextlib.suppress(ConnectionLostError, RemoteProtocolError, TlsError):
+        with contextlib.suppress(ConnectionLostError, RemoteProtocolError, WrongSettingsError):
             self._receive()
             return self._session.is_closing
         return True
@@ -164,14 +193,14 @@ class GrpcConnection:
     def _check_silence(self, now_ms: int) -> int:
         """Ping a silent peer, give up a dead one; how long to wait until the next look."""
         silent_ms = now_ms - self._heard_ms
-        if silent_ms >= SILENCE_MS_MAX:
+        if silent_ms >= self._silence_ms_max:
             raise ConnectionLostError(self.address, f"nothing was heard of it for {silent_ms} ms")
-        if silent_ms < PING_AFTER_MS:
-            return PING_AFTER_MS - silent_ms
+        if silent_ms < self._ping_after_ms:
+            return self._ping_after_ms - silent_ms
         if self._pinged_ms is None:
             self._pinged_ms = now_ms
             self._session.ping()
-        return SILENCE_MS_MAX - silent_ms
+        return self._silence_ms_max - silent_ms
 
     def _flush(self) -> None:
         self._out.extend(memoryview(part).cast("B") for part in self._session.data_to_send())
@@ -211,25 +240,28 @@ class GrpcConnection:
             self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
         return bool(received) or session.has_event
 
-    def _hang_up(self, reason: str) -> ConnectionLostError | TlsError:
-        """The peer closed it, which may mean that it wants TLS."""
-        found = None
+    def _hang_up(self, reason: str) -> ConnectionLostError | WrongSettingsError:
+        """The peer closed it, which may mean that it wants TLS, or that it speaks no gRPC."""
+        found: WrongSettingsError | None = None
         if self._session.is_ready:
             pass
         elif self._tls is None:
-            found = explain_hang_up(self.address, _greeting(), is_tls=False)
+            found = explain_hang_up(self.address, _greeting(), is_tls=False, is_grpc=True)
         else:
             found = explain_silence(self.address, partial(_greet_again, self.address, self._tls))
         return found or ConnectionLostError(self.address, reason)
 
 
-def _signer(credentials: Credentials | None) -> Callable[[], tuple[tuple[str, str], ...]]:
+def _metadata(
+    credentials: Credentials | None, always: tuple[tuple[str, str], ...]
+) -> Callable[[], tuple[tuple[str, str], ...]]:
     """What makes the metadata of a call."""
     if credentials is None:
-        return tuple
+        return lambda: always
 
     def sign() -> tuple[tuple[str, str], ...]:
-        return sign_call(credentials, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        return (*always, *sign_call(credentials, now))
 
     return sign
 
@@ -278,9 +310,9 @@ def _connect(address: str, timeout_ms: int, tls: TlsSettings | None) -> socket.s
         raise ConnectError(address, "the TLS handshake timed out") from error
     except OSError as error:
         connected.close()
-        found = explain_hang_up(address, _greeting(), is_tls=True)
+        found = explain_hang_up(address, _greeting(), is_tls=True, is_grpc=True)
         raise found or ConnectError(address, _reason(error)) from error
-    except TlsError:
+    except WrongSettingsError:
         connected.close()
         raise
 

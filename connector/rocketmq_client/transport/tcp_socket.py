@@ -12,6 +12,7 @@ from rocketmq_client.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.suggestions import Suggestions, is_useful
 from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_client.transport.address_lookup import NameServers
 from rocketmq_client.transport.clock import ActiveClock
 from rocketmq_client.transport.connection import OnDone
 from rocketmq_client.transport.download import Download
@@ -20,8 +21,8 @@ from rocketmq_wire.errors import (
     ConnectError,
     DeadlineExceededError,
     RocketMQError,
-    TlsError,
     TransportError,
+    WrongSettingsError,
 )
 from rocketmq_wire.model import MASTER_ID, OffsetRange, QueueId
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
@@ -39,6 +40,7 @@ from rocketmq_wire.requests import (
     RouteReply,
     SendBatch,
     SendMessage,
+    TopicStatsReply,
 )
 from rocketmq_wire.session import Responder
 
@@ -195,6 +197,27 @@ class TcpTransport:
 
         self._look_up(broker, _topic_of(request), go_on, timeout_ms // _LOOKUP_SHARE)
 
+    def tell(self, broker: str, request: Request[Reply]) -> None:
+        """Send a request that nobody answers, and nobody learns the fate of, to a known broker."""
+        self._check_process()
+
+        def go_on(error: RocketMQError | None) -> None:
+            del error
+            address = self._directory.address(broker)
+            if address is not None and not self._directory.is_replica(broker):
+                self._exchange.tell(address, request)
+
+        with self._clock.inside():
+            if self._directory.is_settled(broker, self._clock.now_ms()):
+                go_on(None)
+            else:
+                self._look_up(broker, _topic_of(request), go_on, self.settings.request_timeout_ms)
+
+    @property
+    def unsent_count(self) -> int:
+        """Parts of frames that sockets have not taken yet; may be asked from any thread."""
+        return self._exchange.unsent_count
+
     # --- inside -------------------------------------------------------------------------------
 
     def _ask_broker(
@@ -223,7 +246,7 @@ class TcpTransport:
         def finish(result: Reply | RocketMQError) -> None:
             if isinstance(result, TransportError):
                 self._directory.suspect(address)
-            elif is_replica and isinstance(result, OffsetReply):
+            elif is_replica and isinstance(result, OffsetReply | TopicStatsReply):
                 result = replace(result, is_current=False)
             self._suggestions.learn(request, result)
             on_done(result)
@@ -265,12 +288,16 @@ class TcpTransport:
         self, request: Request[Reply], on_done: OnDone, timeout_ms: int, tried: int = 0
     ) -> None:
         """Ask the name server that answered last, then the others; each gets a fair share."""
-        servers = self.settings.name_servers
+        try:
+            servers = self._name_servers.addresses()
+        except ConnectError as error:
+            on_done(error)
+            return
         deadline_ms = self._clock.now_ms() + timeout_ms
         address = servers[self._name_server % len(servers)]
 
         def finish(result: Reply | RocketMQError) -> None:
-            if isinstance(result, TransportError | TlsError) and tried + 1 < len(servers):
+            if isinstance(result, TransportError | WrongSettingsError) and tried + 1 < len(servers):
                 self._name_server += 1
                 left_ms = max(1, deadline_ms - self._clock.now_ms())
                 self._ask_name_server(request, on_done, left_ms, tried + 1)
@@ -336,6 +363,9 @@ class TcpTransport:
         )
         self._directory = BrokerDirectory(self.settings.address_map)
         self._suggestions = Suggestions()
+        self._name_servers = NameServers(
+            self.settings.name_servers, timeout_ms=self.settings.connect_timeout_ms
+        )
         self._name_server = 0
         self._ticket = 0
         self._lookups.clear()

@@ -1,4 +1,4 @@
-"""Which language a server speaks that hung up without a word: plaintext, TLS, or neither now.
+"""Which language a server speaks that hung up without a word: plaintext, TLS, another, or none now.
 
 A server that insists on TLS closes a plaintext connection, and a plaintext one closes on a TLS
 greeting; so does a server that is just going down, where waiting helps. Only asking both ways tells
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketmq_client.settings import split_address
-from rocketmq_wire.errors import TlsError
+from rocketmq_client.transport.port_probe import explain_other_protocol
+from rocketmq_wire.errors import TlsError, WrongSettingsError
 
 _PROBE_SECONDS: Final = 0.5
 _HANDSHAKE: Final = 0x16
@@ -26,7 +27,9 @@ _SERVER_HELLO_DONE: Final = 14
 _FLIGHT_SIZE_MAX: Final = 64 * 1024
 
 
-def explain_hang_up(address: str, greeting: bytes, *, is_tls: bool) -> TlsError | None:
+def explain_hang_up(
+    address: str, greeting: bytes, *, is_tls: bool, is_grpc: bool
+) -> WrongSettingsError | None:
     """Why a server hung up on a connection: the language, or None if it is something else.
 
     `greeting` is what it answers when it speaks plaintext.
@@ -40,6 +43,8 @@ def explain_hang_up(address: str, greeting: bytes, *, is_tls: bool) -> TlsError 
         answer = _first_byte(address, _hello())
         if answer and answer[0] in (_HANDSHAKE, _ALERT):
             return TlsError("REQUIRED", address, "the server takes encrypted connections only")
+    if plain is not None:
+        return explain_other_protocol(address, wants_grpc=is_grpc)
     return None
 
 

@@ -1,14 +1,22 @@
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -16,6 +24,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -60,6 +69,7 @@ public class Clients {
                 return push("sql", MessageSelector.bySql("n > 30 AND TAGS IS NOT NULL"), false, 9);
             case "push-wrong-sql": return push("wrong", MessageSelector.bySql("n >"), false, 0);
             case "broadcast": return push("broadcast", MessageSelector.byTag("*"), true, 40);
+            case "broadcast-store": return broadcastStore();
             case "orderly": return orderly();
             case "retry": return retry();
             default: throw new IllegalArgumentException(name);
@@ -73,13 +83,27 @@ public class Clients {
         return message;
     }
 
+    /** On a busy machine the first request of a connection may come to nothing. */
+    static List<MessageQueue> queues(Callable<Collection<MessageQueue>> fetch) throws Exception {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                return new ArrayList<>(new TreeSet<>(fetch.call()));
+            } catch (MQClientException error) {
+                if (attempt == 5) {
+                    throw error;
+                }
+                Thread.sleep(1_000);
+            }
+        }
+    }
+
     /** 8 messages each way, two a queue, and 16 as a batch in the first queue: 40 in all. */
     static String send() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("ClientsProducer");
         producer.setNamesrvAddr(nameServer);
         producer.setSendMsgTimeout(10_000);
         producer.start();
-        List<MessageQueue> queues = new ArrayList<>(new TreeSet<>(producer.fetchPublishMessageQueues(topic)));
+        List<MessageQueue> queues = queues(() -> producer.fetchPublishMessageQueues(topic));
         Set<String> statuses = new ConcurrentSkipListSet<>();
         for (int i = 0; i < 8; i++) {
             statuses.add("sync " + producer.send(message(i), queues.get(i % 4)).getSendStatus());
@@ -151,7 +175,7 @@ public class Clients {
         DefaultLitePullConsumer consumer = newLite("ClientsAssign");
         consumer.setAutoCommit(false);
         consumer.start();
-        List<MessageQueue> queues = new ArrayList<>(new TreeSet<>(consumer.fetchMessageQueues(topic)));
+        List<MessageQueue> queues = queues(() -> consumer.fetchMessageQueues(topic));
         consumer.assign(queues);
         for (MessageQueue queue : queues) {
             consumer.seekToBegin(queue);
@@ -194,7 +218,8 @@ public class Clients {
     }
 
     static void await(Set<String> seen, int wanted) throws Exception {
-        long deadline = System.currentTimeMillis() + 30_000;
+        // Routes that were not to be had at the start are asked for again after half a minute.
+        long deadline = System.currentTimeMillis() + 75_000;
         while (seen.size() < wanted && System.currentTimeMillis() < deadline) {
             Thread.sleep(50);
         }
@@ -235,6 +260,53 @@ public class Clients {
                 Class<Enum> models = (Class<Enum>) method.getParameterTypes()[0];
                 method.invoke(consumer, Enum.valueOf(models, "BROADCASTING"));
             }
+        }
+    }
+
+    /** A member of a broadcast keeps its place in a file of its own, and goes on from there. */
+    static String broadcastStore() throws Exception {
+        StringBuilder result = new StringBuilder();
+        for (int start = 0; start < 2; start++) {
+            DefaultMQPushConsumer consumer = newPush("store");
+            broadcast(consumer);
+            Set<String> seen = ConcurrentHashMap.newKeySet();
+            consumer.subscribe(topic, "*");
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    seen.add(new String(message.getBody(), StandardCharsets.UTF_8));
+                }
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            consumer.start();
+            await(seen, start == 0 ? 40 : 4);
+            consumer.shutdown();
+            result.append(seen.size()).append(" seen, stored ").append(storedOffsets()).append(", ");
+            if (start == 0) {
+                DefaultMQProducer producer = new DefaultMQProducer("ClientsStoreProducer");
+                producer.setNamesrvAddr(nameServer);
+                producer.setSendMsgTimeout(10_000);
+                producer.start();
+                List<MessageQueue> queues = queues(() -> producer.fetchPublishMessageQueues(topic));
+                for (int i = 0; i < 4; i++) {
+                    producer.send(message(100 + i), queues.get(i));
+                }
+                producer.shutdown();
+            }
+        }
+        return result.toString();
+    }
+
+    static String storedOffsets() throws Exception {
+        Path folder = Paths.get(System.getProperty("user.home"), ".rocketmq_offsets");
+        try (Stream<Path> files = Files.walk(folder)) {
+            Path file = files.filter(path -> path.endsWith("ClientsPushstore/offsets.json")).findFirst().get();
+            Matcher offset = Pattern.compile("\\}\"?\\s*:\\s*(\\d+)").matcher(new String(Files.readAllBytes(file)));
+            List<Integer> offsets = new ArrayList<>();
+            while (offset.find()) {
+                offsets.add(Integer.parseInt(offset.group(1)));
+            }
+            offsets.sort(null);
+            return offsets.toString();
         }
     }
 

@@ -1,10 +1,12 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Random;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -65,6 +67,19 @@ public class Send {
                 one(many);
                 break;
             }
+            case "odd":
+                for (int i = 0; i < 200; i++) {
+                    one(odd(i));
+                }
+                break;
+            case "limit": {
+                // All properties together may take 32,767 bytes.
+                Message full = new Message(topic, "tag", "key", bytes("limit"));
+                full.putUserProperty("full", "é".repeat(16_000));
+                full.putUserProperty("rest", "x".repeat(500));
+                one(full);
+                break;
+            }
             case "batch3": case "batch10":
                 check(producer.send(batch(Integer.parseInt(kind.substring(5))), queue));
                 break;
@@ -90,6 +105,31 @@ public class Send {
             default:
                 throw new IllegalArgumentException(kind);
         }
+    }
+
+    /** Fifty properties of strange text; every tenth message has separators in them. */
+    private static Message odd(int number) {
+        String[] pieces = {
+            " ", "\0", "\t", "\n", "\r\n", "=", ":", ";", ",", "\"", "'", "\\", "%", "{", "}", "[", "]",
+            "\u0003", "\u001f", "\u007f", "\u0085", "\u00a0", "\u2028", "\u200f", "\ufeff", "\uffff", "\ufffd",
+            "e\u0301", "é", "ß", "日本", "😀", "\ud83d", "\ude00", "null", "true", "0", "-1", "1e9", "",
+        };
+        Random random = new Random(number);
+        Message message = new Message(topic, bytes("odd" + number));
+        for (int i = 0; i < 50; i++) {
+            StringBuilder name = new StringBuilder("n" + i), value = new StringBuilder();
+            for (int j = random.nextInt(4); j > 0; j--) {
+                name.append(pieces[random.nextInt(pieces.length)]);
+            }
+            for (int j = random.nextInt(9); j > 0; j--) {
+                value.append(pieces[random.nextInt(pieces.length)]);
+            }
+            if (number % 10 == 9 && random.nextInt(3) == 0) {
+                (random.nextBoolean() ? name : value).append((char) (1 + random.nextInt(2))).append(i);
+            }
+            MessageAccessor.putProperty(message, name.toString(), value.toString());
+        }
+        return message;
     }
 
     private static List<Message> batch(int count) {

@@ -2,23 +2,27 @@
 
 With Maven on the machine its resolution and its settings count; without it the list that such a
 resolution gave (`jars-VERSION.txt`: path in the repository, SHA-256) is downloaded file by file.
+Both go on where an attempt before them was cut short: a slow repository only takes several.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -31,6 +35,7 @@ _POM: Final = _HERE / "rocketmq.pom.xml"
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _CENTRAL: Final = "https://repo.maven.apache.org/maven2"
 _MAVEN_SECONDS_MAX: Final = 900
+_PROGRESS_SECONDS: Final = 5
 _FILE_SECONDS_MAX: Final = 60
 _FILE_BYTES_MAX: Final = 64 << 20
 _DOWNLOADS_AT_ONCE: Final = 6
@@ -47,7 +52,11 @@ def fetch_jars(version: str) -> Path:
     Raises JarsUnavailableError.
     """
     folder = cache_folder() / f"rocketmq-{version}"
-    if not folder.exists():
+    if folder.exists():
+        return folder
+    with _alone(version):
+        if folder.exists():
+            return folder
         with _new_folder(folder) as new:
             began = time.monotonic()
             if shutil.which("mvn"):
@@ -66,16 +75,27 @@ def cache_folder() -> Path:
 
 
 @contextlib.contextmanager
+def _alone(version: str) -> Iterator[None]:
+    """Only one process at a time gets the jars of a version."""
+    path = cache_folder() / f".rocketmq-{version}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(version, "waiting for another process that gets the jars")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """A folder that appears as `folder` only when the block has filled it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield new
         new.chmod(0o755)
-        # Somebody else may have been quicker: theirs holds the same.
-        with contextlib.suppress(OSError):
-            new.rename(folder)
+        new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -93,28 +113,51 @@ def _by_maven(version: str, folder: Path) -> None:
     if not version.startswith("4."):
         command.append("-Pproxy")
     _say(version, "resolving with Maven (the first time about 100 MB)")
-    deadline = time.monotonic() + _MAVEN_SECONDS_MAX
-    tail: list[str] = []
-    count, shown = 0, time.monotonic()
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as maven:
         assert maven.stdout is not None
-        for line in maven.stdout:
+        reader = threading.Thread(target=_hand_on, args=(maven.stdout, lines), name="maven")
+        reader.start()
+        try:
+            tail = _watch(version, lines)
+            code = None if tail is None else maven.wait(_PROGRESS_SECONDS)
+        finally:
+            maven.kill()
+            reader.join()
+    if tail is None or code:
+        errors = [line for line in tail or () if line.startswith("[ERROR]")] or tail
+        problem = "\n".join(errors[:8]) if errors else f"not done in {_MAVEN_SECONDS_MAX} s"
+        raise JarsUnavailableError(
+            f"Maven could not resolve RocketMQ {version}:\n{problem}\n"
+            "Needed: a Maven repository with what Maven Central has (a mirror is named in "
+            "~/.m2/settings.xml). Then repeat: what has arrived is kept."
+        )
+
+
+def _hand_on(printed: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
+    for line in printed:
+        lines.put(line)
+    lines.put(None)
+
+
+def _watch(version: str, lines: queue.SimpleQueue[str | None]) -> list[str] | None:
+    """Say how far Maven is; returns the end of what it printed, None if it takes too long."""
+    began = shown = time.monotonic()
+    tail: list[str] = []
+    count = 0
+    while (now := time.monotonic()) - began < _MAVEN_SECONDS_MAX:
+        if now - shown >= _PROGRESS_SECONDS:
+            shown = now
+            _say(version, f"{count} files downloaded, {now - began:.0f} s")
+        with contextlib.suppress(queue.Empty):
+            line = lines.get(timeout=1)
+            if line is None:
+                return tail
             tail = [*tail[-30:], line.rstrip()]
             count += "Downloaded from" in line
-            if time.monotonic() - shown > 3:
-                shown = time.monotonic()
-                _say(version, f"{count} files downloaded")
-            if time.monotonic() > deadline:
-                maven.kill()
-    if maven.returncode:
-        errors = [line for line in tail if line.startswith("[ERROR]")] or tail
-        raise JarsUnavailableError(
-            f"Maven could not resolve RocketMQ {version}:\n" + "\n".join(errors[:8]) + "\n"
-            "Needed: a Maven repository with what Maven Central has (a mirror is named in "
-            "~/.m2/settings.xml). Then repeat."
-        )
+    return None
 
 
 # --- without Maven ----------------------------------------------------------------------------
@@ -129,19 +172,26 @@ def listed_jars(version: str) -> dict[str, str]:
 def _by_list(version: str, folder: Path) -> None:
     listed = listed_jars(version)
     base = _repository()
-    _say(version, f"there is no Maven here: downloading {len(listed)} listed jars")
+    arrived = cache_folder() / f".rocketmq-{version}-arrived"
+    arrived.mkdir(exist_ok=True)
+    wanted = {path: digest for path, digest in listed.items() if not (arrived / digest).exists()}
+    _say(version, f"there is no Maven here: downloading {len(wanted)} of {len(listed)} listed jars")
 
     def download(item: tuple[str, str]) -> None:
         path, digest = item
-        target = folder / Path(path).name
-        target.write_bytes(_verified(f"{base}/{path}", digest))
+        half = arrived / f"{digest}.half"
+        half.write_bytes(_verified(f"{base}/{path}", digest))
+        half.rename(arrived / digest)
 
     shown = time.monotonic()
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
-        for number, _ in enumerate(pool.map(download, listed.items()), 1):
-            if time.monotonic() - shown > 3:
+        for number, _ in enumerate(pool.map(download, wanted.items()), 1):
+            if time.monotonic() - shown >= _PROGRESS_SECONDS:
                 shown = time.monotonic()
-                _say(version, f"{number} of {len(listed)} jars downloaded")
+                _say(version, f"{number} of {len(wanted)} jars downloaded")
+    for path, digest in listed.items():
+        (arrived / digest).rename(folder / Path(path).name)
+    shutil.rmtree(arrived)
 
 
 def _verified(url: str, digest: str) -> bytes:
@@ -162,7 +212,7 @@ def _verified(url: str, digest: str) -> bytes:
     raise JarsUnavailableError(
         f"{url} cannot be had: {problem}\nNeeded: network to a Maven repository. Name another in "
         "ROCKETMQ_MAVEN_REPOSITORY, or as a mirror in ~/.m2/settings.xml, or install Maven "
-        "(Debian, Ubuntu: apt-get install maven). Then repeat."
+        "(Debian, Ubuntu: apt-get install maven). Then repeat: what has arrived is kept."
     )
 
 

@@ -87,7 +87,7 @@ def program_arguments(
 ) -> list[str]:
     """What `java` wants in front of a program's own arguments, for a JavaProcess say."""
     classes = compile_program(version, source)
-    return [*jvm, *jvm_arguments(version, home, classes), source.stem]
+    return [*jvm_arguments(version, home, classes), *jvm, source.stem]
 
 
 def compile_program(version: str, source: Path) -> Path:

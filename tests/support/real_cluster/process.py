@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-_READY_SECONDS: Final = 90.0
+_READY_SECONDS: Final = 180.0
 _STOP_SECONDS: Final = 40.0
 _LOG_TAIL_LINES: Final = 25
 # Below the range from which systems give ports to outgoing connections.

@@ -1,0 +1,43 @@
+"""The query that is killed: numbers 0, 1, 2, ... into a topic, so many a batch, for ever."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("name-server", "topic", "delivery", "checkpoint", "begun"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--decision-topic")
+    args = parser.parse_args()
+    spark = SparkSession.builder.appName("accounting-writer").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    # A batch that runs again has the same numbers.
+    numbers = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", args.rows)
+        .option("numPartitions", 2)
+        .load()
+    )
+    writer = (
+        numbers.selectExpr("string(value) body")
+        .writeStream.format("rocketmq")
+        .option("nameServer", args.name_server)
+        .option("topic", args.topic)
+        .option("delivery", args.delivery)
+        .option("checkpointLocation", args.checkpoint)
+        .trigger(processingTime="0 seconds")
+    )
+    if args.decision_topic:
+        writer = writer.option("decisionTopic", args.decision_topic)
+    Path(args.begun).touch()
+    writer.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A push consumer whose listener only counts, until it was given so many messages."""
+
+from __future__ import annotations
+
+import threading
+
+from bench.bed import Bed
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus
+from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.pop_settings import PopSettings
+from rocketmq_client.groups.push_consumer import PushConsumer
+
+_SECONDS_MAX = 300.0
+
+
+def consume(
+    bed: Bed, settings: ConsumerSettings, count: int, pop: PopSettings | None = None
+) -> int:
+    """Start a consumer and wait until its listener was given so many messages; how many it was."""
+    done, found, lock = threading.Event(), 0, threading.Lock()
+
+    def listen(messages: list[ReceivedMessage], _: ConsumeContext) -> ConsumeStatus:
+        nonlocal found
+        with lock:
+            found += len(messages)
+        if found >= count:
+            done.set()
+        return ConsumeStatus.SUCCESS
+
+    with PushConsumer(bed.settings("nameServer"), settings, listen, pop=pop):
+        assert done.wait(_SECONDS_MAX), f"{found} of {count} messages came"
+    return found

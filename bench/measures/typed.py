@@ -1,0 +1,106 @@
+"""Fields of bodies read as columns, beside Spark's own functions over the same messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from bench.bed import TRANSPORTS, Bed
+from bench.load import Bodies, load_topic
+from bench.machine import Figures, alternate, median_seconds, rates
+from bench.registry import measurement
+
+_SHARE_OF_MESSAGES = 2
+_BODY_SIZE = 100
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A format, its bodies, and what both sides are asked for."""
+
+    body_format: str
+    fields: str
+    bodies: Bodies
+    totals: tuple[str, ...]
+
+
+@measurement("typed", "JSON and CSV bodies as columns, bodyFormat against from_json and from_csv")
+def typed(bed: Bed) -> Iterator[Figures]:
+    for case in _cases():
+        yield from _race(bed, case)
+
+
+def _race(bed: Bed, case: _Case) -> Iterator[Figures]:
+    topic, function = f"orders-{case.body_format}", f"from_{case.body_format}"
+    rows = bed.scale.messages(_BODY_SIZE) // _SHARE_OF_MESSAGES
+    load_topic(bed.settings("endpoints"), topic, rows, _BODY_SIZE, case.bodies)
+    for transport in TRANSPORTS:
+        options = bed.options(transport, topic)
+        reader = bed.spark.read.format("rocketmq").options(**options)
+        body = reader.schema("body BINARY").load()
+        # The cast would be one more copy: these functions take text alone.
+        text = body.selectExpr(f"{function}(string(body), '{case.fields}') AS f").select("f.*")
+        columns = reader.schema(case.fields).option("bodyFormat", case.body_format).load()
+        totals = [frame.selectExpr(*case.totals).first() for frame in (text, columns)]
+        assert totals[0] == totals[1], f"{totals[0]} by {function}, {totals[1]} by bodyFormat"
+        name = f"bodyFormat={case.body_format}"
+        measured = alternate({function: _drain(text), name: _drain(columns)}, runs=bed.scale.runs)
+        spark = median_seconds(measured[function])
+        for what, runs in measured.items():
+            figures = {"what": what, "transport": transport, "rows": rows, **rates(rows, runs)}
+            if what != function:
+                figures["times"] = round(spark / median_seconds(runs), 2)
+            yield figures
+
+
+_TOTALS = (
+    "count(*) AS n",
+    "sum(order_id) AS ids",
+    "sum(cast(amount * 100 AS LONG)) AS cents",
+    "count_if(paid) AS paid",
+    "max(customer) AS customer",
+)
+_FIELDS = "order_id LONG, customer STRING, amount DOUBLE, paid BOOLEAN"
+
+
+def _cases() -> tuple[_Case, ...]:
+    return (
+        _Case(
+            "json", f"{_FIELDS}, items ARRAY<INT>", orders, (*_TOTALS, "sum(size(items)) AS items")
+        ),
+        _Case("csv", f"{_FIELDS}, note STRING", lines, (*_TOTALS, "sum(length(note)) AS notes")),
+    )
+
+
+def orders(first: int, count: int, size: int) -> pa.Array:
+    """Orders as people write them, of about this size."""
+    bodies = []
+    for number in range(first, first + count):
+        order: dict[str, object] = {
+            "order_id": number,
+            "customer": f"customer-{number % 9973}",
+            "amount": number % 100_000 / 100,
+            "paid": number % 3 == 0,
+            "items": [number % 7, number % 11],
+        }
+        order["note"] = "x" * max(0, size - len(json.dumps(order)) - 12)
+        bodies.append(json.dumps(order).encode())
+    return pa.array(bodies, pa.binary())
+
+
+def lines(first: int, count: int, size: int) -> pa.Array:
+    """Orders as lines of CSV, of about this size."""
+    bodies = []
+    for number in range(first, first + count):
+        paid = "true" if number % 3 == 0 else "false"
+        line = f"{number},customer-{number % 9973},{number % 100_000 / 100},{paid},"
+        bodies.append(f"{line:x<{size}}".encode())
+    return pa.array(bodies, pa.binary())
+
+
+def _drain(frame: DataFrame) -> Callable[[], None]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()

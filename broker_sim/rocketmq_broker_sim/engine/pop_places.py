@@ -1,0 +1,116 @@
+"""Where a group's pops begin in a queue, and which queues one pop looks at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.engine.groups import Groups
+from rocketmq_broker_sim.engine.pop_loans import Loans, PopPlace
+from rocketmq_broker_sim.engine.pop_orders import Orders
+from rocketmq_broker_sim.engine.progress import Progress
+from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import broker_error
+from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
+from rocketmq_wire.pop_handles import RetryKind
+from rocketmq_wire.pop_requests import InitMode
+
+NO_MESSAGE: Final = 208
+
+
+class Places:
+    """The queues of the store as groups that pop see them."""
+
+    def __init__(
+        self,
+        *,
+        loans: Loans,
+        orders: Orders,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        progress: Progress,
+    ) -> None:
+        self._loans, self._orders, self._store = loans, orders, store
+        self._topics, self._groups, self._progress = topics, groups, progress
+
+    def bounds(self, place: PopPlace) -> Bounds:
+        return self._store.bounds(place.topic, place.queue_index)
+
+    def begin(self, place: PopPlace, init_mode: InitMode) -> tuple[int, int]:
+        """The queue's next pop, and its end; a place that is not in the queue is corrected."""
+        queue = QueueId(place.topic, "", place.queue_index)
+        bounds = self.bounds(place)
+        moved = self._progress.take_reset(place.group, queue)
+        if moved is not None:
+            self._loans.forget_chain(place)
+            self._orders.forget(place)
+        progress = self._progress.get(place.group, queue)
+        if progress is None:
+            is_oldest = init_mode is InitMode.MIN or place.topic.startswith(RETRY_PREFIX)
+            # As RocketMQ: a new group gets all of a young queue, else the newest message.
+            is_oldest = is_oldest or bounds.start == 0
+            progress = bounds.start if is_oldest else bounds.end - 1
+            self._progress.commit(place.group, queue, progress)
+        start = self._loans.next_offset(place, progress)
+        if not bounds.start <= start <= bounds.end:
+            # Expired, or of a queue that is another one now: loans of it lead nowhere either.
+            self._loans.forget_chain(place)
+            start = bounds.start if start < bounds.start else bounds.end
+            self.commit(place, start)
+        return start, bounds.end
+
+    def peek_begin(self, place: PopPlace) -> int:
+        """Where the queue's next pop begins, without any change."""
+        queue = QueueId(place.topic, "", place.queue_index)
+        progress = self._progress.get(place.group, queue)
+        if progress is None:
+            progress = self.bounds(place).start
+        return self._loans.next_offset(place, progress)
+
+    def progress(self, place: PopPlace) -> int | None:
+        """How far the group is; None if it never was in the queue."""
+        return self._progress.get(place.group, QueueId(place.topic, "", place.queue_index))
+
+    def commit(self, place: PopPlace, offset: int) -> None:
+        """Move the group's progress, unless somebody just moved it elsewhere."""
+        queue = QueueId(place.topic, "", place.queue_index)
+        is_moved = self._progress.awaits_reset(place.group, queue)
+        if not is_moved and self._progress.get(place.group, queue) != offset:
+            self._progress.commit(place.group, queue, offset)
+
+    def all_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[PopPlace]:
+        """The queues that a pop would look at."""
+        indices = range(config.read_queue_count) if queue.index < 0 else (queue.index,)
+        places = [PopPlace(config.name, group, index) for index in indices]
+        for kind in (RetryKind.V1, RetryKind.V2):
+            retries = self._topics.get(kind.topic_of(config.name, group))
+            if retries is not None:
+                count = retries.read_queue_count
+                places += [PopPlace(retries.name, group, index) for index in range(count)]
+        return places
+
+    def require_poppable(self, queue: QueueId, group: str) -> TopicConfig:
+        """The topic of a queue that the group may pop from, else 16, 17, 26 or 29."""
+        config = self._topics.require(queue.topic)
+        if not config.permission & PERMISSION_READ:
+            raise refusals.not_readable(queue.topic)
+        if queue.index >= config.read_queue_count:
+            raise refusals.queue_illegal(queue, config.read_queue_count)
+        self._groups.ensure(group)
+        return config
+
+    def require_held(self, queue: QueueId, offset: int, *, is_end_allowed: bool) -> None:
+        """Refuse what names no message: 13, 17, 208."""
+        config = self._topics.require(queue.topic)
+        if not 0 <= queue.index < config.read_queue_count:
+            raise refusals.message_illegal(
+                f"queueId[{queue.index}] is illegal, topic:[{queue.topic}] has "
+                f"{config.read_queue_count} queues"
+            )
+        bounds = self._store.bounds(queue.topic, queue.index)
+        if not bounds.start <= offset < bounds.end + is_end_allowed:
+            raise broker_error(
+                NO_MESSAGE, f"offset is illegal: {offset}, store: {bounds.start}~{bounds.end}"
+            )

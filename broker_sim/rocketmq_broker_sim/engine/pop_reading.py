@@ -1,0 +1,125 @@
+"""Reads a queue for a pop: which messages match, at which offsets, as records to send."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from rocketmq_broker_sim.engine.filtering import (
+    SQL_SCAN_MAX,
+    SQL_SCAN_SIZE_MAX,
+    Filter,
+    check_subscription,
+    filter_of,
+    pick,
+)
+from rocketmq_broker_sim.storage.reading import ReadResult
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.model import Buffer, Subscription
+from rocketmq_wire.pop_handles import RECEIPT, ReceiptHandle
+from rocketmq_wire.record import decode_record, encode_record
+
+_LOG = logging.getLogger(__name__)
+
+_OFFSET: Final = struct.Struct(">q")
+_OFFSET_AT: Final = 20
+_SCAN_MAX: Final = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a queue holds from an offset on, as far as it was looked at."""
+
+    parts: tuple[Buffer, ...]
+    sizes: bytes
+    offsets: tuple[int, ...]
+    end: int
+    """Behind the last entry that was looked at."""
+
+
+@lru_cache(maxsize=1_024)
+def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
+    """What a pop wants. Refusals: 1, 23; unlike a pull, one that does not parse is refused."""
+    check_subscription(subscription, allows_sql=allows_sql)
+    return filter_of(subscription, allows_sql=allows_sql, is_registered=False)
+
+
+def read_queue(
+    store: Store,
+    topic: str,
+    queue_index: int,
+    start: int,
+    *,
+    wanted: Filter,
+    count_max: int,
+    bytes_max: int,
+) -> Found:
+    """Matching messages from an offset on, which must be inside the queue's bounds."""
+    if wanted.selector is not None:
+        read = store.read(
+            topic, queue_index, start, count_max=SQL_SCAN_MAX, bytes_max=SQL_SCAN_SIZE_MAX
+        )
+        _report_lost(topic, queue_index, start, read)
+        if read.lost:
+            return Found((), b"", (), read.next_begin)
+        picked = pick(
+            wanted.selector,
+            read.parts,
+            np.frombuffer(read.sizes, "<i4"),
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
+        offsets = _offsets_in(picked.parts, picked.count)
+        return Found(picked.parts, picked.sizes, offsets, start + picked.scanned)
+    read = store.read(
+        topic,
+        queue_index,
+        start,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        tag_hashes=wanted.tag_hashes,
+        scan_max=_SCAN_MAX,
+    )
+    _report_lost(topic, queue_index, start, read)
+    if read.count == read.next_begin - start:
+        offsets = tuple(range(start, read.next_begin))
+    else:
+        offsets = _offsets_in(read.parts, read.count)
+    return Found(read.parts, read.sizes, offsets, read.next_begin)
+
+
+def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> None:
+    """Pops have no answer that says it."""
+    if read.lost:
+        _LOG.error(
+            "topic=%s queue=%d: pops pass over %d messages before offset %d, which a repair gave "
+            "up; they began at offset %d",
+            *(topic, queue_index, read.lost, read.next_begin, start),
+        )
+
+
+def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) -> Found:
+    """Records of a retry topic under the name of the topic popped, each with its handle."""
+    data, at, records = b"".join(found.parts), 0, []
+    for handle in handles:
+        message, at = decode_record(data, at, check_crc=False)
+        properties = {**message.properties, RECEIPT: handle.text()}
+        records.append(encode_record(replace(message, topic=topic, properties=properties)))
+    sizes = np.array([len(record) for record in records], "<i4").tobytes()
+    return replace(found, parts=tuple(records), sizes=sizes)
+
+
+def _offsets_in(parts: Sequence[Buffer], count: int) -> tuple[int, ...]:
+    """The queue offsets that the records themselves carry."""
+    data, at, offsets = b"".join(parts), 0, []
+    for _ in range(count):
+        (offset,) = _OFFSET.unpack_from(data, at + _OFFSET_AT)
+        offsets.append(offset)
+        at += int.from_bytes(data[at : at + 4], "big")
+    return tuple(offsets)

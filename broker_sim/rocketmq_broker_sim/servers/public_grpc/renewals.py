@@ -1,0 +1,93 @@
+"""Leases of messages that the broker renews for its clients: by first handle, the current one.
+
+A client that asks for it (`auto_renew`) may take as long as it likes; the broker has the message
+stay invisible for as long as the client lives, up to a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.pop_handles import ReceiptHandle
+from rocketmq_wire.pop_requests import ChangeInvisibleTime, InvisibleTimeReply, change_of
+
+_LOG = logging.getLogger(__name__)
+_MINUTE_MS: Final = 60_000
+CHECK_SECONDS: Final = 5.0
+_AHEAD_MS: Final = 10_000
+_BACKOFF_MS: Final = tuple(minutes * _MINUTE_MS for minutes in (1, 3, 5, 10, 30, 60))
+_RENEWED_MS_MAX: Final = 3 * 60 * _MINUTE_MS
+_FAILURES_MAX: Final = 3
+_COUNT_MAX: Final = 100_000
+"""Leases kept at once; beyond it messages come again after their first time."""
+
+Renew = Callable[[ChangeInvisibleTime], Awaitable[InvisibleTimeReply]]
+
+
+@dataclass(slots=True)
+class _Lease:
+    topic: str
+    handle: ReceiptHandle
+    first_ms: int
+    turns: int = 0
+    failures: int = 0
+
+
+class Renewals:
+    """All leases. Lives on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._leases: dict[tuple[str, str, str], _Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def add(self, client_id: str, group: str, topic: str, handle: str) -> None:
+        """Renew the message of this handle from now on."""
+        if len(self._leases) < _COUNT_MAX:
+            parsed = ReceiptHandle.parse(handle)
+            self._leases[client_id, group, handle] = _Lease(topic, parsed, parsed.pop_ms)
+
+    def current(self, client_id: str, group: str, handle: str) -> str:
+        """The handle that this one has become; itself if it was never renewed."""
+        lease = self._leases.get((client_id, group, handle))
+        return lease.handle.text() if lease is not None else handle
+
+    def remove(self, client_id: str, group: str, handle: str) -> None:
+        """The client has decided about the message."""
+        self._leases.pop((client_id, group, handle), None)
+
+    def forget_client(self, client_id: str) -> None:
+        """The client is gone: its messages come again."""
+        for key in [key for key in self._leases if key[0] == client_id]:
+            del self._leases[key]
+
+    async def renew_due(self, renew: Renew, is_online: Callable[[str], bool], now_ms: int) -> None:
+        """Renew what would come again before the next look."""
+        for key, lease in list(self._leases.items()):
+            client_id, group, _ = key
+            if lease.handle.visible_ms - now_ms > _AHEAD_MS or key not in self._leases:
+                continue
+            age_ms = now_ms - lease.first_ms
+            if age_ms >= _RENEWED_MS_MAX or lease.failures >= _FAILURES_MAX:
+                _LOG.warning("client=%s holds a message for too long: it comes again", client_id)
+                del self._leases[key]
+            elif not is_online(client_id):
+                del self._leases[key]
+            else:
+                await self._renew(renew, group, lease)
+
+    async def _renew(self, renew: Renew, group: str, lease: _Lease) -> None:
+        invisible_ms = _BACKOFF_MS[min(lease.turns, len(_BACKOFF_MS) - 1)]
+        request = change_of(group, lease.topic, lease.handle.text(), invisible_ms)
+        try:
+            reply = await renew(request)
+        except RocketMQError as error:
+            lease.failures += 1
+            _LOG.warning("group=%s: a message could not be kept invisible: %s", group, error)
+            return
+        lease.handle, lease.turns = reply.handle_after(lease.handle), lease.turns + 1

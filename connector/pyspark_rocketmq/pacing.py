@@ -1,0 +1,46 @@
+"""at_rate: a DataFrame's rows, no faster than so many a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+# How many pieces a second: the shorter, the steadier, and the more there is to do.
+_PIECES_A_SECOND: Final = 10
+
+
+def at_rate(frame: DataFrame, rows_per_second: float, tasks: int = 1) -> DataFrame:
+    """The same rows through so many tasks, together at most `rows_per_second`.
+
+    Rows keep their order within a task. Fewer free cores than tasks make it slower, never faster.
+    """
+    if rows_per_second <= 0 or tasks < 1:
+        raise ValueError(f"no rate: {rows_per_second} rows a second in {tasks} tasks")
+    paced = partial(pace, rows_per_second / tasks)
+    return frame.coalesce(tasks).mapInArrow(paced, frame.schema)
+
+
+def pace(
+    rows_per_second: float,
+    batches: Iterable[pa.RecordBatch],
+    now_s: Callable[[], float] = time.monotonic,
+    sleep_s: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """Each row when it is due, counted from the first: a pause of the taker is not made up for."""
+    piece_rows = max(1, int(rows_per_second / _PIECES_A_SECOND))
+    due_s = now_s()
+    for batch in batches:
+        for first in range(0, batch.num_rows, piece_rows):
+            piece = batch.slice(first, piece_rows)
+            early_s = due_s - now_s()
+            if early_s > 0:
+                sleep_s(early_s)
+            else:
+                due_s = now_s()
+            due_s += piece.num_rows / rows_per_second
+            yield piece

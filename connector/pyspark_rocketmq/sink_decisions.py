@@ -1,0 +1,284 @@
+"""Decisions about transactional writes, kept in a topic of the cluster that is written to.
+
+A decision says that the halves of (query, batch) are to be committed, and which those are. Every
+broker of the topic gets all of it, so that one that is away hides none:
+
+    queue 1   parts: the halves, some ten thousand a record, as Arrow
+    queue 0   the head, behind its parts, tagged with the query; later "finished"
+
+A decision counts from its first head on. Of one query the newest record decides how far it is, so
+looking one up reads backwards, and only what bears the query's tag.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
+from rocketmq_client.producer import Producer
+from rocketmq_client.transactions import Half
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
+from rocketmq_wire.requests import PullStatus
+
+HALF_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("queue", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("position", pa.int64()),
+        pa.field("key", pa.string()),
+    ]
+)
+_VERSION: Final = 1
+_HEADS, _PARTS = 0, 1
+_PART_ROWS_MAX: Final = 30_000
+"""Some 80 bytes each before they are compressed; brokers take 4 MiB."""
+_FIRST_WINDOW: Final = 8
+_WINDOW_GROWTH: Final = 8
+_WINDOW_MAX: Final = 4_096
+_PULL_COUNT: Final = 32
+_ROUTE_SECONDS_MAX: Final = 20.0
+_ROUTE_PAUSE_SECONDS: Final = 0.2
+
+
+def pack_halves(halves: Sequence[Half]) -> bytes:
+    """Half messages as compressed Arrow."""
+    columns: list[list[object]] = [
+        [half.queue.topic for half in halves],
+        [half.queue.broker for half in halves],
+        [half.queue.index for half in halves],
+        [half.offset for half in halves],
+        [half.position for half in halves],
+        [half.transaction_id for half in halves],
+    ]
+    batch = pa.record_batch(columns, schema=HALF_SCHEMA)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, HALF_SCHEMA, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def unpack_halves(data: bytes, group: str) -> list[Half]:
+    """What `pack_halves` packed."""
+    with pa.ipc.open_stream(data) as reader:
+        columns = reader.read_all().to_pydict()
+    return [
+        Half(group, QueueId(topic, broker, queue), offset, position, key)
+        for topic, broker, queue, offset, position, key in zip(*columns.values(), strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """These half messages are to be committed, and no others of this batch."""
+
+    query: str
+    batch: int
+    group: str
+    halves: tuple[Half, ...] = field(repr=False)
+    starts: dict[QueueId, int] = field(repr=False)
+    """Where their queues ended before the first of them was committed."""
+    is_finished: bool = False
+    """All of them are committed; then the rest is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record of queue 0."""
+
+    queue: QueueId
+    offset: int
+    query: str
+    batch: int
+    is_finished: bool
+    content: dict[str, Any]
+
+
+class DecisionLog:
+    """The decisions in one topic. `cluster` is the caller's."""
+
+    def __init__(self, cluster: Cluster, topic: str, producer: Producer) -> None:
+        self._cluster, self.topic, self._producer = cluster, topic, producer
+
+    # --- storing ------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the topic if it is new. Raises what the brokers refuse."""
+        if self._queues():
+            return
+        self._cluster.create_topic(TopicConfig(self.topic, 2, 2))
+        end = time.monotonic() + _ROUTE_SECONDS_MAX
+        while not self._queues():
+            if time.monotonic() > end:
+                raise TopicNotFoundError(17, f"topic[{self.topic}] was made and is not routed")
+            # Brokers tell their name server in their own time.
+            time.sleep(_ROUTE_PAUSE_SECONDS)
+
+    def store(self, decision: Decision) -> None:
+        """Decide, at every broker. Should this fail, it is decided or not: look it up."""
+        halves = decision.halves
+        parts = [
+            pack_halves(halves[first : first + _PART_ROWS_MAX])
+            for first in range(0, len(halves), _PART_ROWS_MAX)
+        ]
+        head = {
+            "version": _VERSION,
+            "query": decision.query,
+            "batch": decision.batch,
+            "group": decision.group,
+            "count": len(halves),
+            "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
+        }
+        for queue in self._queues():
+            kept_in = QueueId(queue.topic, queue.broker, _PARTS)
+            offsets = [self._send(kept_in, part, None) for part in parts]
+            self._send(queue, json.dumps({**head, "parts": offsets}).encode(), decision)
+
+    def store_finished(self, decision: Decision) -> None:
+        """All of it is committed: nobody has to look again."""
+        content = {"version": _VERSION, "query": decision.query, "batch": decision.batch}
+        for queue in self._queues():
+            self._send(queue, json.dumps({**content, "finished": True}).encode(), decision)
+
+    def _send(self, queue: QueueId, body: bytes, decision: Decision | None) -> int:
+        tags = keys = None
+        if decision is not None:
+            tags, keys = decision.query, f"{decision.query}/{decision.batch}"
+        return self._producer.send(Message(queue.topic, body, tags, keys), queue).start
+
+    # --- looking up ---------------------------------------------------------------------------
+
+    def find(self, query: str, batch: int) -> Decision | None:
+        """The decision about a batch; None if there certainly is none.
+
+        Raises RocketMQError when a broker that might have it cannot be asked, and none other has.
+        """
+        head: tuple[QueueId, _Record] | None = None
+        error: RocketMQError | None = None
+        for queue in self._queues():
+            try:
+                for record in self._backwards(queue, query):
+                    if record.batch == batch and record.is_finished:
+                        return Decision(query, batch, "", (), {}, is_finished=True)
+                    if record.batch == batch:
+                        head = queue, record
+                        break
+                    if record.batch < batch:
+                        break
+            except RocketMQError as failure:
+                error = failure
+        if head is not None:
+            return self._decision(*head)
+        if error is not None:
+            raise error
+        return None
+
+    def newest_batch(self, query: str) -> int:
+        """The last batch of a query that is decided; -1 if none is."""
+        newest = -1
+        for queue in self._queues():
+            record = next(self._backwards(queue, query), None)
+            newest = max(newest, -1 if record is None else record.batch)
+        return newest
+
+    def unfinished(self) -> list[Decision]:
+        """Decisions that nobody has finished, in their order."""
+        heads: dict[tuple[str, int], tuple[QueueId, _Record]] = {}
+        finished: set[tuple[str, int]] = set()
+        for queue in self._queues():
+            bounds = self._bounds(queue)
+            for record in self._window(queue, bounds.start, bounds.end, None):
+                if record.is_finished:
+                    finished.add((record.query, record.batch))
+                else:
+                    heads.setdefault((record.query, record.batch), (queue, record))
+        return [self._decision(*head) for key, head in heads.items() if key not in finished]
+
+    def _decision(self, queue: QueueId, record: _Record) -> Decision:
+        content = record.content
+        group = str(content["group"])
+        halves: list[Half] = []
+        for offset in content["parts"]:
+            halves += unpack_halves(
+                self._part(QueueId(queue.topic, queue.broker, _PARTS), offset), group
+            )
+        if len(halves) != content["count"]:
+            raise RocketMQError(
+                f"[ROCKETMQ_SINK.DECISION] {queue} offset={record.offset} lists "
+                f"{content['count']} half messages and has {len(halves)}"
+            )
+        starts = {
+            QueueId(topic, broker, index): at for topic, broker, index, at in content["starts"]
+        }
+        return Decision(record.query, record.batch, group, tuple(halves), starts)
+
+    def _part(self, queue: QueueId, offset: int) -> bytes:
+        reply = self._cluster.pull(queue, offset, 1)
+        for part in reply.records:
+            for message in decode_messages(part, broker=queue.broker, topic=queue.topic):
+                if message.queue_offset == offset:
+                    return message.body
+        raise RocketMQError(f"[ROCKETMQ_SINK.DECISION] {queue} offset={offset} is gone")
+
+    def _queues(self) -> tuple[QueueId, ...]:
+        try:
+            route = self._cluster.route(self.topic)
+        except TopicNotFoundError:
+            return ()
+        return tuple(q for q in route.readable_queues(self.topic) if q.index == _HEADS)
+
+    def _bounds(self, queue: QueueId) -> Bounds:
+        bounds = self._cluster.bounds([queue])[queue]
+        if isinstance(bounds, RocketMQError):
+            raise bounds
+        return bounds
+
+    def _backwards(self, queue: QueueId, query: str) -> Iterator[_Record]:
+        """The records of a query, the newest first."""
+        bounds = self._bounds(queue)
+        end, size = bounds.end, _FIRST_WINDOW
+        while end > bounds.start:
+            start = max(bounds.start, end - size)
+            yield from reversed(self._window(queue, start, end, query))
+            end, size = start, min(size * _WINDOW_GROWTH, _WINDOW_MAX)
+
+    def _window(self, queue: QueueId, start: int, end: int, query: str | None) -> list[_Record]:
+        wanted = Subscription(query) if query is not None else None
+        tags = frozenset({query}) if query is not None else frozenset()
+        records: list[_Record] = []
+        while start < end:
+            reply = self._cluster.pull(queue, start, _PULL_COUNT, subscription=wanted)
+            for part in reply.records:
+                found = decode_messages(part, broker=queue.broker, topic=queue.topic, tags=tags)
+                records += [_record_of(queue, one) for one in found if one.queue_offset < end]
+            if reply.status is PullStatus.NO_NEW_MESSAGE or reply.next_begin <= start:
+                break
+            start = reply.next_begin
+        return records
+
+
+def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record:
+    content = json.loads(message.body)
+    if content["version"] != _VERSION:
+        raise RocketMQError(
+            f"[ROCKETMQ_SINK.DECISION] {queue} offset={message.queue_offset} is of version "
+            f"{content['version']}: finish it with the version that wrote it"
+        )
+    return _Record(
+        queue,
+        message.queue_offset,
+        str(content["query"]),
+        int(content["batch"]),
+        bool(content.get("finished")),
+        content,
+    )

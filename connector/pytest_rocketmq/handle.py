@@ -1,0 +1,250 @@
+"""What a test does with a broker: fresh topics, messages in, messages out, lag."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Final
+
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
+from rocketmq_client.producer import Producer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import ReadSpec
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
+
+QUEUES: Final = 4
+"""A fresh topic's, unless another count is asked for."""
+_GROUP: Final = "pytest-rocketmq"
+_BATCH_COUNT_MAX: Final = 500
+_BATCH_BYTES_MAX: Final = 1 << 20
+# A broker acknowledges a message, or a new topic, a moment before it shows it.
+_APPEARS_WITHIN_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 0.005
+_NAME_LENGTH_MAX: Final = 60
+
+Body = str | bytes | Mapping[str, object] | Message
+Place = tuple[int, int]
+"""The queue's number and the offset in it."""
+
+
+class RocketMQ:
+    """One broker or cluster as one test sees it; `topic` and `group` are the test's own."""
+
+    def __init__(
+        self,
+        name_server: str,
+        endpoints: str | None,
+        *,
+        label: str = "test",
+        log_lines: Callable[[], list[str]] = list,
+        deletes_topics: bool = False,
+    ) -> None:
+        self._real_name_server, self._real_endpoints = name_server, endpoints
+        self._label = re.sub(r"[^A-Za-z0-9_-]+", "-", label)[:_NAME_LENGTH_MAX].strip("-")
+        self._deletes_topics = deletes_topics
+        self._topic: str | None = None
+        self._group: str | None = None
+        self._topics: list[str] = []
+        self._cluster: Cluster | None = None
+        self.log_lines = log_lines
+        """The last lines of the broker's log."""
+
+    # --- where it is --------------------------------------------------------------------------
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` for the option `nameServer`."""
+        return self._real_name_server
+
+    @property
+    def endpoints(self) -> str:
+        """`host:port` for the option `endpoints`."""
+        if self._real_endpoints is None:
+            raise RuntimeError("no gRPC address of this broker is known: use name_server")
+        return self._real_endpoints
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of a Spark reader of the test's topic."""
+        return {"nameServer": self.name_server, "subscribe": self.topic}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The client, for what has no method here; connected when first used."""
+        if self._cluster is None:
+            settings = ConnectionSettings(name_servers=(self._real_name_server,))
+            self._cluster = open_cluster(settings)
+        return self._cluster
+
+    # --- topics and groups --------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """The test's own topic, made when first asked for."""
+        if self._topic is None:
+            self._topic = self.create_topic()
+        return self._topic
+
+    @property
+    def group(self) -> str:
+        """The name of a consumer group of the test's own."""
+        if self._group is None:
+            self._group = self._fresh_name()
+        return self._group
+
+    def create_topic(self, name: str | None = None, *, queues: int = QUEUES) -> str:
+        """Make a topic; its name is a fresh one unless given."""
+        name = name or self._fresh_name()
+        self.cluster.create_topic(TopicConfig(name, queues, queues))
+        self._topics.append(name)
+        give_up_at = time.monotonic() + _APPEARS_WITHIN_S
+        while not self._has_queues(name):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"the name server does not show the new topic {name}")
+            time.sleep(_LOOK_AGAIN_S)
+        return name
+
+    def _has_queues(self, topic: str) -> bool:
+        try:
+            return bool(self.cluster.queues(topic))
+        except TopicNotFoundError:
+            return False
+
+    def _fresh_name(self) -> str:
+        # By chance, not by count: other processes of the same run may use the same cluster.
+        return f"{self._label}-{secrets.token_hex(4)}"
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def produce(
+        self,
+        bodies: Iterable[Body],
+        *,
+        topic: str | None = None,
+        queue: int | None = None,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> list[Place]:
+        """Send messages and return where each is stored, once readers can see them all.
+
+        A body is text, bytes, something that becomes a JSON object, or a Message, which keeps its
+        own tags, keys and properties. Without `queue` the topic's queues take turns.
+        """
+        name = topic or self.topic
+        default = Message(name, b"", tags, keys, dict(properties or {}))
+        messages = [_message(body, default) for body in bodies]
+        queues = self.cluster.queues(name)
+        if queue is not None:
+            queues = tuple(each for each in queues if each.index == queue)
+            if not queues:
+                raise ValueError(f"topic {name} has no queue {queue}")
+        turns: dict[QueueId, list[int]] = {}
+        for number in range(len(messages)):
+            turns.setdefault(queues[number % len(queues)], []).append(number)
+        places: dict[int, Place] = {}
+        ends: dict[QueueId, int] = {}
+        with Producer(self.cluster, _GROUP) as producer:
+            for target, numbers in turns.items():
+                for part in _parts(numbers, messages):
+                    reply = producer.send_batch(target, [messages[number] for number in part])
+                    for offset, number in enumerate(part, reply.start):
+                        places[number] = (target.index, offset)
+                    ends[target] = reply.start + len(part)
+        self._await_ends(ends)
+        return [places[number] for number in range(len(messages))]
+
+    def consume_all(self, topic: str | None = None) -> list[ReceivedMessage]:
+        """Every message of a topic, by queue and offset. No group's progress moves."""
+        name = topic or self.topic
+        bounds = self._bounds(self.cluster.queues(name))
+        ranges = [
+            OffsetRange(queue, held.start, held.end)
+            for queue, held in sorted(bounds.items())
+            if held.end > held.start
+        ]
+        found: list[ReceivedMessage] = []
+        for chunk in self.cluster.read_ranges(ranges, ReadSpec(_GROUP)):
+            messages = decode_messages(chunk.body, broker=chunk.queue.broker, topic=name)
+            found += [each for each in messages if chunk.start <= each.queue_offset < chunk.end]
+        return sorted(found, key=lambda each: (each.broker, each.queue_index, each.queue_offset))
+
+    def lag(self, group: str | None = None, topic: str | None = None) -> int:
+        """How many messages a group has not consumed; where it has no progress, all there are."""
+        bounds = self._bounds(self.cluster.queues(topic or self.topic))
+        behind = 0
+        for queue, at in self.cluster.progress(group or self.group, tuple(bounds)).items():
+            if isinstance(at, RocketMQError):
+                raise at
+            held = bounds[queue]
+            behind += held.end - max(held.start, held.start if at is None else at)
+        return behind
+
+    def _bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds]:
+        bounds: dict[QueueId, Bounds] = {}
+        for queue, held in self.cluster.bounds(queues).items():
+            if isinstance(held, RocketMQError):
+                raise held
+            bounds[queue] = held
+        return bounds
+
+    def _await_ends(self, ends: Mapping[QueueId, int]) -> None:
+        give_up_at = time.monotonic() + _APPEARS_WITHIN_S
+        while ends and any(held.end < ends[q] for q, held in self._bounds(ends).items()):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"the broker does not show what it acknowledged: {ends}")
+            time.sleep(_LOOK_AGAIN_S)
+
+    # --- its end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connections; a cluster that is not ours loses the topics that we made."""
+        if self._cluster is None:
+            return
+        try:
+            for name in self._topics if self._deletes_topics else ():
+                self._cluster.delete_topic(name)
+        finally:
+            self._cluster.close()
+            self._cluster = None
+
+    def __enter__(self) -> RocketMQ:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _message(body: Body, default: Message) -> Message:
+    if isinstance(body, Message):
+        return replace(body, topic=default.topic)
+    if isinstance(body, bytes):
+        return replace(default, body=body)
+    return replace(default, body=(body if isinstance(body, str) else json.dumps(body)).encode())
+
+
+def _parts(numbers: list[int], messages: list[Message]) -> Iterable[list[int]]:
+    """Numbers of messages that fit into one request each."""
+    part: list[int] = []
+    size = 0
+    for number in numbers:
+        body_size = len(messages[number].body)
+        if part and (len(part) >= _BATCH_COUNT_MAX or size + body_size > _BATCH_BYTES_MAX):
+            yield part
+            part, size = [], 0
+        part.append(number)
+        size += body_size
+    if part:
+        yield part

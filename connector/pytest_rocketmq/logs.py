@@ -1,0 +1,45 @@
+"""The last lines that brokers logged: of one in this process, or from a file."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from pathlib import Path
+
+LOGGER = "rocketmq_broker_sim"
+_LINES_KEPT = 500
+_TAIL_SIZE = 64 * 1024
+
+
+class RecentLines(logging.Handler):
+    """Keeps the last lines of the broker in this process; in `with`, while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.extend(self.format(record).splitlines())
+
+    def lines(self) -> list[str]:
+        return list(self._lines)
+
+    def __enter__(self) -> RecentLines:
+        logging.getLogger(LOGGER).addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger(LOGGER).removeHandler(self)
+
+
+def last_lines(path: Path) -> list[str]:
+    """The end of a log file, whole lines; nothing if there is none."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - _TAIL_SIZE))
+            lines = log.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return lines[1:] if size > _TAIL_SIZE else lines

@@ -1,0 +1,240 @@
+"""The fixtures, and the broker's last log lines in the report of a test that failed.
+
+Imports wait until a fixture is asked for: pytest loads this module wherever it is installed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pytest_rocketmq.faults import RocketMQFaults
+    from pytest_rocketmq.handle import RocketMQ
+    from pytest_rocketmq.streams import StreamCollector
+    from rocketmq_broker_sim import Broker
+    from rocketmq_cli.broker_process import BrokerProcess
+
+_HANDLES: pytest.StashKey[list[RocketMQ]] = pytest.StashKey()
+_LOG_LINES = 30
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rocketmq")
+    group.addoption(
+        "--rocketmq-name-server",
+        metavar="HOST:PORT",
+        help="a cluster that is there already, for rocketmq_noproc (default: NAMESRV_ADDR)",
+    )
+    parser.addini("rocketmq_name_server", "as --rocketmq-name-server", default="")
+    parser.addini(
+        "rocketmq_log_lines", "how many log lines of a broker a report shows", default=_LOG_LINES
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        most = int(item.config.getini("rocketmq_log_lines"))
+        for handle in item.stash.get(_HANDLES, []):
+            lines = handle.log_lines()[-most:] if most else []
+            title = f"RocketMQ broker {handle.name_server}: last log lines"
+            report.sections.append((title, "\n".join(lines) or "(it logged nothing)"))
+    return report
+
+
+def _noted(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
+    request.node.stash.setdefault(_HANDLES, []).append(handle)
+
+
+# --- brokers ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def _rocketmq_broker() -> Iterator[tuple[Broker, Callable[[], list[str]]]]:
+    from pytest_rocketmq.logs import RecentLines
+    from rocketmq_broker_sim import Broker, BrokerConfig
+
+    with RecentLines() as recent, Broker(BrokerConfig(flush="memory")) as broker:
+        yield broker, recent.lines
+
+
+@pytest.fixture
+def rocketmq(
+    _rocketmq_broker: tuple[Broker, Callable[[], list[str]]], request: pytest.FixtureRequest
+) -> Iterator[RocketMQ]:
+    """A broker in this process, shared by the session, with a topic and group of the test's own."""
+    from pytest_rocketmq.handle import RocketMQ
+
+    broker, lines = _rocketmq_broker
+    label = request.node.name
+    with RocketMQ(broker.name_server, broker.endpoints, label=label, log_lines=lines) as handle:
+        _noted(request, handle)
+        yield handle
+
+
+@pytest.fixture(scope="session")
+def _rocketmq_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    from rocketmq_cli.broker_process import BrokerProcess
+
+    with BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--memory", "--verbose") as process:
+        yield process
+
+
+@pytest.fixture
+def rocketmq_server(
+    _rocketmq_process: BrokerProcess, request: pytest.FixtureRequest
+) -> Iterator[RocketMQ]:
+    """The same over a broker in a process of its own, which the session shares."""
+    with _process_handle(_rocketmq_process, request.node.name) as handle:
+        _noted(request, handle)
+        yield handle
+
+
+def _process_handle(process: BrokerProcess, label: str) -> RocketMQ:
+    from pytest_rocketmq.handle import RocketMQ
+    from pytest_rocketmq.logs import last_lines
+
+    return RocketMQ(
+        process.name_server,
+        process.endpoints,
+        label=label,
+        log_lines=lambda: last_lines(process.log_path),
+    )
+
+
+@pytest.fixture
+def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
+    """The same over a cluster that is there already, real ones too; its topics are deleted again.
+
+    `--rocketmq-name-server`, the ini value `rocketmq_name_server` or NAMESRV_ADDR name it.
+    """
+    from pytest_rocketmq.handle import RocketMQ
+
+    config = request.config
+    where = (
+        config.getoption("--rocketmq-name-server")
+        or config.getini("rocketmq_name_server")
+        or os.environ.get("NAMESRV_ADDR")
+    )
+    if not where:
+        raise pytest.UsageError(
+            "rocketmq_noproc needs a cluster: give --rocketmq-name-server HOST:PORT, "
+            "rocketmq_name_server in the ini file, or NAMESRV_ADDR"
+        )
+    with RocketMQ(where, None, label=request.node.name, deletes_topics=True) as handle:
+        _noted(request, handle)
+        yield handle
+
+
+@pytest.fixture
+def rocketmq_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., RocketMQ]]:
+    """Makes more brokers: `rocketmq_factory(**settings)`, as conf/broker.toml names them.
+
+    They are in this process and keep their messages in memory, unless `flush` says otherwise;
+    `process=True` gives each a process. They end with the test.
+    """
+    with ExitStack() as stack:
+
+        def make(*, process: bool = False, **settings: Any) -> RocketMQ:
+            folder = tmp_path_factory.mktemp("rocketmq")
+            if process:
+                handle = stack.enter_context(_own_process(stack, folder, request, settings))
+            else:
+                handle = stack.enter_context(_own_broker(stack, folder, request, settings))
+            _noted(request, handle)
+            return handle
+
+        yield make
+
+
+def _own_process(
+    stack: ExitStack, folder: Path, request: pytest.FixtureRequest, settings: dict[str, Any]
+) -> RocketMQ:
+    from rocketmq_cli.broker_process import BrokerProcess
+
+    given = [f"--set={name}={_toml(value)}" for name, value in settings.items()]
+    process = stack.enter_context(BrokerProcess(folder, "--verbose", *given))
+    return _process_handle(process, request.node.name)
+
+
+def _own_broker(
+    stack: ExitStack, folder: Path, request: pytest.FixtureRequest, settings: dict[str, Any]
+) -> RocketMQ:
+    from pytest_rocketmq.handle import RocketMQ
+    from pytest_rocketmq.logs import RecentLines
+    from rocketmq_broker_sim import Broker
+    from rocketmq_broker_sim.config import config_from
+
+    values = {"flush": "memory", "data_dir": str(folder / "data"), **settings}
+    recent = stack.enter_context(RecentLines())
+    broker = stack.enter_context(Broker(config_from(values, "rocketmq_factory")))
+    endpoints = None if settings.get("grpc") is False else broker.endpoints
+    label = request.node.name
+    return RocketMQ(broker.name_server, endpoints, label=label, log_lines=recent.lines)
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.fixture
+def rocketmq_faults(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RocketMQFaults]:
+    """A broker of the test's own, on disk, that can be killed, behind a way with faults.
+
+    `delay`, `throttle`, `drop`, `half_open`, `reset`, `refuse`, `heal`; `kill`, `stop`, `restart`.
+    """
+    from pytest_rocketmq.faults import RocketMQFaults
+    from pytest_rocketmq.logs import last_lines
+    from rocketmq_cli.broker_process import BrokerProcess
+
+    process = BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose")
+    process.start()
+    faults = RocketMQFaults(
+        process, label=request.node.name, log_lines=lambda: last_lines(process.log_path)
+    )
+    with faults:
+        _noted(request, faults)
+        yield faults
+
+
+# --- Spark --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small local Spark session that finds the source; the one there is, if there is one."""
+    from pyspark.sql import SparkSession
+
+    from rocketmq_cli.local_spark import QUICK_START, local_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    folder = tmp_path_factory.mktemp("spark")
+    session = local_session("pytest-rocketmq", folder, java_options=QUICK_START)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def collect_stream(tmp_path: Path) -> StreamCollector:
+    """`collect_stream(df)`: the rows of everything that a streaming DataFrame has to give now."""
+    from pytest_rocketmq.streams import StreamCollector
+
+    return StreamCollector(tmp_path / "streams")

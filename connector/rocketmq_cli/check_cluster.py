@@ -1,0 +1,72 @@
+"""Checks of a cluster: name servers, every broker's advertised address, a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from rocketmq_cli.check_findings import Finding, fail, note, ok
+from rocketmq_cli.suggest import did_you_mean
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.admin_requests import GetBrokerSettings, SettingsReply
+from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import is_system_topic
+
+_TIMEOUT_MS: Final = 3_000
+
+
+def look_at(settings: ConnectionSettings, topic: str | None) -> Iterator[Finding]:
+    """Look at a cluster; stops where nothing behind can work."""
+    settings = replace(settings, request_timeout_ms=_TIMEOUT_MS, connect_timeout_ms=_TIMEOUT_MS)
+    where = settings.endpoints or ";".join(settings.name_servers)
+    with open_cluster(settings) as cluster:
+        try:
+            brokers = cluster.cluster_info().brokers
+        except RocketMQError as error:
+            yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
+            return
+        yield ok("cluster", f"{where} knows {len(brokers)} brokers")
+        reached = False
+        for name, answer in cluster.ask_masters(GetBrokerSettings()).items():
+            reached = reached or isinstance(answer, SettingsReply)
+            address = next((b.addresses.get(0, "") for b in brokers if b.name == name), "")
+            yield _broker(f"{name} at {address}", answer)
+        if topic is not None and reached:
+            yield from _topic(cluster, topic)
+
+
+def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
+    if isinstance(answer, ConnectError):
+        return fail(
+            "broker",
+            f"{what} cannot be reached: {answer}",
+            "that address is what the broker advertises (brokerIP1). Make it reachable, or give "
+            "the source's option addressMap",
+        )
+    if isinstance(answer, RocketMQError):
+        return note("broker", f"{what} answers, and does not show its settings: {answer}")
+    if answer.settings.get("enablePropertyFilter", "true") == "false":
+        return note("broker", what, "SQL92 filters are off there (enablePropertyFilter=false)")
+    return ok("broker", what)
+
+
+def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    try:
+        stats = cluster.topic_stats(topic)
+    except TopicNotFoundError:
+        names = [name for name in cluster.topics() if not is_system_topic(name)]
+        yield fail(
+            "topic",
+            f"there is no topic {topic}.{did_you_mean(topic, names)}",
+            f"rmq topic create {topic} makes it",
+        )
+        return
+    except RocketMQError as error:
+        yield fail("topic", str(error), "see above")
+        return
+    count = sum(stat.end - stat.start for stat in stats.values())
+    yield ok("topic", f"{topic}: {len(stats)} queues, {count:,} messages")
+    if not cluster.queues(topic):
+        yield fail("topic", f"{topic} may not be read", f"rmq topic alter {topic} --permission rw")

@@ -1,0 +1,193 @@
+"""`rmq group`: list, describe and delete consumer groups, and move what they have read."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.group_lag import group_queues, is_system_group, known_group
+from rocketmq_cli.output import Record, add_json_option, moment, show
+from rocketmq_cli.suggest import confirm
+from rocketmq_cli.usage import UsageError
+
+_TITLES = {
+    "topic": "topic",
+    "broker": "broker",
+    "queue": "queue",
+    "committed": "committed",
+    "end": "end",
+    "lag": "lag",
+    "consumed": "last consumed",
+}
+_MOVE_TITLES = {
+    "broker": "broker",
+    "queue": "queue",
+    "committed": "committed",
+    "wanted": "new",
+    "again": "read again",
+    "skipped": "skipped",
+}
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `group` with its own verbs."""
+    group = verbs.add_parser("group", help="list and describe consumer groups, move their offsets")
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+
+    listed = actions.add_parser(
+        "list",
+        help="the groups' names, one a line",
+        description="The groups that brokers keep settings of. Brokers of 4.9 have none of a group "
+        "that only commits, as a Spark query does; `rmq group describe` finds it all the same.",
+    )
+    listed.add_argument("--all", action="store_true", help="RocketMQ's and our own groups too")
+    listed.set_defaults(run=_list)
+
+    describe = actions.add_parser("describe", help="members, subscriptions, progress and lag")
+    describe.add_argument("group")
+    describe.add_argument("--topic", help="only this topic")
+    describe.set_defaults(run=_describe)
+
+    reset = actions.add_parser(
+        "reset-offsets",
+        help="move a group in a topic",
+        description="Shows where a group would go on in every queue of a topic, and with --execute "
+        "takes it there. A group with live members is moved through its brokers, which tell them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq group reset-offsets billing --topic orders --to earliest\n"
+        "  rmq group reset-offsets billing --topic orders --to 2026-01-31T12:00:00Z --execute\n"
+        "  rmq group reset-offsets billing --topic orders --to 2h --execute     (two hours ago)\n"
+        "  rmq group reset-offsets billing --topic orders --shift -1000 --execute",
+    )
+    reset.add_argument("group")
+    reset.add_argument("--topic", required=True)
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="earliest|latest|TIME", help="where to go on")
+    target.add_argument("--to-offset", type=int, metavar="N", help="this offset in every queue")
+    target.add_argument("--shift", type=int, metavar="N", help="so many messages on, or back (-N)")
+    reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
+    reset.add_argument("--execute", action="store_true", help="do it; without, it is only shown")
+    reset.set_defaults(run=_reset)
+
+    delete = actions.add_parser("delete", help="delete a group and its offsets")
+    delete.add_argument("group")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.set_defaults(run=_delete)
+
+    for parser in (listed, describe, reset):
+        add_json_option(parser)
+    for parser in (listed, describe, reset, delete):
+        add_connection_options(parser)
+
+
+def _list(args: argparse.Namespace) -> int:
+    with open_from(args) as cluster:
+        groups = cluster.groups()
+    wanted = [name for name in groups if args.all or not is_system_group(name)]
+    if args.json:
+        show(({"group": name} for name in wanted), {}, as_json=True)
+    else:
+        for name in wanted:
+            print(name)
+    return 0
+
+
+def _describe(args: argparse.Namespace) -> int:
+    from rocketmq_cli.group_members import find_members
+
+    with open_from(args) as cluster:
+        found = group_queues(cluster, args.group, args.topic)
+        members = find_members(cluster, args.group)
+        if not found and members is None:
+            known_group(cluster, args.group)
+    records: list[Record] = [
+        {
+            "group": args.group,
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue": queue.index,
+            "committed": at.consumer_offset,
+            "end": at.broker_offset,
+            "lag": at.broker_offset - at.consumer_offset,
+            "consumed": moment(at.updated_ms),
+        }
+        for queue, at in sorted(found.items())
+    ]
+    if args.json:
+        for member in members.as_records() if members else ():
+            show([{"group": args.group, **member}], {}, as_json=True)
+        show(records, {}, as_json=True)
+        return 0
+    total = sum(at.broker_offset - at.consumer_offset for at in found.values())
+    count = len(members.clients) if members else 0
+    print(f"group {args.group}: {count} members, lag {total:,}")
+    if members is not None:
+        print(members.summary())
+        show(members.as_records(), members.TITLES, as_json=False)
+        print()
+    if records:
+        show(records, _TITLES, as_json=False)
+    else:
+        print("It has committed nothing yet.")
+    return 0
+
+
+def _reset(args: argparse.Namespace) -> int:
+    from rocketmq_cli.group_reset import Target, move_online, move_stored, plan_move
+
+    target = Target.parse(args.to, args.to_offset, args.shift, now_ms=time.time_ns() // 1_000_000)
+    with open_from(args) as cluster:
+        moves = plan_move(cluster, args.group, args.topic, target, args.queue)
+        members = cluster.members(args.group, args.topic)
+        records: list[Record] = [
+            {
+                "group": args.group,
+                "topic": args.topic,
+                "broker": move.queue.broker,
+                "queue": move.queue.index,
+                "committed": move.committed,
+                "wanted": move.wanted,
+                "again": max(0, (move.committed or move.wanted) - move.wanted),
+                "skipped": max(0, move.wanted - move.read_from),
+            }
+            for move in moves
+        ]
+        show(records, _MOVE_TITLES, as_json=args.json)
+        if not args.execute:
+            if not args.json:
+                print("Nothing was changed: repeat with --execute to do it.")
+            return 0
+        if members:
+            move_online(cluster, args.group, args.topic, target, args.queue, len(members))
+        else:
+            move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
+    if not args.json:
+        print(f"group {args.group} goes on there.")
+    return 0
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from rocketmq_cli.group_members import find_members
+    from rocketmq_wire.admin_requests import DeleteGroup
+    from rocketmq_wire.errors import RocketMQError
+
+    with open_from(args) as cluster:
+        known_group(cluster, args.group)
+        members = find_members(cluster, args.group)
+        if members is not None and members.clients:
+            raise UsageError(
+                f"group {args.group} has {len(members.clients)} live members: stop them first"
+            )
+        confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
+        answers: Mapping[str, object] = cluster.ask_masters(
+            DeleteGroup(args.group, forgets_progress=True)
+        )
+    for answer in answers.values():
+        if isinstance(answer, RocketMQError):
+            raise answer
+    print(f"group {args.group} is deleted")
+    return 0

@@ -1,0 +1,118 @@
+"""Where a group is to go on, and the two ways to take it there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rocketmq_cli.times import parse_moment_ms
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.admin_requests import ResetProgress
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+
+V = TypeVar("V")
+_TO_THE_END = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to go on: exactly one of them is given."""
+
+    time_ms: int | None = None
+    """0 for the start, negative for the end, as RocketMQ's own request has it."""
+    offset: int | None = None
+    shift: int | None = None
+
+    @classmethod
+    def parse(
+        cls, word: str | None, offset: int | None, shift: int | None, *, now_ms: int
+    ) -> Target:
+        """From the command line's options. Raises UsageError."""
+        if word is None:
+            if offset is not None and offset < 0:
+                raise UsageError(f"--to-offset must not be negative, not {offset}")
+            return cls(offset=offset, shift=shift)
+        if word in ("earliest", "latest"):
+            return cls(time_ms=0 if word == "earliest" else _TO_THE_END)
+        return cls(time_ms=parse_moment_ms(word, now_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One queue: where the group stands, and where it would."""
+
+    queue: QueueId
+    start: int
+    committed: int | None
+    wanted: int
+
+    @property
+    def read_from(self) -> int:
+        """Where it would go on without us."""
+        return max(self.start, self.start if self.committed is None else self.committed)
+
+
+def plan_move(
+    cluster: Cluster, group: str, topic: str, target: Target, index: int | None
+) -> list[Move]:
+    """What a move would do, queue by queue; offsets stay within what the queues hold."""
+    queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
+    if not queues:
+        raise UsageError(f"topic {topic} has no queue {index}")
+    bounds = _known(cluster.bounds(queues))
+    committed = _known(cluster.progress(group, queues))
+    searched: Mapping[QueueId, int] = {}
+    if target.time_ms is not None and target.time_ms > 0:
+        searched = _known(cluster.search_offsets(dict.fromkeys(queues, target.time_ms)))
+    moves = []
+    for queue in queues:
+        wanted = _wanted(target, bounds[queue], committed[queue], searched.get(queue))
+        moves.append(Move(queue, bounds[queue].start, committed[queue], wanted))
+    return moves
+
+
+def _wanted(target: Target, bounds: Bounds, committed: int | None, searched: int | None) -> int:
+    if searched is not None:
+        wanted = searched
+    elif target.time_ms is not None:
+        wanted = bounds.end if target.time_ms < 0 else bounds.start
+    elif target.offset is not None:
+        wanted = target.offset
+    else:
+        assert target.shift is not None
+        wanted = (bounds.start if committed is None else committed) + target.shift
+    return min(max(wanted, bounds.start), bounds.end)
+
+
+def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) -> None:
+    """Write the offsets of a group that nobody is in."""
+    _known(cluster.commit(group, offsets))
+
+
+def move_online(
+    cluster: Cluster, group: str, topic: str, target: Target, index: int | None, member_count: int
+) -> None:
+    """Have the brokers move a group and tell its members: they would overwrite what is stored."""
+    if target.time_ms is None:
+        raise UsageError(
+            f"group {group} has {member_count} live members, who can be moved to a time only: "
+            "give --to earliest, latest or a time, or stop them first"
+        )
+    request = ResetProgress(
+        group, topic, target.time_ms, queue_index=-1 if index is None else index
+    )
+    for answer in cluster.ask_masters(request).values():
+        if isinstance(answer, RocketMQError):
+            raise answer
+
+
+def _known(found: Mapping[QueueId, V | RocketMQError]) -> dict[QueueId, V]:
+    known = {}
+    for queue, value in found.items():
+        if isinstance(value, RocketMQError):
+            raise value
+        known[queue] = value
+    return known

@@ -1,0 +1,74 @@
+"""Stored messages one by one, for verbs that look at few: ranges -> messages -> fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rocketmq_cli.output import Cell, moment
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.transport import ReadSpec
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.message_id import offset_message_id
+from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
+from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
+from rocketmq_wire.record import decode_record, decompress_body
+
+MESSAGE_FIELDS: Final = (
+    "topic",
+    "broker",
+    "queue",
+    "offset",
+    "id",
+    "offsetId",
+    "tags",
+    "keys",
+    "born",
+    "stored",
+    "reconsumeTimes",
+    "properties",
+    "body",
+)
+
+
+def read_messages(
+    cluster: Cluster, ranges: Sequence[OffsetRange], group: str
+) -> Iterator[tuple[QueueId, StoredMessage]]:
+    """Every message of the ranges, bodies as they were sent. Raises CorruptRecordError."""
+    for chunk in cluster.read_ranges(ranges, ReadSpec(group, Subscription())):
+        position = 0
+        while position < len(chunk.body):
+            message, position = decode_record(chunk.body, position, where=str(chunk.queue))
+            if chunk.start <= message.queue_offset < chunk.end:
+                yield chunk.queue, message
+
+
+def plain_body(message: StoredMessage) -> bytes:
+    """The body as it was sent."""
+    return decompress_body(message.body, message.sys_flag)
+
+
+def message_record(broker: str, message: StoredMessage) -> Mapping[str, Cell]:
+    """A message's fields as they are shown."""
+    properties = dict(message.properties)
+    tags, keys = properties.pop(TAGS, None), properties.pop(KEYS, None)
+    try:
+        body = plain_body(message).decode("utf-8", "backslashreplace")
+    except CorruptRecordError as error:
+        body = f"<{error}>"
+    offset_id = offset_message_id(message.store_host, message.physical_offset)
+    return {
+        "topic": message.topic,
+        "broker": broker,
+        "queue": message.queue_index,
+        "offset": message.queue_offset,
+        "id": properties.pop(UNIQUE_KEY, offset_id),
+        "offsetId": offset_id,
+        "tags": tags,
+        "keys": keys,
+        "born": moment(message.born_ms),
+        "stored": moment(message.store_ms),
+        "reconsumeTimes": message.reconsume_times,
+        "properties": properties,
+        "body": body,
+    }

@@ -1,0 +1,1 @@
+"""A cluster's status as web pages and as metrics: read only, rendered here, no scripts."""

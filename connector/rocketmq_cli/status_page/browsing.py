@@ -1,0 +1,65 @@
+"""What the message browser asks for -> the messages, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rocketmq_cli.output import Cell
+from rocketmq_cli.records import message_record, read_messages
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.lookup import find_by_id, find_by_key
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, OffsetRange
+
+_GROUP: Final = "rmq-status-page"
+_SHOWN_MAX: Final = 50
+_NEWEST_PER_QUEUE: Final = 10
+
+Found = tuple[Sequence[Mapping[str, Cell]], "str | None"]
+
+
+def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Found:
+    """Messages by topic and key, or by topic, queue and offset; else the newest of every queue."""
+    topic = wanted.get("topic", "").strip()
+    if not topic:
+        return (), None
+    queue, offset = wanted.get("queue", "").strip(), wanted.get("offset", "").strip()
+    for name, text in (("queue", queue), ("offset", offset)):
+        if text and not text.isdecimal():
+            return (), f"{name} must be a number, not {text!r}"
+    try:
+        with open_cluster(settings) as cluster:
+            key = wanted.get("key", "").strip()
+            if key:
+                return _by_key(cluster, topic, key), None
+            return _by_place(
+                cluster, topic, int(queue) if queue else None, int(offset) if offset else None
+            ), None
+    except RocketMQError as error:
+        return (), str(error)
+
+
+def _by_key(cluster: Cluster, topic: str, key: str) -> Sequence[Mapping[str, Cell]]:
+    found = find_by_id(cluster, topic, key, _SHOWN_MAX)
+    found = found or find_by_key(cluster, topic, key, _SHOWN_MAX)
+    return [message_record(broker, message) for broker, message in found]
+
+
+def _by_place(
+    cluster: Cluster, topic: str, index: int | None, offset: int | None
+) -> Sequence[Mapping[str, Cell]]:
+    queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
+    count = _SHOWN_MAX if index is not None else _NEWEST_PER_QUEUE
+    ranges = []
+    for queue, held in sorted(cluster.bounds(queues).items()):
+        if not isinstance(held, Bounds):
+            raise held
+        start = max(held.start, held.end - count if offset is None else offset)
+        end = min(held.end, start + count)
+        if start < end:
+            ranges.append(OffsetRange(queue, start, end))
+    messages = read_messages(cluster, ranges, _GROUP)
+    found = [message_record(queue.broker, message) for queue, message in messages]
+    return sorted(found, key=lambda record: str(record["stored"]), reverse=True)[:_SHOWN_MAX]

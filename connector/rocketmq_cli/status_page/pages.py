@@ -1,0 +1,263 @@
+"""Samples and messages -> HTML pages: pure. Everything that comes from outside is escaped here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from rocketmq_cli.output import Cell, cell_text, moment
+from rocketmq_cli.status_page.charts import line_chart, short
+from rocketmq_cli.status_page.samples import History, Point, Sample
+
+_BODY_SHOWN: Final = 600
+_ROWS_MAX: Final = 500
+
+
+class Html(NamedTuple):
+    """Text that is HTML already."""
+
+    text: str
+
+
+_UP: Final = Html('<span class="good">up</span>')
+_DOWN: Final = Html('<span class="bad">no answer</span>')
+
+
+def overview(history: History, interval_s: float) -> str:
+    """Brokers, throughput, and where something is behind."""
+    sample = history.newest
+    if sample is None:
+        return page(
+            "Overview", "<h1>Overview</h1><p class='hint'>Looking at the cluster…</p>", interval_s
+        )
+    brokers = [
+        (
+            broker.name,
+            broker.cluster,
+            broker.address,
+            Html(
+                '<span class="good">up</span>'
+                if broker.error is None
+                else '<span class="bad">no answer</span>'
+            ),
+            broker.runtime.get("brokerVersionDesc", "-"),
+        )
+        for broker in sample.brokers
+    ]
+    behind = sorted(((sample.lag(g), g) for g in sample.groups), reverse=True)[:10]
+    parts = [
+        "<h1>Overview</h1>",
+        _problems(sample),
+        line_chart("messages stored a second", history.rate_in()),
+        "<h2>Brokers</h2>",
+        table(("broker", "cluster", "address", "state", "version"), brokers),
+        "<h2>Groups furthest behind</h2>",
+        table(("group", "lag"), [(group_link(name), lag) for lag, name in behind]),
+    ]
+    return page("Overview", "".join(parts), interval_s)
+
+
+def topics(history: History, interval_s: float) -> str:
+    """Every topic with what it holds."""
+    sample = history.newest or Sample(0)
+    rows = [
+        (
+            topic_link(name),
+            len(queues),
+            sample.held(name),
+            _last(history.rate_in(name)),
+            _newest(sample, name),
+        )
+        for name, queues in sorted(sample.topics.items())
+    ]
+    titles = ("topic", "queues", "messages", "stored a second", "newest message")
+    return page("Topics", f"<h1>Topics</h1>{_problems(sample)}{table(titles, rows)}", interval_s)
+
+
+def topic(history: History, name: str, interval_s: float) -> str | None:
+    """One topic: throughput, queues, who reads it. None when there is no such topic."""
+    sample = history.newest
+    if sample is None or name not in sample.topics:
+        return None
+    queues = [
+        (q.broker, q.index, stat.start, stat.end, stat.end - stat.start, moment(stat.updated_ms))
+        for q, stat in sorted(sample.topics[name].items())
+    ]
+    readers = [
+        (group_link(group), sample.lag(group, name))
+        for group, places in sorted(sample.groups.items())
+        if any(queue.topic == name for queue in places)
+    ]
+    browse = f'<p><a href="/messages?topic={quote(name, safe="")}">Browse messages</a></p>'
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        browse,
+        line_chart("messages stored a second", history.rate_in(name)),
+        "<h2>Queues</h2>",
+        table(("broker", "queue", "start", "end", "messages", "newest"), queues),
+        "<h2>Groups</h2>",
+        table(("group", "lag"), readers),
+    ]
+    return page(name, "".join(parts), interval_s)
+
+
+def groups(history: History, interval_s: float) -> str:
+    """Every group with its lag."""
+    sample = history.newest or Sample(0)
+    rows = [
+        (
+            group_link(name),
+            ", ".join(sorted({queue.topic for queue in places})),
+            sample.lag(name),
+            _last(history.rate_out(name)),
+        )
+        for name, places in sorted(sample.groups.items())
+    ]
+    titles = ("group", "topics", "lag", "consumed a second")
+    return page("Groups", f"<h1>Groups</h1>{_problems(sample)}{table(titles, rows)}", interval_s)
+
+
+def group(history: History, name: str, interval_s: float) -> str | None:
+    """One group: its lag over time, and every queue. None when there is no such group."""
+    sample = history.newest
+    if sample is None or name not in sample.groups:
+        return None
+    rows = [
+        (
+            topic_link(q.topic),
+            q.broker,
+            q.index,
+            at.consumer_offset,
+            at.broker_offset,
+            max(0, at.broker_offset - at.consumer_offset),
+            moment(at.updated_ms),
+        )
+        for q, at in sorted(sample.groups[name].items())
+    ]
+    titles = ("topic", "broker", "queue", "committed", "end", "lag", "last consumed")
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        line_chart("lag", history.lag(name)),
+        line_chart("messages consumed a second", history.rate_out(name)),
+        "<h2>Queues</h2>",
+        table(titles, rows),
+    ]
+    return page(name, "".join(parts), interval_s)
+
+
+def messages(
+    wanted: Mapping[str, str], found: Sequence[Mapping[str, Cell]], problem: str | None
+) -> str:
+    """The message browser: what is looked for, and what was found. Not refreshed by itself."""
+
+    def field(name: str, title: str) -> str:
+        value = escape(wanted.get(name, ""), quote=True)
+        return f'<label>{title}<input name="{name}" value="{value}"></label>'
+
+    form = (
+        '<form action="/messages">'
+        + field("topic", "topic")
+        + field("key", "key or id")
+        + field("queue", "queue")
+        + field("offset", "from offset")
+        + "<button>Show</button></form>"
+    )
+    rows = [
+        (
+            f"{record['broker']}/{record['queue']}",
+            record["offset"],
+            record["stored"],
+            record["tags"],
+            record["keys"],
+            Html(f'<span class="body">{escape(_cut(str(record["body"])))}</span>'),
+        )
+        for record in found
+    ]
+    hint = "<p class='hint'>Give a topic; alone it shows the newest messages of every queue.</p>"
+    result = table(("queue", "offset", "stored", "tags", "keys", "body"), rows) if rows else ""
+    if problem is not None:
+        result = f'<p class="problem">{escape(problem)}</p>'
+    elif not rows:
+        result = "<p>No messages.</p>" if wanted.get("topic") else hint
+    return page("Messages", f"<h1>Messages</h1>{form}{result}", None)
+
+
+def missing(what: str) -> str:
+    """There is no such page, topic or group."""
+    return page("Not found", f"<h1>Not found</h1><p>There is no {escape(what)} here.</p>", None)
+
+
+def page(title: str, content: str, refresh_s: float | None) -> str:
+    """A whole page around its content."""
+    refresh = note = ""
+    if refresh_s is not None:
+        # At 0 a browser would load the page again and again.
+        seconds = max(1, math.ceil(refresh_s))
+        refresh = f'<meta http-equiv="refresh" content="{seconds}">'
+        note = f"<span>refreshed every {seconds} s, times in UTC</span>"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{refresh}<title>{escape(title)} · RocketMQ</title>"
+        '<link rel="stylesheet" href="/style.css"></head><body>'
+        '<header><strong>RocketMQ</strong><nav><a href="/">Overview</a><a href="/topics">Topics</a>'
+        f'<a href="/groups">Groups</a><a href="/messages">Messages</a></nav>{note}</header>'
+        f"<main>{content}</main></body></html>"
+    )
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[Cell | Html]]) -> str:
+    """A table; numbers stand to the right. Long ones are cut, and say so."""
+    if not rows:
+        return '<p class="hint">none</p>'
+    numbers = [all(_is_number(row[at]) for row in rows) for at in range(len(titles))]
+    head = "".join(
+        _cell("th", title, number) for title, number in zip(titles, numbers, strict=True)
+    )
+    lines = "".join(
+        "<tr>" + "".join(_cell("td", c, n) for c, n in zip(row, numbers, strict=True)) + "</tr>"
+        for row in rows[:_ROWS_MAX]
+    )
+    more = (
+        f'<p class="hint">and {len(rows) - _ROWS_MAX:,} more</p>' if len(rows) > _ROWS_MAX else ""
+    )
+    return f'<div class="scroll"><table><tr>{head}</tr>{lines}</table></div>{more}'
+
+
+def topic_link(name: str) -> Html:
+    """A topic's name, leading to its page."""
+    return Html(f'<a href="/topics/{quote(name, safe="")}">{escape(name)}</a>')
+
+
+def group_link(name: str) -> Html:
+    """A group's name, leading to its page."""
+    return Html(f'<a href="/groups/{quote(name, safe="")}">{escape(name)}</a>')
+
+
+def _cell(kind: str, value: Cell | Html, is_number: bool) -> str:
+    text = value.text if isinstance(value, Html) else escape(cell_text(value))
+    return f'<{kind} class="number">{text}</{kind}>' if is_number else f"<{kind}>{text}</{kind}>"
+
+
+def _is_number(value: Cell | Html) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _problems(sample: Sample) -> str:
+    return "".join(f'<p class="problem">{escape(text)}</p>' for text in sample.problems[:20])
+
+
+def _newest(sample: Sample, name: str) -> Cell:
+    return moment(max((stat.updated_ms for stat in sample.topics[name].values()), default=0))
+
+
+def _last(points: Iterable[Point]) -> str:
+    found = list(points)
+    return short(found[-1].value) if found else "-"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _BODY_SHOWN else f"{text[:_BODY_SHOWN]}… ({len(text):,} characters)"

@@ -1,0 +1,43 @@
+"""Moments and lengths of time as people write them on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+from rocketmq_cli.usage import UsageError
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_MILLISECONDS_DIGITS = 12
+
+
+def parse_duration_ms(text: str) -> int:
+    """`500ms`, `30s`, `15m`, `2h`, `1d` in milliseconds. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no length of time: write it like 500ms, 30s, 15m, 2h or 1d")
+    return round(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def parse_moment_ms(text: str, now_ms: int) -> int:
+    """A moment in milliseconds since 1970: that number, ISO 8601, or `2h` for two hours ago.
+
+    A date without a zone is of the local one. Raises UsageError.
+    """
+    text = text.strip()
+    if text.isdigit() and len(text) >= _MILLISECONDS_DIGITS:
+        return int(text)
+    if _DURATION.fullmatch(text):
+        return now_ms - parse_duration_ms(text)
+    try:
+        # Python 3.10 does not read a Z.
+        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no time: write it like 2026-01-31T12:00:00Z, as milliseconds since 1970,"
+            " or as an age like 2h"
+        ) from None
+    if found.tzinfo is None:
+        found = found.astimezone()
+    return (found - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)

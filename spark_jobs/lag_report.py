@@ -1,0 +1,111 @@
+"""Reports how far consumer groups are behind: messages and seconds, by queue.
+
+    ./run exec spark-submit spark_jobs/lag_report.py --name-server 127.0.0.1:9876 \\
+        --topic orders --group orders-job --messages-max 100000 --output /data/lag
+
+Prints one line for each group and appends one row for each queue to parquet files, where an output
+is given. Ends with code 2 when a group is further behind than --messages-max or --seconds-max.
+Any program's groups: the progress is what their brokers keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from datetime import datetime, timezone
+
+from pyspark.sql import SparkSession
+
+from pyspark_rocketmq import Lag, measure_group_lag
+from pyspark_rocketmq.job_arguments import (
+    add_cluster_arguments,
+    source_options,
+    told_in_one_line,
+)
+from pyspark_rocketmq.job_progress import ask_at_sigterm, say
+from pyspark_rocketmq.job_session import job_session
+
+_ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
+    messages BIGINT, seconds DOUBLE"""
+_TOO_FAR = 2
+_Row = tuple[datetime, str, str, str, int, int, "float | None"]
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="lag_report.py", description="How far consumer groups are behind."
+    )
+    add_cluster_arguments(parser)
+    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    parser.add_argument(
+        "--group", required=True, action="append", help="a consumer group; may be repeated"
+    )
+    parser.add_argument("--output", help="folder of parquet files to append to")
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="again and again (default: once)"
+    )
+    parser.add_argument("--times", type=int, metavar="N", help="with --every: so often, then end")
+    parser.add_argument("--messages-max", type=int, metavar="N")
+    parser.add_argument("--seconds-max", type=float, metavar="N")
+    return parser.parse_args(argv)
+
+
+def rows_of(group: str, lag: Lag, now: datetime) -> list[_Row]:
+    return [
+        (now, group, queue.topic, queue.broker, queue.index, of_queue.messages, of_queue.seconds)
+        for queue, of_queue in lag.queues.items()
+    ]
+
+
+def is_too_far(lag: Lag, args: argparse.Namespace) -> bool:
+    """True beyond a limit; an age that nobody could tell is beyond any."""
+    if args.messages_max is not None and lag.messages > args.messages_max:
+        return True
+    return args.seconds_max is not None and (lag.seconds is None or lag.seconds > args.seconds_max)
+
+
+def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
+    """Measure all groups once; True when one is too far behind."""
+    rows: list[_Row] = []
+    is_any_too_far = False
+    now = datetime.now(timezone.utc)
+    for group in args.group:
+        with told_in_one_line():
+            options = {**source_options(args), "group": group}
+            lag = measure_group_lag(options)
+        seconds = "unknown" if lag.seconds is None else f"{lag.seconds:,.1f}"
+        is_behind = sum(1 for of_queue in lag.queues.values() if of_queue.messages)
+        is_far = is_too_far(lag, args)
+        say(
+            f"{group}: {lag.messages:,} messages, {seconds} seconds behind, in {is_behind} of "
+            f"{len(lag.queues)} queues" + (", too far" if is_far else "")
+        )
+        rows += rows_of(group, lag, now)
+        is_any_too_far |= is_far
+    if spark is not None and rows:
+        spark.createDataFrame(rows, _ROW).coalesce(1).write.mode("append").parquet(args.output)
+    return is_any_too_far
+
+
+def main() -> None:
+    args = parse_arguments()
+    asked_to_end = ask_at_sigterm()
+    spark = job_session("lag_report") if args.output else None
+    count = 0
+    is_far = False
+    while not asked_to_end.is_set():
+        began = time.monotonic()
+        is_far = report(args, spark)
+        count += 1
+        if args.every is None or count == args.times:
+            break
+        asked_to_end.wait(max(0.0, args.every - (time.monotonic() - began)))
+    if spark is not None:
+        spark.stop()
+    if is_far:
+        sys.exit(_TOO_FAR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Sends a consumer group's dead letters to their topics again.
+
+    ./run exec spark-submit spark_jobs/redrive_dead_letters.py --name-server 127.0.0.1:9876 \\
+        --group orders-job --dry-run
+
+Each goes to the topic that it was sent to first, or all to one (--to), with its body, keys, tags,
+message group and own properties, and without the history of its attempts: it has all of them again.
+What is sent is committed as the progress of a group of its own (--progress, by default
+<group>-redrive), so that the next run begins behind it. Killed in between, a run sends again what
+it had not committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from pyspark_rocketmq import pin_offsets
+from pyspark_rocketmq.job_arguments import (
+    add_cluster_arguments,
+    connection_of,
+    positive,
+    source_options,
+    told_in_one_line,
+)
+from pyspark_rocketmq.job_progress import say
+from pyspark_rocketmq.job_session import job_session
+from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.pacing import at_rate
+from pyspark_rocketmq.resending import as_sent_anew
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="redrive_dead_letters.py", description="A group's dead letters, sent again."
+    )
+    add_cluster_arguments(parser)
+    parser.add_argument("--group", required=True, help="the group whose dead letters they are")
+    parser.add_argument("--to", metavar="TOPIC", help="send all there (default: where they began)")
+    parser.add_argument("--progress", metavar="GROUP", help="(default: <group>-redrive)")
+    parser.add_argument(
+        "--start",
+        choices=("progress", "earliest"),
+        default="progress",
+        help="behind what was sent already (default), or from the first one kept",
+    )
+    parser.add_argument("--tags", help="only those with these tags, such as 'A || B'")
+    parser.add_argument("--rate", type=positive, metavar="N", help="messages a second at most")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    return parser.parse_args(argv)
+
+
+def options_of(args: argparse.Namespace) -> dict[str, str]:
+    """The source's options: dead letters up to now."""
+    progress = args.progress or f"{args.group}-redrive"
+    start = "group:earliest" if args.start == "progress" else "earliest"
+    return source_options(
+        args,
+        deadLettersOf=args.group,
+        group=progress,
+        startingOffsets=start,
+        tags=args.tags,
+        includeProperties="true",
+    )
+
+
+def letters(messages: DataFrame, to: str | None) -> DataFrame:
+    """What is to be sent, each with its topic."""
+    began = sf.coalesce(
+        sf.col("properties")["RETRY_TOPIC"], sf.col("properties")["DLQ_ORIGIN_TOPIC"]
+    )
+    return as_sent_anew(messages, topic=sf.lit(to) if to else began)
+
+
+def main() -> None:
+    args = parse_arguments()
+    options = options_of(args)
+    with told_in_one_line():
+        pinned = pin_offsets(options)
+        where = parse_options(options)
+    say(f"{pinned.messages:,} dead letters of {args.group} to look at")
+    if not pinned.messages:
+        return
+    spark = job_session("redrive_dead_letters")
+    rows = letters(spark.read.format("rocketmq").options(**pinned.options).load(), args.to)
+    for row in rows.groupBy("topic").count().orderBy("topic").collect():
+        if row["topic"] is None:
+            raise SystemExit(
+                f"{row['count']:,} of them do not say where they began: say --to TOPIC"
+            )
+        say(f"{row['count']:,} to {row['topic']}")
+    if not args.dry_run:
+        began = time.monotonic()
+        paced = rows if args.rate is None else at_rate(rows, args.rate)
+        paced.write.format("rocketmq").options(**connection_of(options)).mode("append").save()
+        say(f"sent in {time.monotonic() - began:.1f} s")
+        with told_in_one_line():
+            pinned.commit(where.group)
+        say(f"committed as the progress of group {where.group}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Adds up a RocketMQ topic in windows of time, late messages included up to a watermark.
+
+    ./run exec spark-submit spark_jobs/windowed_totals.py --name-server 127.0.0.1:9876 \\
+        --topic orders --window "1 minute" --watermark "30 seconds" --by '$.customer' \\
+        --sum '$.amount' --output /data/totals --checkpoint /data/totals-checkpoint
+
+For each window and key: how many messages, how many bytes, and the sum of a field. A window is
+written once, when the watermark has passed its end, and not before; what comes later than that is
+left out and counted. The checkpoint makes every message count exactly once, also over restarts.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq.job_arguments import (
+    add_source_arguments,
+    add_stream_arguments,
+    stream_options,
+    told_in_one_line,
+    triggered,
+)
+from pyspark_rocketmq.job_progress import ask_at_sigterm, follow, say
+from pyspark_rocketmq.job_session import job_session
+
+_TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
+_COLUMNS = ("topic", "tags", "keys")
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="windowed_totals.py", description="Totals of a topic in windows of time."
+    )
+    add_source_arguments(parser)
+    add_stream_arguments(parser)
+    parser.add_argument("--output", required=True, help="folder of the parquet files")
+    parser.add_argument("--window", default="1 minute", help="its length (default: 1 minute)")
+    parser.add_argument("--slide", help="a window begins so often (default: one after the other)")
+    parser.add_argument(
+        "--watermark", default="1 minute", help="how late a message may be (default: 1 minute)"
+    )
+    parser.add_argument(
+        "--time",
+        default="stored",
+        metavar="stored|born|$.FIELD",
+        help="when a message happened: a time of RocketMQ's (default: stored), or one in its body",
+    )
+    parser.add_argument(
+        "--by",
+        default="topic",
+        metavar="topic|tags|keys|$.FIELD",
+        help="a total for each of what (default: topic); $.FIELD is of a JSON body",
+    )
+    parser.add_argument("--sum", metavar="$.FIELD", help="a number in the JSON body to add up")
+    return parser.parse_args(argv)
+
+
+def field(text: str) -> Column:
+    """A field of the JSON body. Raises SystemExit for anything else."""
+    if not text.startswith("$."):
+        raise SystemExit(f"no field of a JSON body: {text!r}, say '$.customer'")
+    return sf.get_json_object(sf.col("body").cast("string"), text)
+
+
+def totals(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
+    """One row a window and key."""
+    time = _TIMES.get(args.time)
+    happened = sf.col(time) if time else field(args.time).try_cast("timestamp")
+    key = sf.col(args.by) if args.by in _COLUMNS else field(args.by)
+    value = field(args.sum).try_cast("double") if args.sum else sf.lit(None).cast("double")
+    rows = messages.select(
+        happened.alias("time"),
+        key.alias("key"),
+        value.alias("value"),
+        sf.octet_length("body").cast("long").alias("size"),
+    )
+    window = sf.window("time", args.window, args.slide or args.window)
+    return (
+        rows.withWatermark("time", args.watermark)
+        .groupBy(window.alias("window"), "key")
+        .agg(
+            sf.count("*").alias("messages"),
+            sf.sum("size").alias("bytes"),
+            sf.sum("value").alias("total"),
+        )
+        .select("window.start", "window.end", "key", "messages", "bytes", "total")
+    )
+
+
+def main() -> None:
+    args = parse_arguments()
+    with told_in_one_line():
+        options = stream_options(args)
+        listener = GroupProgressListener(options) if args.group else None
+    spark = job_session("windowed_totals")
+    if listener is not None:
+        spark.streams.addListener(listener)
+    messages = spark.readStream.format("rocketmq").options(**options).load()
+    asked_to_end = ask_at_sigterm()
+    writer = (
+        totals(messages, args)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .queryName("windowed_totals")
+        .option("checkpointLocation", args.checkpoint)
+        .option("path", args.output)
+    )
+    query = triggered(writer, args).start()
+    say(f"adding up {args.topic} in windows of {args.window} into {args.output}")
+    total = follow(query, asked_to_end)
+    late = sum(
+        state.numRowsDroppedByWatermark
+        for progress in query.recentProgress
+        for state in progress.stateOperators
+    )
+    say(f"ended after {total:,} messages" + (f", {late:,} came too late" if late else ""))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

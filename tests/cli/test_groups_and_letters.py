@@ -1,0 +1,162 @@
+"""`rmq group`, `lag` and `dlq` against a running broker, over both of its protocols."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_cli.dlq import revived
+from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.producer import Producer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
+
+Produce = Callable[..., int]
+Printed = Callable[[], list[dict[str, object]]]
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with open_cluster(ConnectionSettings(name_servers=(broker.name_server,))) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def printed(capfd: pytest.CaptureFixture[str]) -> Printed:
+    """The JSON lines printed since the last call."""
+    return lambda: [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def group(cluster: Cluster, topic: str, produce: Produce, where: tuple[str, str]) -> str:
+    """A group that has read three of its topic's ten messages."""
+    produce(b"".join(b"%d\n" % number for number in range(10)), topic, "-q", *where)
+    (queue,) = cluster.queues(topic)
+    name = f"group-{topic}"[:100]
+    assert cluster.commit(name, {queue: 3}) == {queue: None}
+    return name
+
+
+def test_a_group_is_listed_and_described_with_its_lag(
+    group: str, topic: str, where: tuple[str, str], printed: Printed
+) -> None:
+    assert main(["group", "list", "--json", *where]) == 0
+    assert {"group": group} in printed()
+    assert main(["group", "describe", group, "--json", *where]) == 0
+    (record,) = printed()
+    assert (record["topic"], record["committed"], record["end"], record["lag"]) == (topic, 3, 10, 7)
+
+
+def test_an_unknown_group_is_met_with_the_nearest_one(
+    group: str, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["group", "describe", group[:-1] + "#", *where]) == EXIT_FAILED
+    assert f"Did you mean '{group}'?" in capfd.readouterr().err
+
+
+def test_lag_has_an_exit_code_of_its_own_above_the_maximum(
+    group: str, where: tuple[str, str], printed: Printed
+) -> None:
+    assert main(["lag", group, "--max", "7", "--json", *where]) == 0
+    assert main(["lag", group, "--max", "6", "--json", *where]) == EXIT_EXCEEDED
+    first, second = printed()
+    assert first["lag"] == second["lag"] == 7
+    assert first["oldest"] is not None
+    assert main(["lag", group, "--watch", "1ms", *where]) == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "committed"),
+    [
+        (("--to", "earliest"), 0),
+        (("--to", "latest"), 10),
+        (("--to", "1d"), 0),
+        (("--to-offset", "99"), 10),
+        (("--to-offset", "5"), 5),
+        (("--shift", "-2"), 1),
+        (("--shift", "4"), 7),
+    ],
+)
+def test_a_group_is_moved_only_by_who_says_execute(
+    words: tuple[str, ...],
+    committed: int,
+    group: str,
+    topic: str,
+    where: tuple[str, str],
+    cluster: Cluster,
+    printed: Printed,
+) -> None:
+    (queue,) = cluster.queues(topic)
+    move = ["group", "reset-offsets", group, "--topic", topic, *words, "--json", *where]
+    assert main(move) == 0
+    (planned,) = printed()
+    assert (planned["committed"], planned["wanted"]) == (3, committed)
+    assert planned["again"] == max(0, 3 - committed)
+    assert planned["skipped"] == max(0, committed - 3)
+    assert cluster.progress(group, [queue]) == {queue: 3}
+    assert main([*move, "--execute"]) == 0
+    assert cluster.progress(group, [queue]) == {queue: committed}
+
+
+def test_a_group_is_deleted_only_by_who_says_yes(
+    group: str, cluster: Cluster, broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--name-server", broker.name_server)
+    assert main(["group", "delete", group, *where]) == EXIT_USAGE
+    assert "Give --yes" in capfd.readouterr().err
+    assert group in cluster.groups()
+    assert main(["group", "delete", group, "--yes", *where]) == 0
+    assert group not in cluster.groups()
+
+
+def test_dead_letters_are_sent_again_once(
+    topic: str,
+    where: tuple[str, str],
+    cluster: Cluster,
+    printed: Printed,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    group = f"g-{topic}"[:80]
+    letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(letters, 1, 1))
+    with Producer(cluster.settings) as producer:
+        for number in range(3):
+            body = b"letter %d" % number
+            properties = {"RETRY_TOPIC": topic, "colour": "red", "RECONSUME_TIME": "16"}
+            producer.send(Message(letters, body, "tag", "key", properties))
+    assert main(["dlq", "list", group, "--json", *where]) == 0
+    assert printed()[0]["waiting"] == 3
+    replay = ["dlq", "replay", group, *where]
+    assert main(replay) == 0
+    assert main([*replay, "--execute", "--limit", "2"]) == 0
+    assert main([*replay, "--execute"]) == 0
+    assert main([*replay, "--execute"]) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--format", r"%s %k %T\n", *where]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines == [f"letter {number} key tag" for number in range(3)]
+
+
+def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
+    letter = stored({"RETRY_TOPIC": "orders", "TAGS": "t", "KEYS": "k", "colour": "red"})
+    assert revived(letter, None) == Message("orders", b"body", "t", "k", {"colour": "red"})
+    assert revived(letter, "elsewhere").topic == "elsewhere"
+    with pytest.raises(UsageError, match="give --to"):
+        revived(stored({}), None)
+
+
+def stored(properties: dict[str, str]) -> StoredMessage:
+    host = Host(bytes(4), 1)
+    return StoredMessage("%DLQ%g", b"body", properties, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, 0, 0)
+
+
+def test_a_group_without_dead_letters_is_told_so(
+    where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dlq", "replay", "nobody", *where]) == EXIT_USAGE
+    assert "has no dead letters" in capfd.readouterr().err

@@ -1,0 +1,164 @@
+"""`rmq message`, `tail --json|--format` and `produce --json` against a running broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.rendering import Format, json_lines
+from rocketmq_cli.sending import body_of, parse_line
+from rocketmq_cli.usage import UsageError
+
+WAIT_S = 20.0
+Produce = Callable[..., int]
+
+
+@pytest.fixture
+def here(broker: Broker) -> tuple[str, str]:
+    return "--name-server", broker.name_server
+
+
+@pytest.fixture
+def printed(capfd: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """The lines printed since the last call."""
+    return lambda: capfd.readouterr().out.splitlines()
+
+
+def test_json_that_is_tailed_can_be_produced_again(
+    topic: str, where: tuple[str, str], produce: Produce, printed: Callable[[], list[str]]
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"body": "first", "keys": "a b", "tags": "t", "properties": {"colour": "röd"}},
+        {"bodyBase64": "/wA="},
+        {"body": {"nested": [1, 2]}},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    assert produce(lines.encode(), topic, "--json", "-q", *where) == 0
+    assert main(["tail", topic, "--json", *where]) == 0
+    tailed = printed()
+    assert produce("\n".join(tailed).encode(), topic, "--json", "-q", *where) == 0
+    assert main(["tail", topic, "--json", "--from", "-3", *where]) == 0
+    again = [json.loads(line) for line in printed()]
+    for row, first, second in zip(rows, map(json.loads, tailed), again, strict=True):
+        assert first["queueOffset"] + 3 == second["queueOffset"]
+        assert first["msgId"] != second["msgId"]
+        for name in ("body", "bodyBase64", "keys", "tags"):
+            assert first.get(name) == second.get(name)
+        assert first["properties"].get("colour") == row.get("properties", {}).get("colour")
+    assert again[1]["bodyBase64"] == "/wA="
+    assert again[2]["body"] == '{"nested":[1,2]}'
+
+
+def test_files_are_sent_one_after_the_other_with_the_given_properties(
+    topic: str, where: tuple[str, str], tmp_path: Path, printed: Callable[[], list[str]]
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"{name} a\n{name} b\n")
+    files = [str(tmp_path / name) for name in ("one", "two")]
+    words = ["produce", topic, *files, "--property", "region=eu", "--rate", "10000", *where]
+    assert main(words) == 0
+    assert main(["tail", topic, "--format", r"%s|%o\n", *where]) == 0
+    assert printed() == ["one a|0", "one b|1", "two a|2", "two b|3"]
+    assert main(["produce", topic, files[0], "missing", *where]) == EXIT_USAGE
+
+
+def test_a_message_is_found_by_key_id_and_offset(
+    topic: str,
+    here: tuple[str, str],
+    produce: Produce,
+    printed: Callable[[], list[str]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(3):
+        produce(b"body %d\n" % number, topic, "--keys", f"k{number} all", "-q", *here)
+
+    # The key index follows the log; nobody promises how closely.
+    give_up_at = time.monotonic() + WAIT_S
+    while main(["message", "get", topic, "--key", "k2", *here]) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    printed()
+
+    def get(*words: str) -> list[dict[str, object]]:
+        assert main(["message", "get", topic, *words, "--json", *here]) == 0
+        return [json.loads(line) for line in printed()]
+
+    (found,) = get("--key", "k1")
+    assert (found["body"], found["offset"], found["keys"]) == ("body 1", 1, "k1 all")
+    assert get("--id", str(found["id"])) == get("--id", str(found["offsetId"])) == [found]
+    assert get("--queue", "0", "--offset", "1") == [found]
+    assert len(get("--key", "all", "--limit", "2")) == 2
+    assert main(["message", "get", topic, "--key", "k", *here]) == EXIT_FAILED
+    assert "no message k in" in capfd.readouterr().err
+
+
+def test_every_token_of_a_format_is_rendered_for_whole_batches() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "body": pa.array([b"x\xff", b"", None], pa.binary()),
+            "keys": pa.array(["k", None, "q"], pa.string()),
+            "queueId": pa.array([1, 2, 3], pa.int32()),
+            "storeTimestamp": pa.array([1_500_000, 0, 7_000], pa.timestamp("us", tz="UTC")),
+            "properties": pa.array([[("a", "b")], [], []], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    rendered = b"".join(Format(r"%p:%k %s %S %d %h %%\t\n").render(batch.slice(0, 2)))
+    assert rendered == b'1:k x\xff 2 1500 {"a": "b"} %\t\n2:  0 0 {} %\t\n'
+    assert b"".join(Format(r"-\n").render(batch.slice(1))) == b"-\n-\n"
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=20), st.integers(0, 19))
+def test_bodies_are_rendered_as_one_by_one(bodies: list[bytes], start: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}).slice(start)
+    expected = b"".join(body + b"\n" for body in bodies[start:])
+    assert b"".join(Format(r"%s\n").render(batch)) == expected
+
+
+@pytest.mark.parametrize("text", ["%q", "\\q", "%", "abc\\"])
+def test_a_wrong_format_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Format(text)
+
+
+@given(st.binary(max_size=30))
+def test_a_body_in_json_is_the_very_same_when_read_again(body: bytes) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": pa.array([body], pa.binary())})
+    (line,) = json_lines(batch)
+    if body:
+        assert body_of(parse_line(line, 1), 1) == body
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b"{}", b'{"body":""}', b'{"bodyBase64":"*"}'])
+def test_a_line_that_is_no_message_is_refused_with_its_number(line: bytes) -> None:
+    with pytest.raises(UsageError, match="line 7"):
+        body_of(parse_line(line, 7), 7)
+
+
+def test_a_topic_is_altered_and_deleted(
+    topic: str, here: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "alter", topic, "--queues", "3", "--permission", "r", *here]) == 0
+    assert "3 queues, permission r" in capfd.readouterr().out
+    assert main(["topic", "alter", topic, *here]) == EXIT_USAGE
+    assert main(["topic", "delete", topic, *here]) == EXIT_USAGE
+    assert main(["topic", "delete", topic, "--yes", *here]) == 0
+    assert main(["topic", "describe", topic, *here]) == EXIT_FAILED
+
+
+def test_bench_measures_and_leaves_no_topic_behind(
+    here: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--messages", "2000", "--yes", "--json", *here]) == 0
+    sent, read = map(json.loads, capfd.readouterr().out.splitlines())
+    assert (sent["messages"], read["messages"]) == (2_000, 2_000)
+    assert main(["topic", "list", *here]) == 0
+    assert "rmq-bench" not in capfd.readouterr().out

@@ -1,0 +1,131 @@
+"""`rmq checkpoint` and `rmq check`: what lies on a disk, what is wrong with a set-up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_cli import check_spark
+from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+
+OFFSET = {
+    "version": 1,
+    "births": {},
+    "offsets": {"orders": {"broker-a": {"0": 10, "1": 20}}},
+    "starts": {},
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Two finished batches, one that was planned; the second source is not ours."""
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for batch in range(3):
+        ours = {**OFFSET, "offsets": {"orders": {"broker-a": {"0": 10 * batch, "1": 20}}}}
+        lines = ["v1", json.dumps({"batchTimestampMs": 1}), json.dumps(ours), '{"other":1}', "-"]
+        (tmp_path / "offsets" / str(batch)).write_text("\n".join(lines))
+        if batch < 2:
+            (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    (tmp_path / "offsets" / ".2.crc").write_bytes(b"")
+    return tmp_path
+
+
+def test_a_checkpoint_shows_its_newest_finished_batch(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "show", str(checkpoint)]) == 0
+    printed = capsys.readouterr().out
+    assert "batch 1, finished" in printed
+    assert "batch 2 is planned and will be run again" in printed
+    assert main(["checkpoint", "show", str(checkpoint), "--batch", "2", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["next"], first["finished"], second["queue"]) == (20, False, 1)
+
+
+def test_a_checkpoint_gives_the_text_for_starting_offsets(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "show", str(checkpoint), "--as-starting-offsets"]) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"orders": {"broker-a": {"0": 10, "1": 20}}}
+
+
+@pytest.mark.parametrize("words", [("--batch", "9"), ("--source", "1"), ("--source", "x")], ids=str)
+def test_what_a_checkpoint_does_not_have_is_said(
+    words: tuple[str, ...], checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "show", str(checkpoint), *words]) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith("rmq: ")
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "show", str(tmp_path)]) == EXIT_USAGE
+    assert "is no checkpoint" in capsys.readouterr().err
+
+
+def test_check_finds_a_sound_cluster_and_a_missing_topic(
+    broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", "--no-spark", "--name-server", broker.name_server]
+    assert main([*words, "--topic", topic]) == 0
+    assert f"ok    topic            {topic}: 1 queues" in capfd.readouterr().out
+    assert main([*words, "--topic", topic[:-1] + "x"]) == EXIT_FAILED
+    assert f"Did you mean '{topic}'?" in capfd.readouterr().out
+
+
+def test_check_says_what_to_do_when_nobody_answers(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--no-spark", "--name-server", "127.0.0.1:1", "--json"]) == EXIT_FAILED
+    (line,) = capfd.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert (found["check"], found["state"]) == ("cluster", "FAIL")
+    assert "127.0.0.1:1" in found["do"]
+
+
+def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (found,) = check_spark.java()
+    assert (found.state, "17" in found.remedy) == ("FAIL", True)
+    program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
+    (found,) = check_spark.java()
+    assert found.state == "ok  "
+
+
+def test_a_worker_with_another_python_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.8.1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    _, found = check_spark.python()
+    assert (found.state, "3.8.1" in found.found) == ("FAIL", True)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    _, found = check_spark.python()
+    assert found.state == "ok  "
+
+
+def test_a_package_that_hides_every_source_is_found(tmp_path: Path) -> None:
+    broken = tmp_path / "pyspark_broken"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('no such wheel')\n")
+    code = "from rocketmq_cli import check_spark; print([*check_spark.discovery()][0].found)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pyspark_broken cannot be imported (ImportError: no such wheel)" in ended.stdout

@@ -1,0 +1,221 @@
+"""The status page: samples, charts and metrics by value; pages over HTTP beside a real broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_cli.status_page import metrics, pages
+from rocketmq_cli.status_page.charts import line_chart, nice_top, short, thinned
+from rocketmq_cli.status_page.samples import BrokerSeen, History, Point, Sample
+from rocketmq_cli.status_page.web import StatusPage
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import QueueId, QueueProgress, QueueStats
+
+QUEUE = QueueId("orders", "broker-a", 0)
+HOSTILE = '<script>alert("x")</script>&'
+WAIT_S = 20.0
+Produce = Callable[..., int]
+
+
+def sample(time_ms: int, end: int = 10, committed: int = 4, topic: str = "orders") -> Sample:
+    queue = QueueId(topic, "broker-a", 0)
+    return Sample(
+        time_ms,
+        (BrokerSeen("broker-a", "c", "127.0.0.1:1"),),
+        {topic: {queue: QueueStats(2, end, 1_000)}},
+        {"billing": {queue: QueueProgress(end, committed, 500)}},
+    )
+
+
+def test_rates_are_what_grew_between_two_looks() -> None:
+    history = History(10)
+    for time_ms, end, committed in ((0, 10, 4), (2_000, 30, 6), (4_000, 5, 6)):
+        history.add(sample(time_ms, end, committed))
+    assert history.rate_in("orders") == [Point(2_000, 10.0), Point(4_000, 0.0)]
+    assert history.rate_out("billing") == [Point(2_000, 1.0), Point(4_000, 0.0)]
+    assert history.lag("billing") == [Point(0, 6), Point(2_000, 24), Point(4_000, 0)]
+    assert history.rate_in("no such topic") == [Point(2_000, 0.0), Point(4_000, 0.0)]
+
+
+def test_the_oldest_looks_are_forgotten() -> None:
+    history = History(3)
+    for time_ms in range(5):
+        history.add(sample(time_ms))
+    assert [point.time_ms for point in history.lag("billing")] == [2, 3, 4]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e9)), min_size=2, max_size=600),
+    st.integers(3, 50),
+)
+def test_thinning_keeps_ends_order_and_the_peak(
+    raw: list[tuple[int, float]], count_max: int
+) -> None:
+    points = sorted(
+        {Point(time_ms, value).time_ms: Point(time_ms, value) for time_ms, value in raw}.values()
+    )
+    kept = thinned(points, count_max)
+    assert len(kept) <= max(count_max, len(points) if len(points) <= count_max else 0)
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert max(point.value for point in kept) == max(point.value for point in points)
+    assert all(before.time_ms < after.time_ms for before, after in pairwise(kept))
+
+
+@given(st.floats(0, 1e15))
+def test_an_axis_ends_at_a_round_number_above_the_values(value: float) -> None:
+    top = nice_top(value)
+    assert top >= value
+    assert f"{top:e}"[0] in "125"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.5, "0.5"), (950, "950"), (12_500, "12.5k"), (3e6, "3M")]
+)
+def test_numbers_on_a_chart_are_short(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_a_chart_is_well_formed_and_says_its_numbers() -> None:
+    drawn = line_chart("lag & more", [Point(0, 0), Point(1_000, 7), Point(2_000, 3)])
+    figure = ElementTree.fromstring(drawn)
+    (svg,) = figure.iter("svg")
+    assert svg.attrib["aria-label"] == "lag & more: now 3, at most 7"
+    assert "next look" in line_chart("lag", [Point(0, 1)])
+
+
+def test_metrics_have_rocketmqs_names_and_escaped_labels() -> None:
+    text = metrics.render(sample(0, topic='a"b\\c\nd'))
+    assert 'rocketmq_messages_in_total{topic="a\\"b\\\\c\\nd"} 10' in text.splitlines()
+    lag = 'rocketmq_consumer_lag_messages{consumer_group="billing",topic="orders",is_retry="false"}'
+    assert f"{lag} 6" in metrics.render(sample(0)).splitlines()
+    assert "rocketmq_exporter_up 0" in metrics.render(None)
+
+
+def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
+    dashboard = (Path(__file__).parents[2] / "conf" / "grafana-dashboard.json").read_text()
+    panels = json.loads(dashboard)["panels"]
+    asked = set(re.findall(r"rocketmq_\w+", " ".join(p["targets"][0]["expr"] for p in panels)))
+    served = {
+        line.split()[2] for line in metrics.render(sample(0)).splitlines() if "# TYPE" in line
+    }
+    assert asked == served - {"rocketmq_exporter_up"}
+
+
+class Tags(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 - its shape
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_page_is_never_loaded_again_without_a_pause() -> None:
+    assert '<meta http-equiv="refresh" content="1">' in pages.page("t", "", 0.4)
+    assert "refresh" not in pages.page("t", "", None)
+
+
+def test_nothing_from_outside_becomes_markup() -> None:
+    history = History(3)
+    queue = QueueId(HOSTILE, HOSTILE, 0)
+    hostile = Sample(
+        0,
+        (BrokerSeen(HOSTILE, HOSTILE, HOSTILE, {"brokerVersionDesc": HOSTILE}, HOSTILE),),
+        {HOSTILE: {queue: QueueStats(0, 1, 0)}},
+        {HOSTILE: {queue: QueueProgress(1, 0, 0)}},
+        (HOSTILE,),
+    )
+    history.add(hostile)
+    found = dict.fromkeys(("broker", "queue", "offset", "stored", "tags", "keys", "body"), HOSTILE)
+    made = [
+        pages.overview(history, 5),
+        pages.topics(history, 5),
+        pages.groups(history, 5),
+        pages.topic(history, HOSTILE, 5),
+        pages.group(history, HOSTILE, 5),
+        pages.messages({"topic": HOSTILE, "key": HOSTILE}, [found], None),
+        pages.messages({"topic": HOSTILE}, [], HOSTILE),
+        pages.missing(HOSTILE),
+    ]
+    for page in made:
+        assert page is not None
+        seen = Tags(page)
+        assert "script" not in seen.tags
+        assert HOSTILE in seen.text
+
+
+@pytest.fixture
+def status(broker: Broker) -> Iterator[StatusPage]:
+    settings = ConnectionSettings(name_servers=(broker.name_server,))
+    with StatusPage(settings, host="127.0.0.1", port=0, interval_s=0.5) as page:
+        yield page
+
+
+def get(status: StatusPage, path: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(status.address + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("where", ["name-server"], indirect=True)
+def test_pages_show_a_topic_a_group_and_messages(
+    status: StatusPage, topic: str, where: tuple[str, str], produce: Produce
+) -> None:
+    produce(b"hello <b>you</b>\n", topic, "-q", "--keys", "k", *where)
+    with open_cluster(ConnectionSettings(name_servers=(where[1],))) as cluster:
+        cluster.commit(f"reader-of-{topic}", dict.fromkeys(cluster.queues(topic), 0))
+    give_up_at = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_at:
+        newest = status.observer.history.newest
+        if newest is not None and newest.lag(f"reader-of-{topic}") == 1:
+            break
+        time.sleep(0.02)
+    assert get(status, "health") == (200, "ok\n")
+    assert topic in Tags(get(status, "topics")[1]).text
+    assert f"reader-of-{topic}" in get(status, "groups")[1]
+    assert get(status, f"groups/{quote(f'reader-of-{topic}')}")[0] == 200
+    assert f'rocketmq_messages_in_total{{topic="{topic}"}} 1' in get(status, "metrics")[1]
+    shown = Tags(get(status, f"messages?topic={quote(topic)}")[1])
+    assert "hello <b>you</b>" in shown.text
+    assert "b" not in shown.tags
+    assert "--accent" in get(status, "style.css")[1]
+
+
+def test_what_is_not_there_is_said_so(status: StatusPage) -> None:
+    for path in ("nothing", "topics/nothing", "groups/a/b"):
+        assert get(status, path)[0] == 404
+    assert "must be a number" in get(status, "messages?topic=t&queue=x")[1]
+    assert "ROCKETMQ_TOPIC_NOT_FOUND" in get(status, "messages?topic=no-such-topic")[1]
+
+
+def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -> None:
+    assert get(status, "topics", Host="evil.example")[0] == 421
+    assert get(status, "topics", Host="localhost:1")[0] == 200

@@ -1,0 +1,48 @@
+"""Markdown -> its fenced code blocks, in the order in which a reader would run them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"^```(\w*)$")
+_REMARK = re.compile(r"^<!-- (not run: .+|run first) -->$")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block; `why_not` says why it is not run."""
+
+    language: str
+    text: str
+    line: int
+    why_not: str | None = None
+    is_first: bool = False
+
+
+def blocks_of(markdown: str) -> list[Block]:
+    """Every fenced block. Raises ValueError for one that does not end."""
+    found = list(_blocks(markdown))
+    return [b for b in found if b.is_first] + [b for b in found if not b.is_first]
+
+
+def _blocks(markdown: str) -> Iterator[Block]:
+    remark, begun, language, lines = "", 0, "", list[str]()
+    for number, line in enumerate(markdown.splitlines(), 1):
+        fence = _FENCE.match(line)
+        if begun and line == "```":
+            why_not = remark.removeprefix("not run: ") if remark.startswith("not run") else None
+            text = "\n".join(lines) + "\n"
+            yield Block(language, text, begun, why_not, remark == "run first")
+            remark, begun = "", 0
+        elif begun:
+            lines.append(line)
+        elif fence:
+            begun, language, lines = number, fence[1], []
+        elif said := _REMARK.match(line):
+            remark = said[1]
+        elif line.strip():
+            remark = ""
+    if begun:
+        raise ValueError(f"the block that begins in line {begun} does not end")

@@ -1,0 +1,112 @@
+"""Every code block of the documentation does what the text around it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from documents.blocks import Block, blocks_of
+from rocketmq_broker_sim import Broker
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELL_TIMEOUT_S = 120
+LANGUAGES = {"python", "sh", "sql", "json", "toml", "text", ""}
+PLACES = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
+
+
+def runnable(page: Path) -> list[Block]:
+    blocks = blocks_of(page.read_text(encoding="utf-8"))
+    return [b for b in blocks if b.language in ("python", "sh", "sql") and b.why_not is None]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: page.name)
+def test_a_page_runs_from_top_to_bottom(
+    page: Path, spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    names = {"spark": spark, "__name__": "__main__"}
+    try:
+        for block in runnable(page):
+            text = meant_here(block.text, broker, tmp_path)
+            where = f"{page.name}:{block.line}"
+            if block.language == "sh":
+                run_shell(text, where, broker, tmp_path)
+            elif block.language == "sql":
+                for statement in filter(str.strip, text.split(";\n")):
+                    spark.sql(statement).collect()
+            else:
+                # As wide as the page: errors name its lines.
+                code = compile("\n" * block.line + text, str(page), "exec")
+                exec(code, names)
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+
+
+def meant_here(text: str, broker: Broker, folder: Path) -> str:
+    """The text with this broker and a folder of the test's in place of the documented ones."""
+    for address, here in (("9876", broker.name_server), ("8081", broker.endpoints)):
+        text = text.replace(f"127.0.0.1:{address}", here)
+    return text.replace("/tmp/", f"{folder}/")
+
+
+def run_shell(text: str, where: str, broker: Broker, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "NAMESRV_ADDR": broker.name_server}
+    ended = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SHELL_TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{where}\n{ended.stdout}\n{ended.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_can_be_read(page: Path) -> None:
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        assert block.language in LANGUAGES, f"{page.name}:{block.line} is {block.language}"
+        if block.language == "python":
+            ast.parse(block.text)
+        elif block.language == "json":
+            json.loads(block.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in PLACES.findall(page.read_text(encoding="utf-8")):
+        file = page if not target else (page.parent / target)
+        assert file.exists(), f"{page.name} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors_of(file), f"{page.name} links to {target}{anchor}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_blocks_are_found_with_their_remarks() -> None:
+    page = "a\n```python\nx = 1\n```\n<!-- not run: why -->\n```sh\nls\n```\n<!-- run first -->\n"
+    page += "```sh\npwd\n```\n"
+    first, second, third = blocks_of(page)
+    assert (first.text, first.is_first) == ("pwd\n", True)
+    assert (second.language, second.line, second.why_not) == ("python", 2, None)
+    assert (third.text, third.why_not) == ("ls\n", "why")
+    with pytest.raises(ValueError, match="line 1"):
+        blocks_of("```python\nx\n")

@@ -1,0 +1,162 @@
+"""The queues of a member: what is stored and unlocked when they are gained and lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_client.groups.consumer_settings import ConsumerSettings
+from rocketmq_client.groups.pull_control import FlowLimits
+from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.groups.queue_share import QueueShare
+from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_wire.consumption_requests import LockQueues, UnlockQueues
+from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests import CommitProgress, Reply, Request
+from support.group_fakes import FakeInstance
+from support.received import received
+
+FIRST, SECOND = QueueId("T", "a", 0), QueueId("T", "a", 1)
+TOPICS = {"T": Subscription()}
+
+
+class Member:
+    """A share of queues whose surroundings the test plays."""
+
+    def __init__(self, *, is_orderly: bool = True, limits: FlowLimits | None = None) -> None:
+        self.instance = FakeInstance()
+        self.wire = self.instance.fake_wire
+        settings = ConsumerSettings(
+            "g", TOPICS, consume_from=ConsumeFrom.FIRST, limits=limits or FlowLimits()
+        )
+        puller = QueuePuller(
+            self.instance.wire,
+            settings,
+            is_orderly=is_orderly,
+            on_messages=lambda *_: None,
+            on_illegal=lambda owned, offset: self.share.correct(owned, offset),
+        )
+        self.share = QueueShare(
+            self.instance.as_instance(), settings, puller, is_orderly=is_orderly
+        )
+        assert self.share.rebalance(TOPICS)
+
+    def consumed(self, queue: QueueId, offset: int) -> OwnedQueue:
+        """Everything before the offset is consumed, the message at it is not."""
+        owned = self.share.owned[queue]
+        owned.process.add([received(offset)], offset + 1)
+        return owned
+
+    def unlocked(self) -> set[QueueId]:
+        return {q for request in self.wire.asked_of(UnlockQueues) for q in request.queues}
+
+
+@pytest.fixture
+def member() -> Member:
+    return Member()
+
+
+def test_limits_of_a_topic_are_divided_anew_when_queues_come_and_go() -> None:
+    member = Member(limits=FlowLimits(topic_count_max=100))
+    assert {one.control.limits.count_max for one in member.share.owned.values()} == {50}
+    assert member.share.take_exactly([FIRST])
+    assert member.share.owned[FIRST].control.limits.count_max == 100
+    assert member.share.restart(FIRST, 0).control.limits.count_max == 100
+
+
+def failing_once(wire_fail: RocketMQError) -> object:
+    left = [wire_fail]
+
+    def fail(request: Request[Reply]) -> RocketMQError | None:
+        return left.pop() if left and isinstance(request, CommitProgress) else None
+
+    return fail
+
+
+def test_at_the_end_progress_is_stored_also_while_a_listener_is_at_work(member: Member) -> None:
+    busy, idle = member.consumed(FIRST, 7), member.consumed(SECOND, 3)
+    busy.consume_lock.acquire()
+    member.share.lose_all()
+    assert member.wire.progress == {FIRST: 7, SECOND: 3}
+    assert member.unlocked() == {SECOND}, "the lock of a queue that is consumed must expire"
+    assert busy.process.is_dropped
+    assert idle.process.is_dropped
+    assert member.share.owned == {}
+
+
+def test_at_the_end_storing_is_tried_again(member: Member) -> None:
+    member.consumed(FIRST, 7)
+    member.wire.fail = failing_once(DeadlineExceededError("a", "waited"))  # type: ignore[assignment]
+    member.share.lose_all()
+    assert member.wire.progress[FIRST] == 7
+
+
+def test_what_a_broker_refuses_to_store_is_not_tried_again(member: Member) -> None:
+    member.wire.fail = lambda request: (
+        broker_error(26, "no such group") if isinstance(request, CommitProgress) else None
+    )
+    member.share.lose_all()
+    # The one that goes ahead: the other queue's would be refused as well.
+    assert len(member.wire.asked_of(CommitProgress)) == 1
+
+
+def test_a_queue_that_a_listener_consumes_is_not_given_to_another(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketmq_client.groups.queue_share._CONSUME_WAIT_SECONDS", 0)
+    busy = member.consumed(SECOND, 3)
+    busy.consume_lock.acquire()
+    member.instance.members = ("c1", "c2")
+    assert not member.share.rebalance(TOPICS), "it has to be tried again"
+    assert set(member.share.owned) == {FIRST, SECOND}
+    assert member.unlocked() == set()
+    busy.consume_lock.release()
+    assert member.share.rebalance(TOPICS)
+    assert set(member.share.owned) == {FIRST}
+    assert (member.wire.progress, member.unlocked()) == ({SECOND: 3}, {SECOND})
+
+
+def test_a_queue_whose_lock_another_has_is_asked_for_again() -> None:
+    member = Member()
+    member.share.lose_all()
+
+    def refuse(request: Request[Reply]) -> BrokerError | None:
+        return broker_error(1, "not now") if isinstance(request, LockQueues) else None
+
+    member.wire.fail = refuse
+    assert not member.share.rebalance(TOPICS)
+    assert member.share.owned == {}
+
+
+def test_an_illegal_offset_is_corrected_ten_seconds_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000_000]
+    monkeypatch.setattr("rocketmq_client.groups.queue_share.now_ms", lambda: clock[0])
+    member = Member(is_orderly=False)
+    member.share.correct(member.share.owned[FIRST], 42)
+    assert set(member.share.owned) == {SECOND}
+    assert not member.share.rebalance(TOPICS), "not before its progress is stored"
+    clock[0] += 9_999
+    member.share.persist()
+    assert FIRST not in member.wire.progress
+    clock[0] += 1
+    member.share.persist()
+    assert member.wire.progress[FIRST] == 42
+    assert member.instance.rebalances == 1
+    assert member.share.rebalance(TOPICS)
+    assert member.share.owned[FIRST].process.next_begin == 42
+
+
+def test_a_pull_that_never_came_back_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000_000]
+    for module in ("queue_share", "queue_puller"):
+        monkeypatch.setattr(f"rocketmq_client.groups.{module}.now_ms", lambda: clock[0])
+    member = Member(is_orderly=False)
+    member.consumed(FIRST, 7)
+    stale = member.share.owned[FIRST]
+    clock[0] += 120_001
+    member.share.owned[SECOND].process.last_pull_ms = clock[0]
+    assert member.share.drop_stale(clock[0])
+    assert set(member.share.owned) == {SECOND}
+    member.share.rebalance(TOPICS)
+    assert member.share.owned[FIRST] is not stale
+    assert member.share.owned[FIRST].process.next_begin == 7

@@ -1,0 +1,110 @@
+"""Runs of pytest with the plugin: reports of failures, settings, several processes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+# Runs within this process forget what they imported; numpy cannot be imported twice.
+import pytest_rocketmq.handle  # noqa: F401
+import rocketmq_broker_sim  # noqa: F401
+
+pytest_plugins = ["pytester"]
+
+# What the tests of a run need; the rest of this suite's settings stays outside.
+QUIET = ("-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    def run_it(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        return pytester.runpytest_inprocess(*QUIET, *arguments)
+
+    return run_it
+
+
+FAILING = """
+import logging
+
+def test_it(rocketmq):
+    for number in range(50):
+        logging.getLogger("rocketmq_broker_sim.engine").warning("line %d", number)
+    assert rocketmq.consume_all() == ["something"]
+
+def test_without_a_broker():
+    assert False
+"""
+
+
+def test_a_failure_shows_the_brokers_last_log_lines(run) -> None:
+    result = run(FAILING, "-o", "rocketmq_log_lines=3", "-p", "no:logging")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*RocketMQ broker 127.0.0.1:*: last log lines*"])
+    shown = [line for line in result.stdout.lines if "rocketmq_broker_sim.engine: line" in line]
+    assert [line.rpartition(" ")[2] for line in shown] == ["47", "48", "49"]
+
+
+def test_a_server_that_failed_a_test_shows_its_log(run) -> None:
+    result = run("def test_it(rocketmq_server):\n    assert rocketmq_server.topic == 'x'")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*: last log lines*", "*RocketMQ broker broker-a is ready*"])
+
+
+def test_success_says_nothing(run) -> None:
+    result = run("def test_it(rocketmq):\n    rocketmq.produce(['x'])")
+    result.assert_outcomes(passed=1)
+    assert "last log lines" not in result.stdout.str()
+
+
+def test_a_cluster_that_is_there_already_must_be_named(run) -> None:
+    result = run("def test_it(rocketmq_noproc):\n    pass")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*rocketmq_noproc needs a cluster: give --rocketmq-name-server*"])
+
+
+def test_a_cluster_that_is_there_already_is_left_as_it_was(run, rocketmq) -> None:
+    before = rocketmq.cluster.topics()
+    source = """
+def test_it(rocketmq_noproc):
+    rocketmq_noproc.produce(["x", "y"])
+    assert len(rocketmq_noproc.consume_all()) == 2
+"""
+    run(source, "--rocketmq-name-server", rocketmq.name_server).assert_outcomes(passed=1)
+    assert rocketmq.cluster.topics() == before
+
+
+def test_the_fixtures_are_listed_with_what_they_are_for(run) -> None:
+    listed = run("", "--fixtures").stdout.str()
+    for name in ("rocketmq", "rocketmq_server", "rocketmq_noproc", "rocketmq_factory"):
+        assert f"{name} -- " in listed
+    for name in ("rocketmq_faults", "spark_rocketmq", "collect_stream"):
+        assert f"{name}" in listed
+
+
+def test_the_documented_tests_pass(run) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    (source,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def test_" in block
+    )
+    # The one with Spark has its like beside Spark's other tests.
+    run(source, "-k", "not stream").assert_outcomes(passed=2, deselected=1)
+
+
+@pytest.mark.slow
+def test_several_processes_share_nothing(run, rocketmq) -> None:
+    source = """
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(rocketmq, rocketmq_noproc, number):
+    for handle in (rocketmq, rocketmq_noproc):
+        handle.produce([str(number)])
+        assert [each.body for each in handle.consume_all()] == [str(number).encode()]
+"""
+    result = run(source, "-n", "2", "--rocketmq-name-server", rocketmq.name_server)
+    result.assert_outcomes(passed=6)

@@ -1,0 +1,23 @@
+"""Seats of queries that join a group, on unmodified RocketMQ."""
+
+from __future__ import annotations
+
+import pytest
+
+import groups.test_shared_seats as ours
+from real.adoption import adopt
+from rocketmq_client.settings import ConnectionSettings
+from support.consuming import Topic
+from support.real_cluster import RealCluster
+
+globals().update(adopt(ours, without={}, short=("test_what_was_settled_is_stored_at_once",)))
+
+
+@pytest.fixture
+def connection(broker: RealCluster) -> ConnectionSettings:
+    return broker.settings
+
+
+@pytest.fixture
+def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
+    return Topic(connection, f"t{abs(hash(request.node.name))}")

@@ -1,0 +1,51 @@
+"""Pop consumers on unmodified RocketMQ 5: the same tests as on the bundled broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import groups.test_pop_consumers as ours
+from real.adoption import adopt
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from support.consuming import Topic
+from support.real_cluster import VERSIONS, RealCluster
+
+# Brokers of 4.9 know no pop.
+pytestmark = pytest.mark.parametrize("broker", VERSIONS[:1], indirect=True)
+
+globals().update(
+    adopt(
+        ours,
+        without={
+            "test_a_void_handle_cannot_be_renewed": "RocketMQ renews it, and lends twice",
+        },
+        short=(
+            "test_what_is_not_acknowledged_comes_again_with_its_attempts",
+            "test_a_push_consumer_changes_over_while_it_runs",
+        ),
+    )
+)
+
+
+@pytest.fixture
+def invisible_ms() -> int:
+    return 3_000
+
+
+@pytest.fixture
+def connection(broker: RealCluster) -> ConnectionSettings:
+    return broker.settings
+
+
+@pytest.fixture
+def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> Topic:
+    return Topic(connection, f"t{abs(hash(request.node.name))}")
+
+
+@pytest.fixture
+def cluster(connection: ConnectionSettings) -> Iterator[Cluster]:
+    with open_cluster(connection) as cluster:
+        yield cluster

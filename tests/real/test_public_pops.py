@@ -1,0 +1,37 @@
+"""Pops over the public gRPC service of an unmodified proxy 5: the same tests as on our broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import groups.test_public_pop_consumer as ours
+from real.adoption import adopt
+from support.real_cluster import VERSIONS, RealCluster
+
+topic, client = ours.topic, ours.client
+globals().update(
+    adopt(
+        ours,
+        without={
+            "test_nobody_there_is_said_at_once": "no broker takes part in it",
+            "test_a_connection_that_broke_is_made_anew": "a proxy lends to what it still holds, "
+            "and the message comes again when that is over",
+        },
+        short=("test_messages_come_as_records_with_their_handles",),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    cluster = RealCluster(VERSIONS[0], tmp_path_factory.mktemp("real"), is_brief=True)
+    try:
+        cluster.start_name_server()
+        cluster.add_broker("broker-a")
+        cluster.start_proxy()
+        assert cluster.grpc_endpoint is not None
+        yield cluster.name_server, cluster.grpc_endpoint
+    finally:
+        cluster.close()

@@ -1,0 +1,30 @@
+"""Transactional writes killed at every point, on unmodified RocketMQ, which asks every 2 s."""
+
+from __future__ import annotations
+
+import pytest
+
+import connector.test_sink_transactions as ours
+from real.adoption import adopt
+from rocketmq_client.settings import ConnectionSettings
+from support.real_cluster import RealCluster
+
+_NO_BROKER = "no broker takes part in it"
+_FORGETS = "RocketMQ commits what was rolled back, when asked to"
+globals().update(
+    adopt(
+        ours,
+        without={
+            "test_halves_survive_their_packing": _NO_BROKER,
+            "test_what_the_broker_has_given_up_is_told": _FORGETS,
+            "test_options_that_contradict_are_refused": _NO_BROKER,
+        },
+        short=("test_a_batch_is_visible_when_it_is_committed_and_not_before",),
+    )
+)
+topic = ours.topic
+
+
+@pytest.fixture
+def connection(broker: RealCluster) -> ConnectionSettings:
+    return broker.settings

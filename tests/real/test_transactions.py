@@ -1,0 +1,37 @@
+"""Our transactional producer, and times of delivery, on unmodified RocketMQ."""
+
+from __future__ import annotations
+
+import pytest
+
+import connector.test_client_transactions as ours
+from real.adoption import adopt
+from rocketmq_client.settings import ConnectionSettings
+from support.real_cluster import RealCluster
+
+globals().update(
+    adopt(
+        ours,
+        without={
+            "test_a_delay_is_said_once_and_a_half_message_has_none": "no broker takes part in it"
+        },
+        short=(
+            "test_what_is_committed_is_seen_and_what_is_rolled_back_never",
+            "test_the_broker_asks_about_what_nobody_ends",
+            "test_a_recalled_message_does_not_come",
+        ),
+    )
+)
+topic = ours.topic
+
+
+@pytest.fixture
+def connection(broker: RealCluster) -> ConnectionSettings:
+    return broker.settings
+
+
+@pytest.fixture
+def later_ms(broker: RealCluster) -> int:
+    if broker.is_4:
+        pytest.skip("RocketMQ 4.9 knows delay levels and no times of delivery")
+    return 4_000

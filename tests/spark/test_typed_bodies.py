@@ -1,0 +1,99 @@
+"""Fields of bodies as columns, beside Spark's own functions over the same messages."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from rocketmq_wire.batch import BatchEntry, encode_batch
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.requests import SendBatch
+from support.loader import Loader
+
+FIELDS = (
+    "order_id LONG, amount DOUBLE, paid BOOLEAN, note STRING, lines ARRAY<INT>, "
+    "to STRUCT<city: STRING, zip: INT>"
+)
+
+
+def send(loader: Loader, queue: QueueId, bodies: list[bytes]) -> None:
+    properties = encode_properties({"TAGS": "new"})
+    entries = [BatchEntry(0, body, properties) for body in bodies]
+    request = SendBatch("typed", queue, int(time.time() * 1_000), encode_batch(entries))
+    loader.cluster.transport.call(request, broker=queue.broker, timeout_ms=10_000)
+    loader.await_end(queue, len(bodies))
+
+
+def test_fields_of_bodies_are_what_from_json_makes_of_them(
+    loader: Loader, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    bodies = [
+        json.dumps(
+            {
+                "order_id": row,
+                "amount": row / 7,
+                "paid": row % 2 == 0,
+                "note": f"größer\n{row}" if row % 5 else None,
+                "lines": list(range(row % 4)),
+                "to": {"city": "Ulm", "zip": 89000 + row, "more": [1, {}]},
+                "unread": {"a": [row]},
+            },
+            ensure_ascii=row % 3 == 0,
+            indent=1 if row % 4 == 0 else None,
+        ).encode()
+        for row in range(60)
+    ]
+    bodies[7] = b'{"order_id": 7, "note": "torn'
+    bodies[8] = b'", "order_id": 8}'
+    send(loader, queue, bodies)
+    schema = f"__tags STRING, {FIELDS}, _corrupt_record STRING, __offset LONG"
+    typed = read(schema=schema, bodyFormat="json").orderBy("__offset")
+    ours = typed.collect()
+    spark_made = (
+        read()
+        .selectExpr("queueOffset", f"from_json(string(body), '{FIELDS}') AS fields")
+        .orderBy("queueOffset")
+    )
+    for row, wanted in zip(ours, spark_made.collect(), strict=True):
+        assert (row["__offset"], row["__tags"]) == (wanted["queueOffset"], "new")
+        is_bad = row["__offset"] in (7, 8)
+        assert row["_corrupt_record"] == (bodies[row["__offset"]].decode() if is_bad else None)
+        names = wanted["fields"].asDict()
+        assert {name: row[name] for name in names} == (
+            dict.fromkeys(names) if is_bad else wanted["fields"].asDict()
+        )
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_BAD_BODY.*offset=7"):
+        read(schema="order_id LONG", bodyFormat="json", mode="FAILFAST").collect()
+
+
+def test_lines_of_csv_are_what_from_csv_makes_of_them(
+    loader: Loader, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    bodies = [
+        f'{row},{row / 7},{str(row % 2 == 0).lower()},"größer, {row}"'.encode() for row in range(40)
+    ]
+    bodies[3] = b"3,,,"
+    bodies[7] = b"7,torn"
+    bodies[8] = b"eight,1.5,true,a"
+    send(loader, queue, bodies)
+    fields = "order_id LONG, amount DOUBLE, paid BOOLEAN, note STRING"
+    typed = read(schema=f"{fields}, _corrupt_record STRING, __offset LONG", bodyFormat="csv")
+    ours = typed.orderBy("__offset").collect()
+    spark_made = (
+        read()
+        .selectExpr("queueOffset", f"from_csv(string(body), '{fields}') AS fields")
+        .orderBy("queueOffset")
+    )
+    for row, wanted in zip(ours, spark_made.collect(), strict=True):
+        names = wanted["fields"].asDict()
+        is_bad = row["__offset"] in (7, 8)
+        assert row["_corrupt_record"] == (bodies[row["__offset"]].decode() if is_bad else None)
+        assert {name: row[name] for name in names} == (dict.fromkeys(names) if is_bad else names)

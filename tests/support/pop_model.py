@@ -1,0 +1,125 @@
+"""What pop promises, whatever way a broker keeps it: held against one topic and one group.
+
+    ready     comes with some pop
+    out       comes with no pop before its time is over, and surely with one after
+    done      comes no more
+
+A crash takes that back: the group's progress is as old as its file. All that was lent, taken back
+or done may come again then, and more than once; but nothing that was not done is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.pop_requests import change_of
+from rocketmq_wire.record import decode_record
+from support import pops
+from support.engines import EngineUnderTest, queue_of
+from support.pops import Popped
+
+GROUP = "workers"
+TOPIC = "jobs"
+
+
+@dataclass
+class _Out:
+    popped: Popped
+    until_ms: int
+
+
+class PopModel:
+    """Asks the broker, and checks what it answers."""
+
+    def __init__(self, broker: EngineUnderTest) -> None:
+        self.broker = broker
+        self.out: dict[bytes, _Out] = {}
+        self.ready: set[bytes] = set()
+        self.done: set[bytes] = set()
+        self.loose: set[bytes] = set()
+        """Of these a crash has taken the promises back."""
+
+    def put(self, bodies: list[bytes]) -> None:
+        self.broker.store_messages(queue_of(TOPIC), *bodies)
+        self.ready.update(bodies)
+
+    def pop(self, count: int, invisible_ms: int) -> list[Popped]:
+        now_ms = self.broker.now_ms
+        found = pops.pop(self.broker, count, group=GROUP, topic=TOPIC, invisible_ms=invisible_ms)
+        bodies = [one.body for one in found if one.body not in self.loose]
+        assert len(set(bodies)) == len(bodies), "one pop lends a message once"
+        for one in found:
+            if one.body not in self.loose:
+                held = self.out.get(one.body)
+                assert held is None or held.until_ms <= now_ms, "it is lent to another"
+                assert one.body not in self.done, "it is done"
+            self.ready.discard(one.body)
+            self.out[one.body] = _Out(one, now_ms + invisible_ms)
+        return found
+
+    def ack(self, choice: int) -> None:
+        body = self._chosen(choice)
+        if body is not None:
+            out = self.out.pop(body)
+            pops.ack(self.broker, out.popped, group=GROUP, topic=TOPIC)
+            self.done.add(body)
+
+    def renew(self, choice: int, invisible_ms: int) -> None:
+        body = self._chosen(choice)
+        if body is None:
+            return
+        out = self.out[body]
+        request = change_of(GROUP, TOPIC, out.popped.handle.text(), invisible_ms)
+        # What became visible meanwhile cannot be renewed.
+        with contextlib.suppress(BrokerError):
+            reply = self.broker.ask(request)
+            handle = reply.handle_after(out.popped.handle)
+            now_ms = self.broker.now_ms
+            self.out[body] = _Out(out.popped._replace(handle=handle), now_ms + invisible_ms)
+
+    def turn(self) -> None:
+        pops.turn(self.broker)
+
+    def crash(self, broker: EngineUnderTest) -> None:
+        self.broker = broker
+        self.loose |= self.out.keys() | self.done
+        self.ready |= self.out.keys()
+        self.out.clear()
+
+    def drain(self) -> None:
+        """In the end everything comes that was not acknowledged, or is dead."""
+        wanted = (self.ready | self.out.keys()) - self.done
+        found: set[bytes] = set()
+        for _ in range(8):
+            pops.turn(self.broker, after_ms=120_000)
+            while some := pops.pop(self.broker, group=GROUP, topic=TOPIC):
+                found.update(one.body for one in some)
+                pops.ack(self.broker, *some[:1], group=GROUP, topic=TOPIC)
+                for one in some[1:]:
+                    pops.ack(self.broker, one, group=GROUP, topic=TOPIC)
+            if wanted <= found:
+                break
+        lost = wanted - found - self._dead()
+        assert not lost, f"never came: {sorted(lost)[:5]}"
+        again = (found & self.done) - self.loose
+        assert not again, f"acknowledged, and came again: {sorted(again)[:5]}"
+
+    def _dead(self) -> set[bytes]:
+        store, end = self.broker.store, self.broker.store.bounds(f"%DLQ%{GROUP}", 0).end
+        if not end:
+            return set()
+        at, found = 0, set()
+        read = store.read(f"%DLQ%{GROUP}", 0, 0, count_max=1_000, bytes_max=1 << 20)
+        data = b"".join(map(bytes, read.parts))
+        while at < len(data):
+            message, at = decode_record(data, at, check_crc=False)
+            found.add(message.body)
+        return found
+
+    def _chosen(self, choice: int) -> bytes | None:
+        """One that is out and whose time is not over: the others may be lent to another."""
+        now_ms = self.broker.now_ms
+        held = sorted(body for body, out in self.out.items() if out.until_ms > now_ms)
+        return held[choice % len(held)] if held else None
