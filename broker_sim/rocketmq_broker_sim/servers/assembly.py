@@ -144,10 +144,10 @@ async def _serve(
     try:
         role = Role.BROKER if config.name_server_apart else Role.BOTH
         remoting.append(RemotingServer(shell, config, role, tls_files, guard))
-        await remoting[-1].listen(bound.take("port", config.port))
+        remoting[-1].listen(bound.take("port", config.port))
         if config.name_server_apart:
             remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
-            await remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
+            remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
         grpc = None
         if config.grpc:
             # gRPC binds for itself; our socket only found out that the port is free.

@@ -12,6 +12,7 @@ import socket
 from typing import Final
 
 from rocketmq_broker_sim.servers.first_byte import FirstByte, peer_text
+from rocketmq_broker_sim.servers.listener import Listener
 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 120.0
@@ -32,27 +33,35 @@ class GrpcFront:
         self._waiting: set[asyncio.Transport] = set()
         """Clients that are not connected with gRPC yet."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
-    async def begin(self, *, plain_port: int, tls_port: int) -> None:
+    def begin(self, *, plain_port: int, tls_port: int) -> None:
         """Pass connections on from now on."""
         self._plain_port, self._tls_port = plain_port, tls_port
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, sock=self._bound)
+        self._listener = Listener(self._bound, self._protocol)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        if self._listener is not None:
+            self._listener.stop()
+        self._bound.close()
 
     async def close(self) -> None:
         """Hang up on everybody."""
-        if self._server is not None:
-            self._server.close()
-        self._bound.close()
+        self.stop_listening()
+        if self._listener is not None:
+            await self._listener.hang_up(self._transports)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in [*self._waiting, *(end.transport for end in self._ends)]:
+        # What a task had connected when it was ended.
+        for transport in self._transports():
             transport.abort()
-        # One turn in which the transports let their sockets go.
         await asyncio.sleep(0)
+
+    def _transports(self) -> list[asyncio.Transport]:
+        return [*self._waiting, *(end.transport for end in self._ends)]
 
     def _protocol(self) -> FirstByte:
         return FirstByte(

@@ -112,6 +112,8 @@ class GrpcServer:
 
     async def stop(self) -> None:
         """Take no more calls, let those under way finish for a moment, close."""
+        if self._front is not None:
+            self._front.stop_listening()
         await self._health.enter_graceful_shutdown()
         self._calls.end_idle_streams()
         if self._public_calls is not None:
@@ -212,7 +214,7 @@ async def _start_behind_front(
         plain_port = _bind(server, INNER_HOST, 0)
         tls_port = _bind(server, INNER_HOST, 0, credentials)
         await server.start()
-        await front.begin(plain_port=plain_port, tls_port=tls_port)
+        front.begin(plain_port=plain_port, tls_port=tls_port)
     except BaseException:
         await front.close()
         await server.stop(None)

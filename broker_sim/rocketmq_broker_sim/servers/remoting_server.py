@@ -21,6 +21,7 @@ from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
 from rocketmq_broker_sim.servers.first_byte import FirstByte, hand_over, peer_text
+from rocketmq_broker_sim.servers.listener import Listener
 from rocketmq_broker_sim.servers.member_calls import Answered
 from rocketmq_broker_sim.servers.output import Output
 from rocketmq_broker_sim.servers.shell import EngineShell
@@ -36,7 +37,6 @@ _LOG = logging.getLogger(__name__)
 
 # Large enough that a reply of megabytes needs few wake-ups of the loop.
 _SEND_BUFFER_SIZE: Final = 1024 * 1024
-_BACKLOG: Final = 512
 _IDLE_CHECKS: Final = 4
 _SYSTEM_ERROR: Final = 1
 _NOT_SUPPORTED: Final = 3
@@ -71,14 +71,13 @@ class RemotingServer:
         self.connections: set[Connection] = set()
         self._waiting: set[asyncio.Transport] = set()
         """Clients that have not said enough yet to become a connection."""
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._idle_task: asyncio.Task[None] | None = None
 
-    async def listen(self, bound: socket.socket) -> None:
+    def listen(self, bound: socket.socket) -> None:
         """Serve on a bound socket."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, sock=bound, backlog=_BACKLOG)
-        self._idle_task = loop.create_task(self._close_idle())
+        self._listener = Listener(bound, self._protocol)
+        self._idle_task = asyncio.get_running_loop().create_task(self._close_idle())
 
     def _protocol(self) -> asyncio.BaseProtocol:
         if self._tls_files is None:
@@ -102,8 +101,8 @@ class RemotingServer:
 
     def stop_listening(self) -> None:
         """Take no new connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.stop()
         if self._idle_task is not None:
             self._idle_task.cancel()
 
@@ -111,13 +110,10 @@ class RemotingServer:
         """Close every connection."""
         for connection in list(self.connections):
             connection.close()
-        for transport in list(self._waiting):
-            transport.abort()
         # One turn for the transports to send what they hold and to say goodbye.
         await asyncio.sleep(0)
-        for connection in list(self.connections):
-            connection.abort()
-        await asyncio.sleep(0)
+        if self._listener is not None:
+            await self._listener.hang_up(lambda: [*self._waiting, *self.connections])
 
     async def _close_idle(self) -> None:
         idle_seconds = self.config.idle_seconds

@@ -1,0 +1,97 @@
+"""A listening socket whose connections can all be ended.
+
+Asyncio's own server, when it is closed at the moment in which a connection is accepted, forgets
+that connection: its client waits for a broker that is gone. Here every accepted connection is
+known until its protocol is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG: Final = 512
+_ACCEPTED_AT_ONCE_MAX: Final = 64
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_ROOM_PAUSE_SECONDS: Final = 1.0
+
+
+class Abortable(Protocol):
+    """A transport, or what owns one."""
+
+    def abort(self) -> None: ...
+
+
+class Listener:
+    """Hands each connection that comes to a protocol of its own."""
+
+    def __init__(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Begins at once, on the running loop. Takes the socket over."""
+        self._socket, self._make = bound, make
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        bound.setblocking(False)
+        bound.listen(_BACKLOG)
+        self._resume()
+
+    def stop(self) -> None:
+        """Take no new connections; again is harmless."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    async def hang_up(self, known: Callable[[], Iterable[Abortable]]) -> None:
+        """Stop, and abort what is known once everything accepted has become known."""
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(known()):
+            connection.abort()
+        # One turn in which the transports let their sockets go.
+        await asyncio.sleep(0)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE_MAX):
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                _LOG.error("no connection can be taken for a moment: %s", error.strerror)
+                self._loop.remove_reader(self._socket.fileno())
+                self._pause = self._loop.call_later(_NO_ROOM_PAUSE_SECONDS, self._resume)
+                return
+            if _is_gone(accepted):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._begin(accepted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make, accepted)
+        except OSError as error:
+            _LOG.info("a connection ended before it began: %s", error)
+            accepted.close()
+
+
+def _is_gone(accepted: socket.socket) -> bool:
+    try:
+        accepted.getpeername()
+    except OSError:
+        return True
+    return False
