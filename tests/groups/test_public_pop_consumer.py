@@ -193,7 +193,8 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
-    send(places, topic, *numbered(topic, 2))
+    # One alone: of two, the second may come by another receive, which somebody does look at.
+    send(places, topic, *numbered(topic, 1))
     now_ms, late_ms = public_pop_consumer._now_ms, 0
     monkeypatch.setattr(public_pop_consumer, "_now_ms", lambda: now_ms() + late_ms)
 
@@ -203,9 +204,9 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
 
     until(have_arrived)
     late_ms = SHORTEST_MS // 2
-    popped = stored(taken(consumer, 2))
-    assert sorted(m.body for m in popped) == [b"0", b"1"]
-    assert {m.reconsume_times for m in popped} == {1}, "the loans before were given back"
+    (message,) = stored(taken(consumer, 1))
+    assert message.body == b"0"
+    assert message.reconsume_times == 1, "the loan before was given back"
 
 
 def test_whoever_waits_for_a_call_is_told_that_the_channel_is_closed(
