@@ -56,6 +56,78 @@ def test_a_checkpoint_gives_the_text_for_starting_offsets(
     assert json.loads(text) == {"orders": {"broker-a": {"0": 10, "1": 20}}}
 
 
+def write_offsets(root: Path, batch: int, *sources: dict[str, object]) -> None:
+    (root / "offsets").mkdir(exist_ok=True)
+    lines = ["v1", json.dumps({"batchTimestampMs": 1}), *map(json.dumps, sources)]
+    (root / "offsets" / str(batch)).write_text("\n".join(lines))
+
+
+def offset_of(offsets: dict[str, int], starts: dict[str, int]) -> dict[str, object]:
+    return {
+        "version": 1,
+        "births": {},
+        "offsets": {"orders": {"broker-a": offsets}},
+        "starts": {"orders": {"broker-a": starts}},
+    }
+
+
+def starting_offsets(
+    root: Path, capsys: pytest.CaptureFixture[str], *words: str
+) -> dict[str, object]:
+    assert main(["checkpoint", "show", str(root), "--as-starting-offsets", *words]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_first_batch_that_is_not_finished_is_begun_again_not_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_offsets(tmp_path, 0, offset_of({"0": 500}, {"0": 7}))
+    assert starting_offsets(tmp_path, capsys) == {"orders": {"broker-a": {"0": 7}}}
+    assert main(["checkpoint", "show", str(tmp_path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["finished"], shown["start"], shown["next"]) == (False, 7, 500)
+    assert main(["checkpoint", "show", str(tmp_path)]) == 0
+    assert "begins at" in capsys.readouterr().out
+
+
+def test_a_planned_batch_begins_where_the_one_before_ended_and_where_it_is_anchored(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_offsets(checkpoint, 2, offset_of({"0": 30, "1": 40, "2": 9}, {"1": 35, "2": 0}))
+    wanted = {"orders": {"broker-a": {"0": 10, "1": 35, "2": 0}}}
+    assert starting_offsets(checkpoint, capsys, "--batch", "2") == wanted
+    finished = {"orders": {"broker-a": {"0": 10, "1": 20}}}
+    assert starting_offsets(checkpoint, capsys, "--batch", "1") == finished
+
+
+def test_a_planned_batch_whose_beginning_is_not_kept_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_offsets(tmp_path, 7, offset_of({"0": 500, "1": 20}, {"1": 7}))
+    assert main(["checkpoint", "show", str(tmp_path), "--as-starting-offsets"]) == EXIT_USAGE
+    assert "does not say where it begins" in capsys.readouterr().err
+    assert main(["checkpoint", "show", str(tmp_path), "--json"]) == 0
+    shown = [json.loads(line)["start"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == [None, 7]
+
+
+def test_a_source_that_pops_is_said_to_have_no_offsets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pops: dict[str, object] = {"batch": 3, "run": "ab", "version": 1}
+    write_offsets(tmp_path, 3, pops)
+    assert main(["checkpoint", "show", str(tmp_path)]) == EXIT_USAGE
+    assert "source 0 of batch 3 pops (consumeMode=pop)" in capsys.readouterr().err
+    write_offsets(tmp_path, 0, offset_of({"0": 5}, {"0": 1}), pops)
+    assert starting_offsets(tmp_path, capsys, "--batch", "0", "--source", "0") == {
+        "orders": {"broker-a": {"0": 1}}
+    }
+    words = ["checkpoint", "show", str(tmp_path), "--batch", "0", "--source", "1"]
+    assert main(words) == EXIT_USAGE
+    assert "pops" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--batch", "9"), ("--source", "1"), ("--source", "x")], ids=str)
 def test_what_a_checkpoint_does_not_have_is_said(
     words: tuple[str, ...], checkpoint: Path, capsys: pytest.CaptureFixture[str]
