@@ -12,7 +12,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, cast
 
 from rocketmq_broker_sim.config import BrokerConfig
@@ -29,7 +28,7 @@ from rocketmq_broker_sim.engine.outcomes import (
 )
 from rocketmq_broker_sim.servers.group_commit import GroupCommit
 from rocketmq_broker_sim.servers.held_pulls import Done, HeldPull, HeldPulls
-from rocketmq_broker_sim.servers.index_turns import IndexTurns
+from rocketmq_broker_sim.servers.housekeeping import Housekeeping, repeat
 from rocketmq_broker_sim.servers.member_calls import AskClient, MemberCalls
 from rocketmq_broker_sim.servers.pop_waiters import HeldPop, PopWaiters
 from rocketmq_broker_sim.servers.transaction_checks import OnCheck, TransactionChecks
@@ -64,13 +63,11 @@ _WRITES: Final = (*_SENDS, ChangeInvisibleTime)
 _GATHERED: Final = (SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
-_CLEAN_SECONDS: Final = 10.0
 _DELIVERY_SECONDS: Final = 0.05
 _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
-# How much log a start after a crash has to read again.
-_CHECKPOINT_SECONDS: Final = 1.0
-_INDEX_PAUSE_SECONDS: Final = 0.05
+# A full disk may have room again.
+_PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
 """Of sends that wait to be appended together: some 4,000 small messages, which stay in the cache.
 A pass over 4,000 costs a third less a message than one over 1,000, a tenth of one over 32."""
@@ -117,8 +114,10 @@ class EngineShell:
         self._member_calls = MemberCalls()
         self._pop_waiters = PopWaiters(engine.pops, self._carry_out, now_ms)
         self._transaction_checks = TransactionChecks()
-        self._no_writes: str | None = None
-        """Why sends are refused; None while they are taken."""
+        self._ended: str | None = None
+        """Why sends are refused until a restart."""
+        self._unpublished: str | None = None
+        """Why what is stored cannot be put into its queues."""
         self._waits_for_sync = config.flush == "sync"
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
@@ -129,28 +128,23 @@ class EngineShell:
         self._commit = GroupCommit(
             self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
         )
-        # Slow disk work that nobody waits for. One thread: its jobs must not meet each other.
-        self._housekeeping = ThreadPoolExecutor(1, thread_name_prefix="rocketmq-housekeeping")
-        config = self.config
-        self._tasks = [
-            self._loop.create_task(self._every(config.progress_flush_ms / 1_000, self._flush)),
-            self._loop.create_task(self._every(_EXPIRY_SECONDS, self._expire)),
-            self._loop.create_task(self._every(_DELIVERY_SECONDS, self._deliver_delayed)),
-            self._loop.create_task(self._every(_DELIVERY_SECONDS, self._turn_pops)),
-            self._loop.create_task(self._every(_CHECKS_SECONDS, self._check_transactions)),
-            self._loop.create_task(self._every(_CLEAN_SECONDS, self._clean)),
-            self._loop.create_task(self._every(_CHECKPOINT_SECONDS, self._checkpoint)),
-            self._loop.create_task(self._index()),
+        self._housekeeping = Housekeeping(self.engine, self.store, self.config)
+        ticks: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (_EXPIRY_SECONDS, self._expire),
+            (_DELIVERY_SECONDS, self._deliver_delayed),
+            (_DELIVERY_SECONDS, self._turn_pops),
+            (_CHECKS_SECONDS, self._check_transactions),
+            (_PUBLISH_AGAIN_SECONDS, self._publish_again),
         ]
-        if config.flush == "async":
-            interval_seconds = config.flush_interval_ms / 1_000
-            self._tasks.append(self._loop.create_task(self._every(interval_seconds, self._sync)))
+        if self.config.flush == "async":
+            ticks.append((self.config.flush_interval_ms / 1_000, self._sync))
+        self._tasks = [self._loop.create_task(repeat(*tick)) for tick in ticks]
 
     async def stop_serving(self) -> None:
         """Answer all that waits; sends are refused from here on."""
         self._is_stopping = True
         self._append_gathered()
-        self._no_writes = self._no_writes or "the broker is stopping"
+        self._ended = self._ended or "the broker is stopping"
         for pull in self._held.take_all():
             self._resume(pull, is_final=True)
         self._pop_waiters.answer_all()
@@ -160,7 +154,7 @@ class EngineShell:
         """Make everything durable and close the store."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, self._housekeeping.end(), return_exceptions=True)
         try:
             # What was delivered late must be durable before the file says that it was. Should the
             # disk refuse, closing the store says so.
@@ -168,10 +162,15 @@ class EngineShell:
                 self.store.sync()
                 self.engine.pops.write_all(now_ms())
                 self.store.sync()
-            await self._flush()
+            await self._housekeeping.flush()
         finally:
-            self._housekeeping.shutdown()
+            self._housekeeping.close()
             self.store.close()
+
+    @property
+    def _no_writes(self) -> str | None:
+        """Why sends are refused; None while they are taken."""
+        return self._ended or self._unpublished
 
     def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
         """Have a request done; `done` is called with its reply or error, at once or later.
@@ -201,12 +200,17 @@ class EngineShell:
             return pull
         if isinstance(outcome, HoldPop):
             return self._pop_waiters.hold(outcome, peer.key, done)
-        self._carry_out(outcome, done)
+        if isinstance(request, _WRITES) and not self._waits_for_sync:
+            arrivals = self._publish()
+            if arrivals is None:
+                done(self._not_seen())
+                return None
+            self._carry_out(outcome, done)
+            self._wake(arrivals)
+        else:
+            self._carry_out(outcome, done)
         self._pop_waiters.answered(request, outcome)
-        if isinstance(request, _WRITES):
-            if not self._waits_for_sync:
-                self._wake(self.store.publish())
-        elif isinstance(request, _TOPIC_CHANGES):
+        if isinstance(request, _TOPIC_CHANGES):
             topic = request.topic if isinstance(request, DeleteTopic) else request.config.name
             for waiting in self._held.take_topic(topic):
                 self._resume(waiting, is_final=False)
@@ -377,59 +381,51 @@ class EngineShell:
     # --- the disk -----------------------------------------------------------------------------
 
     def _on_durable(self, durable_end: int) -> None:
-        arrivals = self.store.publish()
+        arrivals = self._publish()
         waiting = self._unsynced
         while waiting and waiting[0][0] <= durable_end:
             _, reply, done = waiting.popleft()
-            done(reply)
-        self._wake(arrivals)
+            done(reply if arrivals is not None else self._not_seen())
+        self._wake(arrivals or ())
         if self._gathered:
             # Behind the tasks that write these answers: clients go on while we append.
             self._loop.call_soon(self._append_gathered)
+
+    def _publish(self) -> list[Arrival] | None:
+        """Make visible what is stored: the queues that grew. None if their files refuse it; then
+        a tick tries again, and until that succeeds nothing more is stored.
+        """
+        try:
+            arrivals = self.store.publish()
+        except Exception as error:  # noqa: BLE001 - whoever waits must be answered in any case
+            if self._unpublished is None:
+                _LOG.error("the queues cannot be written, no more writes until they can: %s", error)
+            self._unpublished = f"its queues cannot be written: {error}"
+            return None
+        if self._unpublished is not None:
+            _LOG.warning("the queues can be written again, and all that is stored is in them")
+            self._unpublished = None
+        return arrivals
+
+    def _not_seen(self) -> BrokerError:
+        """The message is on the disk, but nobody sees it before its queue can be written."""
+        return refusals.outcome_unknown(str(self._unpublished))
 
     def _on_sync_failure(self, error: Exception) -> None:
         # After a failed sync the kernel may have dropped the data: nothing later can be trusted to
         # reach the disk behind it, so writing ends until a restart has looked at the files.
         _LOG.error("the log cannot be synced, no more writes until a restart: %s", error)
-        self._no_writes = f"a sync failed, restart the broker: {error}"
+        self._ended = f"a sync failed, restart the broker: {error}"
         while self._unsynced:
             *_, done = self._unsynced.popleft()
-            done(refusals.outcome_unknown(self._no_writes))
+            done(refusals.outcome_unknown(self._ended))
         self._append_gathered()
 
     # --- ticks --------------------------------------------------------------------------------
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await work()
-            except (OSError, RocketMQError) as error:
-                _LOG.error("background work failed: %s", error)
-
     async def _sync(self) -> None:
-        if self._no_writes is None:
+        if self._ended is None:
             self._commit.order(self.store.appended_end)
-
-    async def _flush(self) -> None:
-        """Save how far the groups have consumed, and what was delivered late."""
-        for take, put_back in (
-            (self.engine.take_progress, self.engine.progress.put_back),
-            (self.engine.take_delays, self.engine.delays.put_back),
-            (self.engine.take_orders, self.engine.pops.put_back_orders),
-            (self.engine.take_timers, self.engine.timers.put_back),
-            (self.engine.take_transactions, self.engine.transactions.put_back),
-        ):
-            file = take()
-            if file is None:
-                continue
-            try:
-                await self._loop.run_in_executor(
-                    self._housekeeping, self.store.configs.save, file.name, file.content
-                )
-            except BaseException:
-                put_back()
-                raise
 
     async def _deliver_delayed(self) -> None:
         while self._no_writes is None and self.engine.deliver_delayed(now_ms()):
@@ -452,44 +448,16 @@ class EngineShell:
         if self._waits_for_sync:
             self._commit.order(self.store.appended_end)
         else:
-            self._wake(self.store.publish())
+            self._wake(self._publish() or ())
 
     async def _turn_pops(self) -> None:
         if self._pop_waiters.turn(can_write=self._no_writes is None):
-            if self._waits_for_sync:
-                self._commit.order(self.store.appended_end)
-            else:
-                self._wake(self.store.publish())
+            self._on_grown()
+
+    async def _publish_again(self) -> None:
+        if self._unpublished is not None:
+            self._wake(self._publish() or ())
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
         self._tell_members()
-
-    async def _checkpoint(self) -> None:
-        await self._loop.run_in_executor(self._housekeeping, self.store.checkpoint)
-
-    async def _clean(self) -> None:
-        await self._loop.run_in_executor(self._housekeeping, self.store.clean, now_ms())
-
-    async def _index(self) -> None:
-        """Keep the key index close behind the log, a step at a time."""
-        store, time = self.store, self._loop.time
-        turns = IndexTurns(time(), store.appended_end)
-        while True:
-            if turns.must_wait(
-                time(),
-                appended_end=store.appended_end,
-                index_end=store.index_end,
-                index_lag=store.index_lag,
-            ):
-                await asyncio.sleep(_INDEX_PAUSE_SECONDS)
-                continue
-            try:
-                is_behind = await self._loop.run_in_executor(
-                    self._housekeeping, self.store.index_step
-                )
-            except (OSError, RocketMQError) as error:
-                _LOG.error("the key index is not written any more: %s", error)
-                return
-            turns.worked(time(), index_end=store.index_end)
-            await asyncio.sleep(0 if is_behind else _INDEX_PAUSE_SECONDS)

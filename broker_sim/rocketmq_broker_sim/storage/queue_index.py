@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.files import File, Files, join
 
 QUEUE_DIRECTORY: Final = "consumequeue"
@@ -77,7 +78,11 @@ class OpenFiles:
             return file
         file = self._files.open(name, create=create_size is not None)
         if create_size is not None and file.size() != create_size:
-            file.resize(create_size)
+            try:
+                file.resize(create_size)
+            except StorageError:
+                file.close()
+                raise
         self._open[name] = file
         if len(self._open) > self._count_max:
             self._open.popitem(last=False)[1].close()

@@ -1,0 +1,109 @@
+"""Slow disk work that nobody waits for: tables, checkpoints, retention and the key index."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.engine.engine import Engine
+from rocketmq_broker_sim.servers.index_turns import IndexTurns
+from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import RocketMQError
+
+_LOG = logging.getLogger(__name__)
+_CLEAN_SECONDS: Final = 10.0
+# How much log a start after a crash has to read again.
+_CHECKPOINT_SECONDS: Final = 1.0
+_INDEX_PAUSE_SECONDS: Final = 0.05
+
+
+async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work again and again; what it fails by is logged."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except (OSError, RocketMQError) as error:
+            _LOG.error("background work failed: %s", error)
+
+
+class Housekeeping:
+    """Works on the running loop and on one thread of its own: its jobs must not meet each other."""
+
+    def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
+        self._engine, self._store = engine, store
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rocketmq-housekeeping")
+        self._tasks = [
+            self._loop.create_task(work)
+            for work in (
+                repeat(config.progress_flush_ms / 1_000, self.flush),
+                repeat(_CLEAN_SECONDS, self._clean),
+                repeat(_CHECKPOINT_SECONDS, self._checkpoint),
+                self._index(),
+            )
+        ]
+
+    async def end(self) -> None:
+        """Begin nothing any more; `flush` may still be asked for."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """Wait for what runs, and end the thread."""
+        self._thread.shutdown()
+
+    async def flush(self) -> None:
+        """Save how far the groups have consumed, and what was delivered late."""
+        engine = self._engine
+        for take, put_back in (
+            (engine.take_progress, engine.progress.put_back),
+            (engine.take_delays, engine.delays.put_back),
+            (engine.take_orders, engine.pops.put_back_orders),
+            (engine.take_timers, engine.timers.put_back),
+            (engine.take_transactions, engine.transactions.put_back),
+        ):
+            file = take()
+            if file is None:
+                continue
+            try:
+                await self._loop.run_in_executor(
+                    self._thread, self._store.configs.save, file.name, file.content
+                )
+            except BaseException:
+                put_back()
+                raise
+
+    async def _checkpoint(self) -> None:
+        await self._loop.run_in_executor(self._thread, self._store.checkpoint)
+
+    async def _clean(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        await self._loop.run_in_executor(self._thread, self._store.clean, now_ms)
+
+    async def _index(self) -> None:
+        """Keep the key index close behind the log, a step at a time."""
+        store, clock = self._store, self._loop.time
+        turns = IndexTurns(clock(), store.appended_end)
+        while True:
+            if turns.must_wait(
+                clock(),
+                appended_end=store.appended_end,
+                index_end=store.index_end,
+                index_lag=store.index_lag,
+            ):
+                await asyncio.sleep(_INDEX_PAUSE_SECONDS)
+                continue
+            try:
+                is_behind = await self._loop.run_in_executor(self._thread, store.index_step)
+            except (OSError, RocketMQError) as error:
+                _LOG.error("the key index is not written any more: %s", error)
+                return
+            turns.worked(clock(), index_end=store.index_end)
+            await asyncio.sleep(0 if is_behind else _INDEX_PAUSE_SECONDS)
