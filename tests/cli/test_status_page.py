@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import tracemalloc
 import urllib.request
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -21,7 +22,9 @@ from hypothesis import strategies as st
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_cli.status_page import metrics, pages
 from rocketmq_cli.status_page.charts import line_chart, nice_top, short, thinned
-from rocketmq_cli.status_page.samples import BrokerSeen, History, Point, Sample
+from rocketmq_cli.status_page.history import History, Point
+from rocketmq_cli.status_page.observer import HISTORY_LENGTH
+from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_cli.status_page.web import StatusPage
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
@@ -50,7 +53,8 @@ def test_rates_are_what_grew_between_two_looks() -> None:
     assert history.rate_in("orders") == [Point(2_000, 10.0), Point(4_000, 0.0)]
     assert history.rate_out("billing") == [Point(2_000, 1.0), Point(4_000, 0.0)]
     assert history.lag("billing") == [Point(0, 6), Point(2_000, 24), Point(4_000, 0)]
-    assert history.rate_in("no such topic") == [Point(2_000, 0.0), Point(4_000, 0.0)]
+    assert history.rate_in() == [Point(2_000, 10.0), Point(4_000, 0.0)]
+    assert history.rate_in("no such topic") == []
 
 
 def test_the_oldest_looks_are_forgotten() -> None:
@@ -58,6 +62,103 @@ def test_the_oldest_looks_are_forgotten() -> None:
     for time_ms in range(5):
         history.add(sample(time_ms))
     assert [point.time_ms for point in history.lag("billing")] == [2, 3, 4]
+
+
+def cluster_at(time_ms: int, *ends: int | None) -> Sample:
+    """A topic, and a group at its end, on as many brokers; None for one that does not answer."""
+    seen = [
+        BrokerSeen(f"broker-{n}", "c", f"host:{n}", {}, "away" if end is None else None)
+        for n, end in enumerate(ends)
+    ]
+    held = {QueueId("orders", f"broker-{n}", 0): end for n, end in enumerate(ends)}
+    stats = {q: QueueStats(0, end, 0) for q, end in held.items() if end is not None}
+    progress = {q: QueueProgress(end, end, 0) for q, end in held.items() if end is not None}
+    return Sample(time_ms, tuple(seen), {"orders": stats}, {"billing": progress})
+
+
+def test_a_broker_that_comes_back_adds_what_it_took_in_the_whole_time() -> None:
+    history = History(10)
+    much = 10**9
+    history.add(cluster_at(0, much, much))
+    history.add(cluster_at(5_000, much + 50, None))
+    history.add(cluster_at(10_000, much + 100, much + 20))
+    rates = [Point(5_000, 10.0), Point(10_000, 12.0)]
+    assert history.rate_in() == history.rate_in("orders") == history.rate_out("billing") == rates
+
+
+def test_what_is_seen_for_the_first_time_is_no_throughput() -> None:
+    history = History(10)
+    history.add(cluster_at(0, 100))
+    history.add(cluster_at(5_000, 100, 10**9))
+    assert history.rate_in() == [Point(5_000, 0.0)]
+
+
+def test_a_broker_that_is_away_loses_its_own_counters_only() -> None:
+    def counters(*ends: int | None) -> dict[str, str]:
+        lines = metrics.render(cluster_at(0, *ends)).splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines if "_total{" in line)
+
+    both, alone = counters(5, 7), counters(5, None)
+    assert len(both) == 4
+    assert alone == {line: value for line, value in both.items() if 'node_id="broker-0"' in line}
+
+
+def test_pages_say_which_broker_is_away() -> None:
+    history = History(2)
+    for time_ms, ends in enumerate([(5, 7), (5, None), (5,), (5,), (5,)]):
+        history.add(cluster_at(time_ms, *ends))
+        every = [pages.overview(history, 5), pages.topics(history, 5), pages.groups(history, 5)]
+        every += [pages.topic(history, "orders", 5) or "", pages.group(history, "billing", 5) or ""]
+        text = {"no answer from broker broker-1" in Tags(page).text for page in every}
+        # A broker that nobody lists any more is forgotten with the looks that saw it.
+        assert text == {time_ms in (1, 2)}
+    assert "does not list it any more" not in every[0]
+
+
+def test_a_look_that_found_nothing_says_nothing_of_brokers() -> None:
+    history = History(5)
+    history.add(cluster_at(0, 5))
+    history.add(Sample(1, problems=("no name server",)))
+    assert history.newest is not None
+    assert history.newest.brokers == ()
+    assert Tags(pages.overview(history, 5)).text.count("no answer") == 0
+
+
+def test_an_hour_of_a_large_cluster_fits_into_a_little_memory() -> None:
+    names, queues = 4, 250
+
+    def look(number: int) -> Sample:
+        stats, progress = {}, {}
+        for name in map(str, range(names)):
+            places = [QueueId(name, "broker-a", index) for index in range(queues)]
+            stats[name] = {q: QueueStats(0, 10**9 + number, number) for q in places}
+            progress[name] = {q: QueueProgress(10**9 + number, number, 0) for q in places}
+        return Sample(number * 5_000, (), stats, progress)
+
+    history = History(HISTORY_LENGTH)
+    tracemalloc.start()
+    try:
+        for number in range(HISTORY_LENGTH // 10):
+            history.add(look(number))
+        early, _ = tracemalloc.get_traced_memory()
+        for number in range(HISTORY_LENGTH // 10, HISTORY_LENGTH // 4):
+            history.add(look(number))
+        late, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Twelve numbers a look, all with their time; one whole sample has 2,000 objects and more.
+    assert late - early < 100_000
+    assert len(history.lag("0")) == HISTORY_LENGTH // 4
+
+
+def test_what_is_gone_for_good_is_forgotten() -> None:
+    history = History(3)
+    history.add(sample(0, topic="gone"))
+    for time_ms in range(1, 4):
+        assert history.lag("billing")
+        history.add(Sample(time_ms, topics={"orders": {}}))
+    assert history.rate_in("gone") == history.lag("billing") == []
+    assert not history._topics.keys() & {"gone"}
 
 
 @given(
@@ -101,9 +202,12 @@ def test_a_chart_is_well_formed_and_says_its_numbers() -> None:
 
 def test_metrics_have_rocketmqs_names_and_escaped_labels() -> None:
     text = metrics.render(sample(0, topic='a"b\\c\nd'))
-    assert 'rocketmq_messages_in_total{topic="a\\"b\\\\c\\nd"} 10' in text.splitlines()
-    lag = 'rocketmq_consumer_lag_messages{consumer_group="billing",topic="orders",is_retry="false"}'
-    assert f"{lag} 6" in metrics.render(sample(0)).splitlines()
+    node = 'cluster="c",node_type="broker",node_id="broker-a"'
+    stored = 'topic="a\\"b\\\\c\\nd",is_system="false"'
+    assert f"rocketmq_messages_in_total{{{node},{stored}}} 10" in text.splitlines()
+    read = 'topic="orders",consumer_group="billing",is_retry="false",is_system="false"'
+    lag = f"rocketmq_consumer_lag_messages{{{node},{read}}} 6"
+    assert lag in metrics.render(sample(0)).splitlines()
     assert "rocketmq_exporter_up 0" in metrics.render(None)
 
 
@@ -111,6 +215,8 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
     dashboard = (Path(__file__).parents[2] / "conf" / "grafana-dashboard.json").read_text()
     panels = json.loads(dashboard)["panels"]
     asked = set(re.findall(r"rocketmq_\w+", " ".join(p["targets"][0]["expr"] for p in panels)))
+    # A topic is on several brokers, a group in several topics: what is drawn is added up.
+    assert all(p["targets"][0]["expr"].startswith("sum") for p in panels)
     served = {
         line.split()[2] for line in metrics.render(sample(0)).splitlines() if "# TYPE" in line
     }
@@ -174,8 +280,8 @@ def status(broker: Broker) -> Iterator[StatusPage]:
         yield page
 
 
-def get(status: StatusPage, path: str, **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(status.address + path, headers=headers)
+def get(status: StatusPage, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(status.address + path, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -202,7 +308,8 @@ def test_pages_show_a_topic_a_group_and_messages(
     assert topic in Tags(get(status, "topics")[1]).text
     assert f"reader-of-{topic}" in get(status, "groups")[1]
     assert get(status, f"groups/{quote(f'reader-of-{topic}')}")[0] == 200
-    assert f'rocketmq_messages_in_total{{topic="{topic}"}} 1' in get(status, "metrics")[1]
+    stored = f'rocketmq_messages_in_total{{.*node_id="broker-a",topic="{topic}".*}} 1\n'
+    assert re.search(stored, get(status, "metrics")[1])
     shown = Tags(get(status, f"messages?topic={quote(topic)}")[1])
     assert "hello <b>you</b>" in shown.text
     assert "b" not in shown.tags
@@ -212,10 +319,67 @@ def test_pages_show_a_topic_a_group_and_messages(
 def test_what_is_not_there_is_said_so(status: StatusPage) -> None:
     for path in ("nothing", "topics/nothing", "groups/a/b"):
         assert get(status, path)[0] == 404
-    assert "must be a number" in get(status, "messages?topic=t&queue=x")[1]
     assert "ROCKETMQ_TOPIC_NOT_FOUND" in get(status, "messages?topic=no-such-topic")[1]
 
 
 def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -> None:
     assert get(status, "topics", Host="evil.example")[0] == 421
     assert get(status, "topics", Host="localhost:1")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "messages?topic=t&queue=x",
+        f"messages?topic=t&queue={'1' * 5_000}",
+        f"messages?topic=t&offset={'1' * 5_000}",
+        "topics?" + "&".join(f"field{number}=1" for number in range(21)),
+    ],
+    ids=["letters", "a queue of many digits", "an offset of many digits", "many fields"],
+)
+def test_a_request_that_makes_no_sense_is_told_so(status: StatusPage, path: str) -> None:
+    code, text = get(status, path)
+    assert code == 400
+    assert "must be a number" in text or "this request makes no sense" in text
+
+
+def test_an_address_that_is_none_is_told_so(status: StatusPage) -> None:
+    assert status.answer("http://[", 0).status == 400
+
+
+def test_a_host_that_is_none_is_told_so(status: StatusPage) -> None:
+    assert get(status, "health", Host="[") == (
+        400,
+        "this request makes no sense: Invalid IPv6 URL\n",
+    )
+
+
+def test_a_page_that_cannot_be_made_is_an_answer_all_the_same(
+    status: StatusPage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(status, "_settings", None)
+    assert get(status, "messages?topic=t")[0] == 500
+    assert "no answer to GET /messages?topic=t" in caplog.text
+
+
+def test_heads_are_those_of_the_pages(status: StatusPage) -> None:
+    for path in ("style.css", "nothing"):
+        code, text = get(status, path)
+        assert get(status, path, "HEAD") == (code, "")
+        assert text
+    until(lambda: get(status, "health", "HEAD")[0] == 200)
+
+
+def test_it_listens_on_ipv6(broker: Broker) -> None:
+    settings = ConnectionSettings(name_servers=(broker.name_server,))
+    with StatusPage(settings, host="::1", port=0, interval_s=0.5) as page:
+        assert page.address.startswith("http://[::1]:")
+        assert get(page, "topics")[0] == 200
+        assert get(page, "topics", Host="evil.example")[0] == 421
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)

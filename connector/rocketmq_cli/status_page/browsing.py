@@ -16,19 +16,31 @@ from rocketmq_wire.model import Bounds, OffsetRange
 _GROUP: Final = "rmq-status-page"
 _SHOWN_MAX: Final = 50
 _NEWEST_PER_QUEUE: Final = 10
+# Those of RocketMQ's largest offset, 2^63 - 1.
+_DIGITS_MAX: Final = 19
 
 Found = tuple[Sequence[Mapping[str, Cell]], "str | None"]
 
 
+def wrong_number(wanted: Mapping[str, str]) -> str | None:
+    """What is wrong with the queue or the offset that is asked for; None for nothing."""
+    for name in ("queue", "offset"):
+        text = wanted.get(name, "").strip()
+        if text and not (text.isdecimal() and len(text) <= _DIGITS_MAX):
+            shown = text if len(text) <= _DIGITS_MAX else f"{text[:_DIGITS_MAX]}…"
+            return f"{name} must be a number of at most {_DIGITS_MAX} digits, not {shown!r}"
+    return None
+
+
 def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Found:
-    """Messages by topic and key, or by topic, queue and offset; else the newest of every queue."""
+    """Messages by topic and key, or by topic, queue and offset; else the newest of every queue.
+
+    The numbers in `wanted` are right.
+    """
     topic = wanted.get("topic", "").strip()
     if not topic:
         return (), None
     queue, offset = wanted.get("queue", "").strip(), wanted.get("offset", "").strip()
-    for name, text in (("queue", queue), ("offset", offset)):
-        if text and not text.isdecimal():
-            return (), f"{name} must be a number, not {text!r}"
     try:
         with open_cluster(settings) as cluster:
             key = wanted.get("key", "").strip()

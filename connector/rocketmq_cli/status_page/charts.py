@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Final
 
-from rocketmq_cli.status_page.samples import Point
+from rocketmq_cli.status_page.history import Point
 
 _WIDTH: Final = 720
 _HEIGHT: Final = 170

@@ -1,15 +1,33 @@
-"""A sample -> Prometheus' text format, under the names of RocketMQ 5's own metrics: pure."""
+"""A sample -> Prometheus' text format, with the names and labels of RocketMQ 5's metrics: pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from rocketmq_cli.status_page.samples import Sample
+from rocketmq_cli.status_page.samples import Sample, behind
 from rocketmq_wire.model import RETRY_PREFIX
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_NODE_TYPE: Final = "broker"
 _ESCAPES: Final = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+
+
+class _Place(NamedTuple):
+    """What one line counts. A broker that is away loses its own lines, and no counter shrinks."""
+
+    broker: str
+    topic: str
+    group: str = ""
+
+    def labels(self) -> dict[str, str]:
+        labels = {"node_type": _NODE_TYPE, "node_id": self.broker, "topic": self.topic}
+        if self.group:
+            is_retry = str(self.topic.startswith(RETRY_PREFIX)).lower()
+            labels |= {"consumer_group": self.group, "is_retry": is_retry}
+        # RocketMQ's own are not looked at.
+        return {**labels, "is_system": "false"}
 
 
 def render(sample: Sample | None) -> str:
@@ -28,38 +46,49 @@ def _up(sample: Sample | None) -> Iterator[str]:
         return
     yield from _head("rocketmq_broker_up", "gauge", "1 when the broker answered the last look")
     for broker in sample.brokers:
-        labels = {"cluster": broker.cluster, "node_id": broker.name, "address": broker.address}
+        node = {"cluster": broker.cluster, "node_type": _NODE_TYPE, "node_id": broker.name}
+        labels = {**node, "address": broker.address}
         yield _line("rocketmq_broker_up", labels, int(broker.error is None))
 
 
 def _topics(sample: Sample) -> Iterator[str]:
+    stored: Counter[_Place] = Counter()
+    held: Counter[_Place] = Counter()
+    for queues in sample.topics.values():
+        for queue, stat in queues.items():
+            place = _Place(queue.broker, queue.topic)
+            stored[place] += stat.end
+            held[place] += stat.end - stat.start
+    clusters = _clusters(sample)
     yield from _head("rocketmq_messages_in_total", "counter", "messages stored in a topic")
-    for topic in sorted(sample.topics):
-        yield _line("rocketmq_messages_in_total", {"topic": topic}, sample.stored(topic))
+    yield from _lines("rocketmq_messages_in_total", stored, clusters)
     yield from _head("rocketmq_topic_messages", "gauge", "messages that a topic holds")
-    for topic in sorted(sample.topics):
-        yield _line("rocketmq_topic_messages", {"topic": topic}, sample.held(topic))
+    yield from _lines("rocketmq_topic_messages", held, clusters)
 
 
 def _groups(sample: Sample) -> Iterator[str]:
-    places = [
-        (group, topic)
-        for group in sorted(sample.groups)
-        for topic in sorted({queue.topic for queue in sample.groups[group]})
-    ]
+    lag: Counter[_Place] = Counter()
+    done: Counter[_Place] = Counter()
+    for group, queues in sample.groups.items():
+        for queue, at in queues.items():
+            place = _Place(queue.broker, queue.topic, group)
+            lag[place] += behind(at)
+            done[place] += at.consumer_offset
+    clusters = _clusters(sample)
     yield from _head("rocketmq_consumer_lag_messages", "gauge", "messages not committed")
-    for group, topic in places:
-        yield _line("rocketmq_consumer_lag_messages", _of(group, topic), sample.lag(group, topic))
+    yield from _lines("rocketmq_consumer_lag_messages", lag, clusters)
     yield from _head("rocketmq_messages_out_total", "counter", "messages committed by a group")
-    for group, topic in places:
-        queues = sample.groups[group]
-        done = sum(at.consumer_offset for queue, at in queues.items() if queue.topic == topic)
-        yield _line("rocketmq_messages_out_total", _of(group, topic), done)
+    yield from _lines("rocketmq_messages_out_total", done, clusters)
 
 
-def _of(group: str, topic: str) -> dict[str, str]:
-    is_retry = str(topic.startswith(RETRY_PREFIX)).lower()
-    return {"consumer_group": group, "topic": topic, "is_retry": is_retry}
+def _clusters(sample: Sample) -> dict[str, str]:
+    return {broker.name: broker.cluster for broker in sample.brokers}
+
+
+def _lines(name: str, values: Mapping[_Place, int], clusters: Mapping[str, str]) -> Iterator[str]:
+    for place in sorted(values):
+        labels = {"cluster": clusters.get(place.broker, ""), **place.labels()}
+        yield _line(name, labels, values[place])
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from rocketmq_cli.group_lag import group_queues, is_system_group
-from rocketmq_cli.status_page.samples import BrokerSeen, History, Sample
+from rocketmq_cli.status_page.history import History
+from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
@@ -17,16 +18,21 @@ from rocketmq_wire.model import MASTER_ID, is_system_topic
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720
+"""An hour, at a look every 5 seconds."""
 # However long a look takes, most of the time the cluster is left alone.
 _REST_PER_LOOK: Final = 3
 _STOP_TIMEOUT_S: Final = 10
 
 
 class Observer:
-    """`history` grows while it runs; a look that fails becomes a sample with its problem."""
+    """`history` changes while it runs, so it is read with `lock` held.
+
+    A look that fails becomes a sample with its problem.
+    """
 
     def __init__(self, settings: ConnectionSettings, interval_s: float) -> None:
         self.history = History(HISTORY_LENGTH)
+        self.lock = threading.Lock()
         self.interval_s = interval_s
         self._settings = settings
         self._stopped = threading.Event()
@@ -45,7 +51,9 @@ class Observer:
         with open_cluster(self._settings) as cluster:
             while not self._stopped.is_set():
                 began = time.monotonic()
-                self.history.add(look(cluster, time.time_ns() // 1_000_000))
+                sample = look(cluster, time.time_ns() // 1_000_000)
+                with self.lock:
+                    self.history.add(sample)
                 took_s = time.monotonic() - began
                 self._stopped.wait(max(self.interval_s - took_s, took_s * _REST_PER_LOOK))
 

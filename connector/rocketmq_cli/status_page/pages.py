@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from rocketmq_cli.output import Cell, cell_text, moment
 from rocketmq_cli.status_page.charts import line_chart, short
-from rocketmq_cli.status_page.samples import History, Point, Sample
+from rocketmq_cli.status_page.history import History, Point
+from rocketmq_cli.status_page.samples import Sample, behind
 
 _BODY_SHOWN: Final = 600
 _ROWS_MAX: Final = 500
+_PROBLEMS_MAX: Final = 20
 
 
 class Html(NamedTuple):
@@ -38,16 +40,12 @@ def overview(history: History, interval_s: float) -> str:
             broker.name,
             broker.cluster,
             broker.address,
-            Html(
-                '<span class="good">up</span>'
-                if broker.error is None
-                else '<span class="bad">no answer</span>'
-            ),
+            _UP if broker.error is None else _DOWN,
             broker.runtime.get("brokerVersionDesc", "-"),
         )
         for broker in sample.brokers
     ]
-    behind = sorted(((sample.lag(g), g) for g in sample.groups), reverse=True)[:10]
+    furthest = sorted(((sample.lag(g), g) for g in sample.groups), reverse=True)[:10]
     parts = [
         "<h1>Overview</h1>",
         _problems(sample),
@@ -55,7 +53,7 @@ def overview(history: History, interval_s: float) -> str:
         "<h2>Brokers</h2>",
         table(("broker", "cluster", "address", "state", "version"), brokers),
         "<h2>Groups furthest behind</h2>",
-        table(("group", "lag"), [(group_link(name), lag) for lag, name in behind]),
+        table(("group", "lag"), [(group_link(name), lag) for lag, name in furthest]),
     ]
     return page("Overview", "".join(parts), interval_s)
 
@@ -68,7 +66,7 @@ def topics(history: History, interval_s: float) -> str:
             topic_link(name),
             len(queues),
             sample.held(name),
-            _last(history.rate_in(name)),
+            _now(history.rate_in(name), sample),
             _newest(sample, name),
         )
         for name, queues in sorted(sample.topics.items())
@@ -94,6 +92,7 @@ def topic(history: History, name: str, interval_s: float) -> str | None:
     browse = f'<p><a href="/messages?topic={quote(name, safe="")}">Browse messages</a></p>'
     parts = [
         f"<h1>{escape(name)}</h1>",
+        _problems(sample),
         browse,
         line_chart("messages stored a second", history.rate_in(name)),
         "<h2>Queues</h2>",
@@ -112,7 +111,7 @@ def groups(history: History, interval_s: float) -> str:
             group_link(name),
             ", ".join(sorted({queue.topic for queue in places})),
             sample.lag(name),
-            _last(history.rate_out(name)),
+            _now(history.rate_out(name), sample),
         )
         for name, places in sorted(sample.groups.items())
     ]
@@ -132,7 +131,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
             q.index,
             at.consumer_offset,
             at.broker_offset,
-            max(0, at.broker_offset - at.consumer_offset),
+            behind(at),
             moment(at.updated_ms),
         )
         for q, at in sorted(sample.groups[name].items())
@@ -140,6 +139,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
     titles = ("topic", "broker", "queue", "committed", "end", "lag", "last consumed")
     parts = [
         f"<h1>{escape(name)}</h1>",
+        _problems(sample),
         line_chart("lag", history.lag(name)),
         line_chart("messages consumed a second", history.rate_out(name)),
         "<h2>Queues</h2>",
@@ -247,16 +247,23 @@ def _is_number(value: Cell | Html) -> bool:
 
 
 def _problems(sample: Sample) -> str:
-    return "".join(f'<p class="problem">{escape(text)}</p>' for text in sample.problems[:20])
+    away = [
+        f"no answer from broker {broker.name}: {broker.error}. What it holds is in no number here."
+        for broker in sample.brokers
+        if broker.error is not None
+    ]
+    said = [*away, *sample.problems][:_PROBLEMS_MAX]
+    return "".join(f'<p class="problem">{escape(text)}</p>' for text in said)
 
 
 def _newest(sample: Sample, name: str) -> Cell:
     return moment(max((stat.updated_ms for stat in sample.topics[name].values()), default=0))
 
 
-def _last(points: Iterable[Point]) -> str:
-    found = list(points)
-    return short(found[-1].value) if found else "-"
+def _now(points: Sequence[Point], sample: Sample) -> str:
+    """The value of this very look; none when it could not be had."""
+    is_now = bool(points) and points[-1].time_ms == sample.time_ms
+    return short(points[-1].value) if is_now else "-"
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""HTTP around the pages: paths -> pages, metrics and health. GET only; nothing can be changed here.
+"""HTTP around the pages: paths -> pages, metrics and health. GET and HEAD; nothing can be changed.
 
 A page made elsewhere must not read this one through a browser inside the network: while it listens
 on loopback, only names of loopback are served, and no page may be framed or run scripts.
@@ -6,6 +6,8 @@ on loopback, only names of loopback are served, and no page may be framed or run
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -16,10 +18,11 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from rocketmq_cli.status_page import metrics, pages
-from rocketmq_cli.status_page.browsing import browse
+from rocketmq_cli.status_page.browsing import browse, wrong_number
 from rocketmq_cli.status_page.observer import Observer
 from rocketmq_client.settings import ConnectionSettings
 
+_LOG: Final = logging.getLogger(__name__)
 _HTML: Final = "text/html; charset=utf-8"
 _WHOLE: Final = {"/": pages.overview, "/topics": pages.topics, "/groups": pages.groups}
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -30,6 +33,8 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_PLAIN: Final = "text/plain; charset=utf-8"
+_FIELDS_MAX: Final = 20
 _REQUEST_TIMEOUT_S: Final = 30
 # A look older than so many intervals means that the observer hangs on the cluster.
 _STALE_INTERVALS: Final = 6
@@ -51,10 +56,11 @@ class StatusPage:
     ) -> None:
         self.observer = Observer(settings, interval_s)
         self._settings = settings
-        self._server = _Server((host, port), _Handler)
+        self._server = (_ServerIPv6 if ":" in host else _Server)((host, port), _Handler)
         self._server.page = self
         self.is_local = host in _LOOPBACK
-        self.address = f"http://{host}:{self._server.server_address[1]}/"
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self._server.server_address[1]}/"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> StatusPage:
@@ -67,24 +73,35 @@ class StatusPage:
         self._server.server_close()
         self.observer.stop()
 
-    def answer(self, path: str, query: Mapping[str, str], now_ms: int) -> Answer:
-        """The answer to a GET."""
+    def answer(self, target: str, now_ms: int) -> Answer:
+        """The answer to a GET of a path with its query."""
+        try:
+            parts = urlsplit(target)
+            query = dict(parse_qsl(parts.query, max_num_fields=_FIELDS_MAX))
+        except ValueError as error:
+            return _nonsense(error)
+        if parts.path == "/messages":
+            return self._messages(query)
+        if parts.path == "/style.css":
+            css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+            return Answer(css, "text/css; charset=utf-8")
+        with self.observer.lock:
+            return self._seen(parts.path, now_ms)
+
+    def _messages(self, query: Mapping[str, str]) -> Answer:
+        problem = wrong_number(query)
+        if problem is not None:
+            return Answer(pages.messages(query, (), problem), status=HTTPStatus.BAD_REQUEST)
+        return Answer(pages.messages(query, *browse(self._settings, query)))
+
+    def _seen(self, path: str, now_ms: int) -> Answer:
         history, every_s = self.observer.history, self.observer.interval_s
         if path in _WHOLE:
             return Answer(_WHOLE[path](history, every_s))
-        if path == "/style.css":
-            css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-            return Answer(css, "text/css; charset=utf-8")
         if path == "/metrics":
             return Answer(metrics.render(history.newest), metrics.CONTENT_TYPE)
         if path == "/health":
             return self._health(now_ms)
-        if path == "/messages":
-            return Answer(pages.messages(query, *browse(self._settings, query)))
-        return self._one_of(path)
-
-    def _one_of(self, path: str) -> Answer:
-        history, every_s = self.observer.history, self.observer.interval_s
         _, kind, name = path.split("/", 2) if path.count("/") >= 2 else ("", "", "")
         made = None
         if kind == "topics":
@@ -98,24 +115,31 @@ class StatusPage:
 
     def _health(self, now_ms: int) -> Answer:
         newest = self.observer.history.newest
-        plain = "text/plain; charset=utf-8"
         if newest is None:
-            return Answer("starting\n", plain, HTTPStatus.SERVICE_UNAVAILABLE)
+            return Answer("starting\n", _PLAIN, HTTPStatus.SERVICE_UNAVAILABLE)
         age_ms = now_ms - newest.time_ms
         if age_ms > self.observer.interval_s * 1_000 * _STALE_INTERVALS + 30_000:
             return Answer(
-                f"no look for {age_ms // 1_000} s\n", plain, HTTPStatus.SERVICE_UNAVAILABLE
+                f"no look for {age_ms // 1_000} s\n", _PLAIN, HTTPStatus.SERVICE_UNAVAILABLE
             )
         down = [broker.name for broker in newest.brokers if broker.error is not None]
         if down or not newest.brokers:
             text = f"no answer from {', '.join(down) or 'the cluster'}\n"
-            return Answer(text, plain, HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer("ok\n", plain)
+            return Answer(text, _PLAIN, HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer("ok\n", _PLAIN)
+
+
+def _nonsense(error: ValueError) -> Answer:
+    return Answer(f"this request makes no sense: {error}\n", _PLAIN, HTTPStatus.BAD_REQUEST)
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     page: StatusPage
+
+
+class _ServerIPv6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -126,14 +150,29 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
+        self._send(self._answer())
+
+    def do_HEAD(self) -> None:
+        self._send(self._answer(), is_head=True)
+
+    def _answer(self) -> Answer:
         page = self.server.page
-        if page.is_local and not self._is_meant_for_us():
-            text = "this page is served to this machine only\n"
-            answer = Answer(text, "text/plain", HTTPStatus.MISDIRECTED_REQUEST)
-        else:
-            parts = urlsplit(self.path)
-            query = dict(parse_qsl(parts.query, max_num_fields=20))
-            answer = page.answer(parts.path, query, time.time_ns() // 1_000_000)
+        if page.is_local:
+            try:
+                host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+            except ValueError as error:
+                return _nonsense(error)
+            if host not in _LOOPBACK:
+                text = "this page is served to this machine only\n"
+                return Answer(text, _PLAIN, HTTPStatus.MISDIRECTED_REQUEST)
+        try:
+            return page.answer(self.path, time.time_ns() // 1_000_000)
+        except Exception:  # noqa: BLE001 - a request's outermost frame: it is always answered
+            _LOG.exception("no answer to GET %s", self.path)
+            text = "this page could not be made; the reason is in the log\n"
+            return Answer(text, _PLAIN, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _send(self, answer: Answer, *, is_head: bool = False) -> None:
         content = answer.content.encode("utf-8", "replace")
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
@@ -141,11 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
-
-    def _is_meant_for_us(self) -> bool:
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        return host in _LOOPBACK
+        if not is_head:
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged: a page refreshes itself for ever."""

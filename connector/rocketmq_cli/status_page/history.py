@@ -1,0 +1,160 @@
+"""Samples -> their newest whole, and of the ones before it a number for each topic and group.
+
+A sample of a large cluster takes megabytes, so only the newest is kept. What grew is measured queue
+by queue, from that queue's last look to this one: a queue that is seen for the first time, or again
+after its broker was away, does not add all it holds to a single moment. Pure, and not for several
+threads at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from rocketmq_cli.status_page.samples import BrokerSeen, Sample
+from rocketmq_wire.model import QueueId
+
+_ALL: Final = ""
+"""Stands for all topics together: no topic has this name."""
+
+
+class Point(NamedTuple):
+    """A value at a moment."""
+
+    time_ms: int
+    value: float
+
+
+class Series:
+    """The last values of one number, oldest first, 16 bytes each."""
+
+    def __init__(self, length_max: int) -> None:
+        self._length_max = length_max
+        self._times, self._values = array("q"), array("d")
+
+    def add(self, time_ms: int, value: float) -> None:
+        """Take the newest value; the oldest goes when there are too many."""
+        if len(self._times) == self._length_max:
+            del self._times[0], self._values[0]
+        self._times.append(time_ms)
+        self._values.append(value)
+
+    def points(self) -> list[Point]:
+        """All of them."""
+        return list(map(Point, self._times, self._values))
+
+
+class _Growth:
+    """How fast counters grow, each measured from when it was last seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[QueueId, tuple[int, int]] = {}
+
+    def a_second(self, time_ms: int, counts: Iterable[tuple[QueueId, int]]) -> float | None:
+        """Together; None while none of them was seen before. What shrank counts as still."""
+        total = None
+        for queue, count in counts:
+            time_before_ms, before = self._seen.get(queue, (time_ms, 0))
+            if time_ms > time_before_ms:
+                grown = max(0, count - before) * 1_000 / (time_ms - time_before_ms)
+                total = grown + (total or 0.0)
+            self._seen[queue] = (time_ms, count)
+        return total
+
+
+class _Track:
+    """One topic or group over time."""
+
+    def __init__(self, length_max: int) -> None:
+        self.growth = _Growth()
+        self.rate = Series(length_max)
+        self.lag = Series(length_max)
+        self.look = 0
+        """The last look that saw it."""
+
+
+class History:
+    """The newest sample, and over the last looks what each topic and group did."""
+
+    def __init__(self, length_max: int) -> None:
+        self._length_max = length_max
+        self._looks = 0
+        self._topics: dict[str, _Track] = {}
+        self._groups: dict[str, _Track] = {}
+        self._brokers: dict[str, tuple[int, BrokerSeen]] = {}
+        self.newest: Sample | None = None
+        """The last one, None before the first."""
+
+    def add(self, sample: Sample) -> None:
+        """Take the newest sample; what so many looks have not seen is forgotten."""
+        self._looks += 1
+        self._take_topics(sample)
+        self._take_groups(sample)
+        for broker in sample.brokers:
+            self._brokers[broker.name] = (self._looks, broker)
+        oldest = self._looks - self._length_max
+        for tracks in (self._topics, self._groups):
+            for name in [name for name, track in tracks.items() if track.look <= oldest]:
+                del tracks[name]
+        self._brokers = {name: seen for name, seen in self._brokers.items() if seen[0] > oldest}
+        self.newest = self._with_the_gone(sample)
+
+    def lag(self, group: str) -> list[Point]:
+        """A group's lag over time; moments at which nobody knew the group are left out."""
+        return self._groups[group].lag.points() if group in self._groups else []
+
+    def rate_in(self, topic: str | None = None) -> list[Point]:
+        """Messages stored a second between two looks, in a topic or in all."""
+        name = _ALL if topic is None else topic
+        return self._topics[name].rate.points() if name in self._topics else []
+
+    def rate_out(self, group: str) -> list[Point]:
+        """Messages that a group got on a second."""
+        return self._groups[group].rate.points() if group in self._groups else []
+
+    def _take_topics(self, sample: Sample) -> None:
+        every = None
+        for name, queues in sample.topics.items():
+            counts = ((queue, stat.end) for queue, stat in queues.items())
+            rate = self._take(self._topics, name, sample.time_ms, counts)
+            if rate is not None:
+                every = rate + (every or 0.0)
+        if every is not None:
+            self._seen(self._topics, _ALL).rate.add(sample.time_ms, every)
+
+    def _take_groups(self, sample: Sample) -> None:
+        for name, queues in sample.groups.items():
+            counts = ((queue, at.consumer_offset) for queue, at in queues.items())
+            self._take(self._groups, name, sample.time_ms, counts)
+            self._groups[name].lag.add(sample.time_ms, sample.lag(name))
+
+    def _take(
+        self,
+        tracks: dict[str, _Track],
+        name: str,
+        time_ms: int,
+        counts: Iterable[tuple[QueueId, int]],
+    ) -> float | None:
+        track = self._seen(tracks, name)
+        rate = track.growth.a_second(time_ms, counts)
+        if rate is not None:
+            track.rate.add(time_ms, rate)
+        return rate
+
+    def _seen(self, tracks: dict[str, _Track], name: str) -> _Track:
+        track = tracks.setdefault(name, _Track(self._length_max))
+        track.look = self._looks
+        return track
+
+    def _with_the_gone(self, sample: Sample) -> Sample:
+        """The sample with the brokers that were here before and that nobody lists any more."""
+        if not sample.brokers:
+            return sample
+        gone = tuple(
+            replace(broker, runtime={}, error="the name server does not list it any more")
+            for look, broker in self._brokers.values()
+            if look < self._looks
+        )
+        return replace(sample, brokers=sample.brokers + gone)
