@@ -57,9 +57,10 @@ class ReadPlan:
 
 # Connections, kept from task to task of one worker process. A reader takes one out and puts it back
 # when it is done with it, so that two readers never share one, and one left in the middle of an
-# answer is never used again.
-_idle: dict[tuple[int, str], list[Cluster]] = {}
-_IDLE_MAX: Final = 4
+# answer is never used again. They are told apart by value: the text of settings hides their keys.
+_idle: dict[int, list[tuple[ConnectionSettings, Cluster]]] = {}
+"""By process, those longest unused first."""
+_IDLE_MAX: Final = 8
 _frozen = (0, 0)
 """The process and how many modules it had when they were last frozen."""
 
@@ -255,13 +256,18 @@ def _freeze_imports() -> None:
 
 
 def _take(settings: ConnectionSettings) -> Cluster:
-    idle = _idle.get((os.getpid(), repr(settings)))
-    return idle.pop() if idle else open_cluster(settings)
+    idle = _idle.get(os.getpid(), [])
+    for index in range(len(idle) - 1, -1, -1):
+        if idle[index][0] == settings:
+            return idle.pop(index)[1]
+    return open_cluster(settings)
 
 
 def _put_back(settings: ConnectionSettings, cluster: Cluster, *, is_reusable: bool) -> None:
-    idle = _idle.setdefault((os.getpid(), repr(settings)), [])
-    if is_reusable and len(idle) < _IDLE_MAX:
-        idle.append(cluster)
-    else:
+    if not is_reusable:
         cluster.close()
+        return
+    idle = _idle.setdefault(os.getpid(), [])
+    idle.append((settings, cluster))
+    if len(idle) > _IDLE_MAX:
+        idle.pop(0)[1].close()

@@ -30,8 +30,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorld]:
     monkeypatch.setattr(partition_read, "open_cluster", world.open_cluster)
     monkeypatch.setattr(partition_read, "_idle", {})
     yield world
-    for clusters in partition_read._idle.values():
-        for cluster in clusters:
+    for idle in partition_read._idle.values():
+        for _, cluster in idle:
             cluster.close()
 
 
@@ -263,7 +263,17 @@ def test_connections_of_other_settings_are_not_mixed_up(world: FakeWorld) -> Non
     assert world.opened == 2
 
 
-def test_connections_that_are_not_kept_are_closed(world: FakeWorld) -> None:
+@pytest.mark.parametrize("name", ["accessKey", "secretKey", "securityToken"])
+def test_connections_of_other_keys_are_not_mixed_up(world: FakeWorld, name: str) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 3)
+    keys = {"accessKey": "access", "secretKey": "secret", "securityToken": "token"}
+    for given in ({}, keys, {**keys, name: "another"}, keys, {}):
+        rows(read_ranges(plan(**given), (OffsetRange(a, 0, 3),)))
+    assert world.opened == 3
+
+
+def test_of_the_connections_that_are_kept_the_longest_unused_is_closed(world: FakeWorld) -> None:
     opened: list[FakeCluster] = []
     (a,) = world.create("orders", 1)
     world.put(a, 3)
@@ -271,4 +281,4 @@ def test_connections_that_are_not_kept_are_closed(world: FakeWorld) -> None:
     for _ in range(partition_read._IDLE_MAX + 2):
         opened.append(FakeCluster(world))
         partition_read._put_back(wanted.settings, opened[-1], is_reusable=True)  # type: ignore[arg-type]
-    assert [cluster.is_closed for cluster in opened] == [False] * 4 + [True] * 2
+    assert [cluster.is_closed for cluster in opened] == [True] * 2 + [False] * 8

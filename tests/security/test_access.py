@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
+from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.partition_read import read_task
+from pyspark_rocketmq.planning import BatchTask
+from pyspark_rocketmq.read_plan import make_plan
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig, ConfigError
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -178,6 +183,30 @@ def test_rights_are_those_of_topic_and_group(broker: Broker, transport: str) -> 
             cluster.create_topic(TopicConfig("new"))
     with refused("NO_PERMISSION"):
         send(settings, "read-only")
+
+
+def test_a_worker_that_read_for_one_account_reads_for_another_with_its_own_key(
+    broker: Broker, transport: str
+) -> None:
+    address = (
+        {"endpoints": broker.endpoints}
+        if transport == "grpc"
+        else {"nameServer": broker.name_server}
+    )
+
+    def rows(credentials: Credentials, topic: str) -> int:
+        keys = {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+        options = parse_options({**address, **keys, "subscribe": topic})
+        plan = make_plan(options, StructType().add("body", "binary"))
+        return sum(batch.num_rows for batch in read_task(plan, BatchTask((), (topic,))))
+
+    send(settings_for(broker, transport, ADMIN), "closed")
+    assert rows(ADMIN, "closed") == 1
+    with refused("NO_PERMISSION"):
+        rows(READER, "closed")
+    with refused("WRONG_KEY"):
+        rows(Credentials(ADMIN.access_key, "the-key-before"), "closed")
+    assert rows(ADMIN, "closed") == 1
 
 
 def test_a_changed_file_counts_at_once_and_a_broken_one_does_not(
