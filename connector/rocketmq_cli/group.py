@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.group_lag import group_queues, is_system_group, known_group
+from rocketmq_cli.group_lag import group_places, is_system_group, known_group
 from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import RocketMQError
 
+if TYPE_CHECKING:
+    from rocketmq_cli.group_members import Members
+
+_EXIT_FAILED = 1
 _TITLES = {
     "topic": "topic",
     "broker": "broker",
@@ -100,9 +106,16 @@ def _describe(args: argparse.Namespace) -> int:
     from rocketmq_cli.group_members import find_members
 
     with open_from(args) as cluster:
-        found = group_queues(cluster, args.group, args.topic)
-        members = find_members(cluster, args.group)
-        if not found and members is None:
+        places = group_places(cluster, args.group, args.topic)
+        found, problem = places.queues, places.problem
+        members: Members | None = None
+        try:
+            members = find_members(cluster, args.group)
+        except RocketMQError:
+            # Else it is the broker that is missing: what the others said is shown all the same.
+            if problem is None:
+                raise
+        if not found and members is None and problem is None:
             known_group(cluster, args.group)
     records: list[Record] = [
         {
@@ -121,19 +134,28 @@ def _describe(args: argparse.Namespace) -> int:
         for member in members.as_records() if members else ():
             show([{"group": args.group, **member}], {}, as_json=True)
         show(records, {}, as_json=True)
-        return 0
+        return _told(problem)
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
-    print(f"group {args.group}: {count} members, lag {total:,}")
+    at_least = "at least " if problem is not None else ""
+    print(f"group {args.group}: {at_least}{count} members, lag {at_least}{total:,}")
     if members is not None:
         print(members.summary())
         show(members.as_records(), members.TITLES, as_json=False)
         print()
     if records:
         show(records, _TITLES, as_json=False)
-    else:
+    elif problem is None:
         print("It has committed nothing yet.")
-    return 0
+    return _told(problem)
+
+
+def _told(problem: RocketMQError | None) -> int:
+    """The exit code, with the problem on standard error."""
+    if problem is None:
+        return 0
+    print(f"rmq: {problem}", file=sys.stderr)
+    return _EXIT_FAILED
 
 
 def _reset(args: argparse.Namespace) -> int:
@@ -173,7 +195,6 @@ def _reset(args: argparse.Namespace) -> int:
 def _delete(args: argparse.Namespace) -> int:
     from rocketmq_cli.group_members import find_members
     from rocketmq_wire.admin_requests import DeleteGroup
-    from rocketmq_wire.errors import RocketMQError
 
     with open_from(args) as cluster:
         known_group(cluster, args.group)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_cli.suggest import did_you_mean
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import (
-    BrokerError,
-    GroupNotFoundError,
-    RocketMQError,
-    TopicNotFoundError,
-)
+from rocketmq_wire.errors import GroupNotFoundError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import QueueId, QueueProgress
-from rocketmq_wire.requests import GetConsumeStats
+from rocketmq_wire.requests import ConsumeStatsReply, GetConsumeStats
 
 # Groups of RocketMQ itself, and those under which this project only reads.
 _SYSTEM_GROUPS: Final = (
@@ -46,6 +43,31 @@ class UnknownGroupError(RocketMQError):
         )
 
 
+class IncompleteProgressError(RocketMQError):
+    """Some brokers did not say where a group stands: its lag is more than what the others know."""
+
+    def __init__(self, group: str, missing: Mapping[str, str]) -> None:
+        super().__init__(group, missing)
+        self.group, self.missing = group, missing
+        """Why, by the broker's name."""
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{broker}: {why}" for broker, why in self.missing.items())
+        return (
+            f"where group {self.group!r} stands at {', '.join(self.missing)} is not known, so its "
+            f"lag is not either. {reasons}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlaces:
+    """Where a group stands in the queues of those brokers that said so."""
+
+    queues: Mapping[QueueId, QueueProgress]
+    problem: IncompleteProgressError | None = None
+    """The brokers that did not; None when all did."""
+
+
 def known_group(cluster: Cluster, group: str) -> None:
     """Raise UnknownGroupError for a group that nobody knows.
 
@@ -58,22 +80,37 @@ def known_group(cluster: Cluster, group: str) -> None:
 
 def group_queues(
     cluster: Cluster, group: str, topic: str | None = None
-) -> dict[QueueId, QueueProgress]:
-    """Where a group stands in every queue of its topics, or of one; empty for nowhere."""
+) -> Mapping[QueueId, QueueProgress]:
+    """Where a group stands in every queue of its topics, or of one; empty for nowhere.
+
+    Raises IncompleteProgressError when a broker does not say.
+    """
+    places = group_places(cluster, group, topic)
+    if places.problem is not None:
+        raise places.problem
+    return places.queues
+
+
+def group_places(cluster: Cluster, group: str, topic: str | None = None) -> GroupPlaces:
+    """As `group_queues`, with what is known when some brokers do not answer.
+
+    Raises the first failure when none does.
+    """
     found: dict[QueueId, QueueProgress] = {}
-    failure: RocketMQError | None = None
-    is_answered = False
-    for answer in cluster.ask_masters(GetConsumeStats(group, topic or "")).values():
-        if isinstance(answer, (TopicNotFoundError, GroupNotFoundError)):
-            is_answered = True
-        elif isinstance(answer, BrokerError) and answer.code == 1:
-            # A broker of 5.x that the group has never read from.
-            is_answered = True
-        elif isinstance(answer, RocketMQError):
-            failure = answer
-        else:
-            is_answered = True
+    missing: dict[str, str] = {}
+    # Asked of one topic, brokers answer 0 for a group that has committed nothing there.
+    answers = cluster.ask_masters(GetConsumeStats(group))
+    for broker, answer in answers.items():
+        if isinstance(answer, ConsumeStatsReply):
             found.update(answer.queues)
-    if failure is not None and not is_answered:
-        raise failure
-    return {queue: at for queue, at in found.items() if topic is None or queue.topic == topic}
+        elif not isinstance(answer, (TopicNotFoundError, GroupNotFoundError)):
+            missing[broker] = str(answer)
+    if len(missing) == len(answers):
+        raise next(answer for answer in answers.values() if isinstance(answer, RocketMQError))
+    for known in cluster.cluster_info().brokers:
+        if known.name not in answers:
+            missing[known.name] = "it has no master"
+    return GroupPlaces(
+        {queue: at for queue, at in found.items() if topic is None or queue.topic == topic},
+        IncompleteProgressError(group, missing) if missing else None,
+    )

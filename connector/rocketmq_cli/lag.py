@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, open_from
@@ -13,9 +12,11 @@ from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
+    from rocketmq_cli.group_lag import GroupPlaces
     from rocketmq_client.cluster import Cluster
-    from rocketmq_wire.model import QueueId, QueueProgress
+    from rocketmq_wire.model import QueueProgress
 
+EXIT_FAILED = 1
 EXIT_EXCEEDED = 3
 _TITLES = {
     "topic": "topic",
@@ -32,7 +33,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "lag",
         help="how far a group is behind, once or again and again",
         description="Shows how many messages a group has not committed, and how old the next one "
-        "is, a line a topic. `rmq group describe` shows every queue.",
+        "is, a line a topic. `rmq group describe` shows every queue. Exit code 1: some broker did "
+        "not answer, so there may be more, or the group that is to keep a maximum has committed "
+        "nothing.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n"
         "  rmq lag billing --watch 2s\n"
@@ -48,31 +51,52 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
 
 def _lag(args: argparse.Namespace) -> int:
-    from rocketmq_cli.group_lag import group_queues, known_group
+    from rocketmq_cli.group_lag import group_places, known_group
     from rocketmq_cli.times import parse_duration_ms
 
     pause_ms = None if args.watch is None else parse_duration_ms(args.watch)
     if pause_ms is not None and pause_ms < 100:
         raise UsageError("--watch must be 100ms or more")
     with open_from(args) as cluster:
+        if args.topic is not None:
+            cluster.route(args.topic)  # Raises for one that does not exist.
         while True:
-            found = group_queues(cluster, args.group, args.topic)
-            if not found:
+            places = group_places(cluster, args.group, args.topic)
+            if not places.queues and places.problem is None:
                 known_group(cluster, args.group)
-            _show(args, cluster, found)
-            total = sum(_behind(at) for at in found.values())
-            if args.max is not None and total > args.max:
-                print(f"rmq: lag {total:,} is above {args.max:,}", file=sys.stderr)
-                return EXIT_EXCEEDED
-            if pause_ms is None:
-                return 0
+            _show(args, cluster, places)
+            code = _verdict(args, places)
+            if pause_ms is None or code == EXIT_EXCEEDED:
+                return code
             sys.stdout.flush()
             time.sleep(pause_ms / 1_000)
 
 
-def _show(
-    args: argparse.Namespace, cluster: Cluster, found: Mapping[QueueId, QueueProgress]
-) -> None:
+def _verdict(args: argparse.Namespace, places: GroupPlaces) -> int:
+    """The exit code, with the reason on standard error when it is not 0."""
+    total = sum(_behind(at) for at in places.queues.values())
+    if places.problem is not None:
+        print(f"rmq: {places.problem}", file=sys.stderr)
+    if args.max is None:
+        return EXIT_FAILED if places.problem is not None else 0
+    if total > args.max:
+        print(f"rmq: lag {total:,} is above {args.max:,}", file=sys.stderr)
+        return EXIT_EXCEEDED
+    if places.problem is not None:
+        return EXIT_FAILED
+    if not places.queues:
+        where = "" if args.topic is None else f" in topic {args.topic}"
+        print(
+            f"rmq: group {args.group} has committed nothing{where}: its lag is not known",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
+    return 0
+
+
+def _show(args: argparse.Namespace, cluster: Cluster, places: GroupPlaces) -> None:
+    found = places.queues
+    missing = sorted(places.problem.missing) if places.problem is not None else []
     now_ms = time.time_ns() // 1_000_000
     unread = {queue: at.consumer_offset for queue, at in found.items() if _behind(at)}
     times = cluster.store_times_at(unread) if unread else {}
@@ -90,10 +114,11 @@ def _show(
                 "lag": sum(_behind(found[queue]) for queue in queues),
                 "oldest": moment(oldest),
                 "seconds": 0.0 if not stored else _age_s(now_ms, oldest),
+                "unanswered": missing,
             }
         )
     show(records, _TITLES, as_json=args.json)
-    if not records and not args.json:
+    if not records and not args.json and not missing:
         print(f"group {args.group} has committed nothing yet")
 
 

@@ -1,0 +1,176 @@
+"""`rmq lag` and `group describe` of clusters of which a part does not answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_cli.group_lag import IncompleteProgressError, group_places, group_queues
+from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED, main
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.admin_requests import GetConsumers
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress
+from rocketmq_wire.requests import ConsumeStatsReply, GetConsumeStats, PullMessages, Reply, Request
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+
+QUEUE = QueueId("orders", "broker-a", 0)
+
+
+@pytest.fixture
+def alone() -> Iterator[ScriptedBroker]:
+    """A broker at which group `g` is two messages behind."""
+    broker = ScriptedBroker({QUEUE: SimulatedQueue(0, 15)})
+    broker.script = knows_the_group
+    with broker:
+        yield broker
+
+
+def knows_the_group(request: Request[Reply]) -> Reply | BrokerError | None:
+    if isinstance(request, GetConsumeStats):
+        return ConsumeStatsReply({QUEUE: QueueProgress(12, 10, 0, 0)}, 0.0)
+    if isinstance(request, GetConsumers):
+        return BrokerError(206, "not online")
+    if isinstance(request, PullMessages):
+        return BrokerError(16, "nobody may read here")
+    return None
+
+
+@pytest.fixture(params=["away", "without a master", "failing"])
+def torn(request: pytest.FixtureRequest, alone: ScriptedBroker) -> ScriptedBroker:
+    """The same beside a broker-b that does not tell."""
+    address = alone.address if request.param == "failing" else "127.0.0.1:1"
+    broker_id = 1 if request.param == "without a master" else 0
+    alone.others = (BrokerAddresses("broker-b", "DefaultCluster", {broker_id: address}),)
+    if request.param == "failing":
+        answers = iter((knows_the_group, lambda _: BrokerError(1, "disk is on fire")) * 9)
+
+        def by_turns(asked: Request[Reply]) -> Reply | BrokerError | None:
+            is_stats = isinstance(asked, GetConsumeStats)
+            return (next(answers) if is_stats else knows_the_group)(asked)
+
+        alone.script = by_turns
+    return alone
+
+
+def test_lag_is_not_known_when_a_broker_does_not_tell(
+    torn: ScriptedBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["lag", "g", "--max", "10", "--json", "--name-server", torn.address]
+    assert main(words) == EXIT_FAILED
+    shown = capfd.readouterr()
+    row = json.loads(shown.out)
+    assert (row["lag"], row["unanswered"]) == (2, ["broker-b"])
+    assert shown.err.startswith("rmq: where group 'g' stands at broker-b is not known")
+    assert main(["lag", "g", "--max", "1", "--name-server", torn.address]) == EXIT_EXCEEDED
+    assert main(["lag", "g", "--name-server", torn.address]) == EXIT_FAILED
+
+
+def test_describe_shows_what_is_known_and_fails(
+    torn: ScriptedBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["group", "describe", "g", "--name-server", torn.address]) == EXIT_FAILED
+    shown = capfd.readouterr()
+    assert "group g: at least 0 members, lag at least 2" in shown.out
+    assert "broker-b is not known" in shown.err
+    words = ["group", "describe", "g", "--json", "--name-server", torn.address]
+    assert main(words) == EXIT_FAILED
+    assert json.loads(capfd.readouterr().out)["lag"] == 2
+
+
+def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> None:
+    with connected(torn) as cluster:
+        places = group_places(cluster, "g")
+        assert places.queues.keys() == {QUEUE}
+        assert places.problem is not None
+        assert places.problem.missing.keys() == {"broker-b"}
+        with pytest.raises(IncompleteProgressError):
+            group_queues(cluster, "g")
+
+
+def test_when_nobody_answers_the_failure_is_raised(alone: ScriptedBroker) -> None:
+    alone.script = lambda asked: (
+        BrokerError(1, "no") if isinstance(asked, GetConsumeStats) else None
+    )
+    with connected(alone) as cluster, pytest.raises(BrokerError, match="CODE_1"):
+        group_places(cluster, "g")
+
+
+def connected(broker: ScriptedBroker) -> Cluster:
+    return open_cluster(ConnectionSettings(name_servers=(broker.address,)))
+
+
+def test_a_topic_that_does_not_exist_has_no_lag(
+    topic: str, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["lag", "g", "--topic", topic + "x", *where]
+    assert main(words) == main([*words, "--max", "0"]) == EXIT_FAILED
+    assert "ROCKETMQ_TOPIC_NOT_FOUND" in capfd.readouterr().err
+
+
+def test_a_group_without_progress_is_within_no_maximum(
+    topic: str, broker: Broker, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    group = f"elsewhere-{topic}"[:100]
+    assert main(["topic", "create", f"{topic}-2", "--queues", "1", *where]) == 0
+    with open_cluster(ConnectionSettings(name_servers=(broker.name_server,))) as cluster:
+        (queue,) = cluster.queues(f"{topic}-2")
+        assert cluster.commit(group, {queue: 0}) == {queue: None}
+    words = ["lag", group, "--topic", topic, *where]
+    assert main(words) == 0
+    assert main([*words, "--max", "0"]) == EXIT_FAILED
+    assert f"has committed nothing in topic {topic}" in capfd.readouterr().err
+
+
+def test_lag_is_looked_at_again_and_again_until_it_is_exceeded(
+    alone: ScriptedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pauses: list[float] = []
+    ends = iter((11, 13, 15))
+
+    def grows(asked: Request[Reply]) -> Reply | BrokerError | None:
+        if isinstance(asked, GetConsumeStats):
+            return ConsumeStatsReply({QUEUE: QueueProgress(next(ends), 10, 0, 0)}, 0.0)
+        return knows_the_group(asked)
+
+    alone.script = grows
+    monkeypatch.setattr("rocketmq_cli.lag.time", Clock(pauses))
+    words = ["lag", "g", "--watch", "90s", "--max", "4", "--json", "--name-server", alone.address]
+    assert main(words) == EXIT_EXCEEDED
+    assert [json.loads(line)["lag"] for line in capfd.readouterr().out.splitlines()] == [1, 3, 5]
+    assert pauses == [90.0, 90.0]
+
+
+def test_a_watch_outlives_a_broker_that_is_away_and_ends_when_interrupted(
+    torn: ScriptedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("rocketmq_cli.lag.time", Clock(pauses, interrupted_after=2))
+    words = ["lag", "g", "--watch", "2s", "--max", "4", "--name-server", torn.address]
+    assert main(words) == EXIT_INTERRUPTED
+    assert pauses == [2.0, 2.0]
+    assert capfd.readouterr().err.count("broker-b is not known") == 2
+
+
+class Clock:
+    """`time` as the loop uses it; nobody waits."""
+
+    time_ns = staticmethod(time.time_ns)
+
+    def __init__(self, pauses: list[float], interrupted_after: int | None = None) -> None:
+        self._pauses, self._interrupted_after = pauses, interrupted_after
+
+    def sleep(self, seconds: float) -> None:
+        self._pauses.append(seconds)
+        if len(self._pauses) == self._interrupted_after:
+            raise KeyboardInterrupt
