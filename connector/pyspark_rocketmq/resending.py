@@ -7,11 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from pyspark_rocketmq.sink_stamps import ROW_PROPERTY, WRITE_PROPERTY
 from rocketmq_wire.properties import LIFE
 
 _GROUP: Final = "__SHARDINGKEY"
-_LIFE: Final = (*LIFE, _GROUP, WRITE_PROPERTY, ROW_PROPERTY)
+_LIFE: Final = (*LIFE, _GROUP)
 
 
 def as_sent_anew(frame: DataFrame, **columns: Column) -> DataFrame:

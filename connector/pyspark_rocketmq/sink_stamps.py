@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from rocketmq_arrow.encode import map_texts, texts_of
 from rocketmq_arrow.gather import Positions
 from rocketmq_arrow.text_hashes import Hashes, content_hashes
+from rocketmq_wire.properties import ROW_PROPERTY, WRITE_PROPERTY
 
-WRITE_PROPERTY: Final = "PYSPARK_WRITE"
-ROW_PROPERTY: Final = "PYSPARK_ROW"
+__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "WriteId", "digests", "row_stamps"]
+
 _DIGITS: Final = 16
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
 

@@ -22,6 +22,10 @@ TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQUE_KEY: Final = "UNIQ_KEY"
 WAIT_STORED: Final = "WAIT"
+WRITE_PROPERTY: Final = "PYSPARK_WRITE"
+ROW_PROPERTY: Final = "PYSPARK_ROW"
+"""Which of Spark's writes a message is from, and which of its rows it was: what is sent again on
+purpose must not look like what was sent twice."""
 LIFE: Final = (
     *(KEYS, TAGS, WAIT_STORED, UNIQUE_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP"),
     *("DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"),
@@ -30,11 +34,11 @@ LIFE: Final = (
     *("TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__"),
     *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
     *("TIMER_DEL_UNIQKEY", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"),
-    *("INNER_NUM", "INNER_BASE", "__CRC32#", "__BORNHOST"),
+    *("INNER_NUM", "INNER_BASE", "__CRC32#", "__BORNHOST", WRITE_PROPERTY, ROW_PROPERTY),
 )
 """What RocketMQ and its clients keep about a message's life so far; the rest is its sender's.
 
-Sent again with it, a message would be delayed, half or misrouted, or look retried.
+Sent again with it, a message would be delayed, half or misrouted, or look retried or repeated.
 """
 
 

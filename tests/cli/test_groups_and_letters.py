@@ -143,7 +143,9 @@ def test_dead_letters_are_sent_again_once(
 
 
 def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
-    letter = stored({"RETRY_TOPIC": "orders", "TAGS": "t", "KEYS": "k", "colour": "red"})
+    stamps = {"PYSPARK_WRITE": "q/7/0", "PYSPARK_ROW": "0" * 32}
+    own = {"TAGS": "t", "KEYS": "k", "colour": "red"}
+    letter = stored({"RETRY_TOPIC": "orders", **own, **stamps})
     assert revived(letter, None) == Message("orders", b"body", "t", "k", {"colour": "red"})
     assert revived(letter, "elsewhere").topic == "elsewhere"
     with pytest.raises(UsageError, match="give --to"):

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
+from pyspark_rocketmq import drop_replays
 from rocketmq_broker_sim import Broker
+from rocketmq_cli.main import main
 from rocketmq_wire.model import QueueId
 from support.loader import Loader
 
@@ -45,6 +48,32 @@ def test_failed_rows_come_again_and_end_with_the_dead_letters(
     send_back(again, broker, group, maxReconsumeTimes="1")
     loader.await_end(QueueId(dead, queue.broker, 0), 4)
     assert {row.body.decode() for row in read(COLUMNS, subscribe=dead).collect()} == set(rows)
+
+
+def test_what_is_delivered_again_is_no_replay(
+    spark: SparkSession, broker: Broker, loader: Loader, topic: str, read: Read
+) -> None:
+    """A row that fails twice and dies: its copies have its stamps, and each is a message."""
+    (queue,) = loader.create(topic, 1)
+    group = f"group-{topic}"
+    retried, dead = f"%RETRY%{group}", f"%DLQ%{group}"
+    where = {"nameServer": broker.name_server}
+    spark.sql("SELECT 'x' body").write.format("rocketmq").options(**where, topic=topic).mode(
+        "append"
+    ).save()
+
+    def newest(name: str, end: int) -> DataFrame:
+        loader.await_end(QueueId(name, queue.broker, 0), end)
+        return read(COLUMNS, subscribe=name, group=group).where(f"queueOffset = {end - 1}")
+
+    for name, end, level in ((topic, 1, 1), (retried, 1, 1), (retried, 2, -1)):
+        send_back(newest(name, end).withColumn("delayLevel", sf.lit(level)), broker, group)
+    everything = read(COLUMNS).union(newest(dead, 1)).union(read(COLUMNS, subscribe=retried))
+    assert everything.select(sf.col("properties")["PYSPARK_ROW"]).distinct().count() == 1
+    assert everything.count() == drop_replays(everything).count() == 4
+    assert main(["dlq", "replay", group, "--execute", "--name-server", broker.name_server]) == 0
+    loader.await_end(queue, 2)
+    assert drop_replays(read(COLUMNS)).count() == 2
 
 
 @pytest.mark.parametrize(
