@@ -23,7 +23,7 @@ from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests import Boundary
 from rocketmq_wire.tags import TagExpression
@@ -106,12 +106,7 @@ def _resolve_patiently(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> lis
 
 def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
     """Give late ends their numbers, and find the queues that the plan did not know."""
-    unplanned = [
-        queue
-        for topic in task.unplanned_topics
-        for queue in cluster.queues(topic)
-        if queue not in task.planned_queues
-    ]
+    unplanned = _unplanned_queues(cluster, task)
     late = [piece.queue for piece in task.slices if piece.start == EARLIEST or piece.end == LATEST]
     wanted = tuple(dict.fromkeys((*late, *unplanned)))
     bounds: dict[QueueId, Bounds] = {}
@@ -136,6 +131,30 @@ def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[Offs
     for queue, start in _first_offsets(plan, cluster, unplanned, bounds).items():
         ranges.append(OffsetRange(queue, start, max(start, bounds[queue].end)))
     return [wanted for wanted in ranges if len(wanted)]
+
+
+def _unplanned_queues(cluster: Cluster, task: BatchTask) -> list[QueueId]:
+    unplanned: list[QueueId] = []
+    for topic in task.unplanned_topics:
+        try:
+            found = cluster.queues(topic)
+        except TopicNotFoundError as error:
+            _check_deleted(cluster, [q for q in task.planned_queues if q.topic == topic], error)
+            continue  # What was planned of it is judged as every planned queue is.
+        unplanned += [queue for queue in found if queue not in task.planned_queues]
+    return unplanned
+
+
+def _check_deleted(cluster: Cluster, queues: Sequence[QueueId], error: RocketMQError) -> None:
+    """Raise what is worth waiting for if a topic without a route is not deleted.
+
+    A broker that is away takes its topics' routes with it, and brings them again after a while.
+    """
+    for queue, held in cluster.bounds(queues).items():
+        if isinstance(held, RocketMQError):
+            raise held
+        if held.end:
+            raise ConnectError(queue.broker, f"topic {queue.topic} has no route yet") from error
 
 
 def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> DataLossError:

@@ -17,9 +17,17 @@ from pyspark_rocketmq.connecting import connection_settings, read_spec
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.options import parse_options
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task, resolve_task
-from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
+from pyspark_rocketmq.planning import (
+    EARLIEST,
+    LATEST,
+    BatchTask,
+    PlannedQueue,
+    QueueSlice,
+    Split,
+    plan_batch,
+)
 from rocketmq_arrow.columns import arrow_schema
-from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.errors import ConnectError, CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId
 from support.fake_cluster import FakeCluster, FakeWorld
 
@@ -171,6 +179,45 @@ def test_a_planned_queue_or_topic_that_is_gone_when_read_is_a_loss(
         rows(read_task(plan(), task))
     assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
     assert "TOPIC_DELETED" in caplog.text
+
+
+@pytest.mark.parametrize("is_start_late", [True, False])
+def test_a_topic_deleted_after_the_plan_is_a_loss_of_what_was_planned(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture, is_start_late: bool
+) -> None:
+    a, b = world.create("orders", 2)
+    world.put(a, 10)
+    queues = [
+        PlannedQueue(a, 0, 10, is_start_late=is_start_late, is_end_late=True),
+        PlannedQueue(b, 0, 0, is_end_late=True),
+    ]
+    (task,) = plan_batch(queues, Split(), ["orders"])
+    assert task.unplanned_topics
+    world.delete("orders")
+    with pytest.raises(DataLossError, match=r"^\[ROCKETMQ_DATA_LOSS\.TOPIC_DELETED\] "):
+        rows(read_task(plan(), task))
+    assert rows(read_task(plan(failOnDataLoss="false"), task)) == []
+    assert "TOPIC_DELETED" in caplog.text
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_topic_whose_broker_is_away_when_read_is_waited_for(
+    world: FakeWorld, is_back: bool
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 10)
+    (task,) = plan_batch([PlannedQueue(a, 0, 10, is_end_late=True)], Split(), ["orders"])
+    (late,) = world.create("orders", 2)[1:]
+    world.put(late, 3)
+    # Neither is a broker that has just come back in its topics' routes at once.
+    world.topics_without_route.add("orders")
+    world.brokers_away |= set() if is_back else {"broker-a"}
+    with pytest.raises(ConnectError) as failure:
+        resolve_task(plan(), FakeCluster(world), task)  # type: ignore[arg-type]
+    assert failure.value.retryable
+    world.brokers_away.clear()
+    world.topics_without_route.clear()
+    assert rows(read_task(plan(), task)) == offsets(a, 0, 10) + offsets(late, 0, 3)
 
 
 def test_a_queue_planned_empty_may_be_gone_when_read(world: FakeWorld) -> None:

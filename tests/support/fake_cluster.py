@@ -41,6 +41,7 @@ class FakeWorld:
     def __init__(self) -> None:
         self.queues: dict[QueueId, FakeQueue] = {}
         self.topics: set[str] = set()
+        self.topics_without_route: set[str] = set()
         self.brokers_away: set[str] = set()
         self.masters_away = False
         """Only replicas answer: their bounds are not current."""
@@ -108,7 +109,7 @@ class FakeCluster:
     def queues(self, topic: str) -> tuple[QueueId, ...]:
         self._name_server("queues")
         found = tuple(sorted(queue for queue in self.world.queues if queue.topic == topic))
-        if not found:
+        if not found or topic in self.world.topics_without_route:
             raise TopicNotFoundError(17, f"no route to topic {topic}")
         return found
 
