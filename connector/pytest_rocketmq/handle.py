@@ -43,7 +43,7 @@ class RocketMQ:
         endpoints: str | None,
         *,
         label: str = "test",
-        log_lines: Callable[[], list[str]] = list,
+        log_lines: Callable[[], list[str]] | None = None,
         deletes_topics: bool = False,
     ) -> None:
         self._real_name_server, self._real_endpoints = name_server, endpoints
@@ -54,7 +54,7 @@ class RocketMQ:
         self._topics: list[str] = []
         self._cluster: Cluster | None = None
         self.log_lines = log_lines
-        """The last lines of the broker's log."""
+        """The last lines of the broker's log; None for a cluster whose logs are elsewhere."""
 
     # --- where it is --------------------------------------------------------------------------
 

@@ -12,7 +12,14 @@ _TAIL_SIZE = 64 * 1024
 
 
 class RecentLines(logging.Handler):
-    """Keeps the last lines of the broker in this process; in `with`, while it runs."""
+    """Keeps the last lines of the broker in this process; in `with`, while it runs.
+
+    A broker says little above INFO, which a logger leaves out unless told otherwise: it is told so
+    while somebody listens.
+    """
+
+    _listeners = 0
+    _level_before = logging.NOTSET
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,11 +33,22 @@ class RecentLines(logging.Handler):
         return list(self._lines)
 
     def __enter__(self) -> RecentLines:
-        logging.getLogger(LOGGER).addHandler(self)
+        logger = logging.getLogger(LOGGER)
+        if not RecentLines._listeners:
+            RecentLines._level_before = logger.level
+            if logger.getEffectiveLevel() > logging.INFO:
+                logger.setLevel(logging.INFO)
+        RecentLines._listeners += 1
+        logger.addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger(LOGGER).removeHandler(self)
+        logger = logging.getLogger(LOGGER)
+        logger.removeHandler(self)
+        # Brokers end in any order: the last one to do so puts the level back.
+        RecentLines._listeners -= 1
+        if not RecentLines._listeners:
+            logger.setLevel(RecentLines._level_before)
 
 
 def last_lines(path: Path) -> list[str]:

@@ -46,11 +46,17 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         most = int(item.config.getini("rocketmq_log_lines"))
-        for handle in item.stash.get(_HANDLES, []):
-            lines = handle.log_lines()[-most:] if most else []
-            title = f"RocketMQ broker {handle.name_server}: last log lines"
-            report.sections.append((title, "\n".join(lines) or "(it logged nothing)"))
+        handles = item.stash.get(_HANDLES, []) if most else []
+        report.sections += [_log_section(handle, most) for handle in handles]
     return report
+
+
+def _log_section(handle: RocketMQ, most: int) -> tuple[str, str]:
+    if handle.log_lines is None:
+        return f"RocketMQ at {handle.name_server}", "(its brokers' logs are where they run)"
+    lines = handle.log_lines()[-most:]
+    title = f"RocketMQ broker {handle.name_server}: last log lines"
+    return title, "\n".join(lines) or "(it logged nothing)"
 
 
 def _noted(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
@@ -117,6 +123,7 @@ def _process_handle(process: BrokerProcess, label: str) -> RocketMQ:
 def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
     """The same over a cluster that is there already, real ones too; its topics are deleted again.
 
+    Its logs are where its brokers run: a report of a failure has none of them.
     `--rocketmq-name-server`, the ini value `rocketmq_name_server` or NAMESRV_ADDR name it.
     """
     from pytest_rocketmq.handle import RocketMQ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from pytest_rocketmq import RocketMQ, RocketMQFaults
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import ReadSpec
 from rocketmq_wire.errors import ConnectError, ConnectionLostError, DeadlineExceededError
-from rocketmq_wire.model import Message
+from rocketmq_wire.model import Message, OffsetRange
 
 # What the connector's own time-outs are is not the question here.
 QUICK = {"connect_timeout_ms": 300, "request_timeout_ms": 300}
@@ -116,6 +118,22 @@ def test_a_faulty_way_delays_and_heals(rocketmq_faults: RocketMQFaults) -> None:
         pytest.raises((ConnectError, ConnectionLostError)),
     ):
         cluster.topics()
+
+
+def test_a_throttled_way_is_as_slow_as_it_says(rocketmq_faults: RocketMQFaults) -> None:
+    body = bytes(100_000)
+    ((index, offset),) = rocketmq_faults.produce([body])
+    queue = rocketmq_faults.cluster.queues(rocketmq_faults.topic)[index]
+    wanted = [OffsetRange(queue, offset, offset + 1)]
+    with open_cluster(over(rocketmq_faults, request_timeout_ms=30_000)) as cluster:
+        rocketmq_faults.throttle(200_000)
+        began = time.monotonic()
+        (chunk,) = cluster.read_ranges(wanted, ReadSpec("throttled"))
+        # The last piece has passed before its pause.
+        assert time.monotonic() - began > 0.4
+        assert body in bytes(chunk.body)
+        rocketmq_faults.heal()
+        assert [proxy.bytes_per_second for proxy in rocketmq_faults._proxies] == [None, None]
 
 
 def test_what_was_acknowledged_survives_a_kill(rocketmq_faults: RocketMQFaults) -> None:

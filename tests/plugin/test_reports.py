@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 # Runs within this process forget what they imported; numpy cannot be imported twice.
 import pytest_rocketmq.handle  # noqa: F401
 import rocketmq_broker_sim  # noqa: F401
+from pytest_rocketmq.logs import RecentLines
 
 pytest_plugins = ["pytester"]
 
@@ -49,6 +51,49 @@ def test_a_failure_shows_the_brokers_last_log_lines(run) -> None:
     assert [line.rpartition(" ")[2] for line in shown] == ["47", "48", "49"]
 
 
+ORDINARY = """
+def test_it(rocketmq):
+    rocketmq.produce(["x"])
+    assert len(rocketmq.consume_all()) == 2
+"""
+
+
+def test_a_failure_shows_what_an_ordinary_broker_says(run) -> None:
+    logger = logging.getLogger("rocketmq_broker_sim")
+    before = logger.level
+    result = run(ORDINARY)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*RocketMQ broker *: last log lines*", "* INFO rocketmq_broker_sim.*"]
+    )
+    assert "it logged nothing" not in result.stdout.str()
+    assert logger.level == before
+    quiet = run(ORDINARY, "-o", "rocketmq_log_lines=0", "-p", "no:logging").stdout.str()
+    assert "RocketMQ broker" not in quiet
+
+
+def test_several_brokers_in_this_process_leave_the_logger_as_it_was() -> None:
+    logger = logging.getLogger("rocketmq_broker_sim")
+    before = logger.level
+    one, other = RecentLines(), RecentLines()
+    with one:
+        other.__enter__()
+    # The first has ended before the second.
+    logger.info("said")
+    other.__exit__()
+    assert (one.lines(), len(other.lines())) == ([], 1)
+    assert logger.level == before
+
+
+def test_a_cluster_that_is_there_already_keeps_its_own_log(run, rocketmq) -> None:
+    source = "def test_it(rocketmq_noproc):\n    assert not rocketmq_noproc.topic"
+    result = run(source, "--rocketmq-name-server", rocketmq.name_server)
+    result.assert_outcomes(failed=1)
+    where = f"RocketMQ at {rocketmq.name_server}"
+    result.stdout.fnmatch_lines([f"*{where}*", "*its brokers' logs are where they run*"])
+    assert "last log lines" not in result.stdout.str()
+
+
 def test_a_server_that_failed_a_test_shows_its_log(run) -> None:
     result = run("def test_it(rocketmq_server):\n    assert rocketmq_server.topic == 'x'")
     result.assert_outcomes(failed=1)
@@ -86,13 +131,22 @@ def test_the_fixtures_are_listed_with_what_they_are_for(run) -> None:
         assert f"{name}" in listed
 
 
-def test_the_documented_tests_pass(run) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_documented_tests_pass_with_a_spark_of_their_own(pytester: pytest.Pytester) -> None:
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
     (source,) = (
         block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def test_" in block
     )
-    # The one with Spark has its like beside Spark's other tests.
-    run(source, "-k", "not stream").assert_outcomes(passed=2, deselected=1)
+    source += """
+def test_the_session_is_the_plugins_own(spark_rocketmq):
+    assert spark_rocketmq.sparkContext.appName == "pytest-rocketmq"
+    assert spark_rocketmq.sparkContext.master == "local[2]"
+    assert spark_rocketmq.conf.get("spark.ui.enabled") == "false"
+"""
+    pytester.makepyfile(source)
+    # In a process of its own, which has no session yet, as other projects' tests have none.
+    pytester.runpytest_subprocess(*QUIET, timeout=240).assert_outcomes(passed=4)
 
 
 @pytest.mark.slow
