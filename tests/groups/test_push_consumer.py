@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings, MessageModel
 from rocketmq_client.groups.group_consumer import ConsumerState
@@ -206,6 +207,22 @@ def test_in_broadcasting_every_member_gets_everything(
         topic.send(4, prefix="new")
         again.wait(4)
     assert sorted(again.bodies) == [b"new0", b"new1", b"new2", b"new3"]
+
+
+def test_what_comes_after_an_offset_was_illegal_is_consumed(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketmq_client.groups.queue_share.ILLEGAL_DELAY_MS", 100)
+    topic.send(40)
+    settings = settings_of(topic, rebalance_ms=20)
+    with open_cluster(topic.connection) as cluster:
+        cluster.commit(settings.group, dict.fromkeys(topic.queues, 7_000))
+    listener = Collector()
+    with PushConsumer(topic.connection, settings, listener):
+        until(lambda: topic.progress(settings.group) == topic.ends())
+        topic.send(8, prefix="new")
+        listener.wait(8)
+    assert sorted(listener.bodies) == [b"new%d" % number for number in range(8)]
 
 
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:

@@ -13,6 +13,7 @@ from rocketmq_client.groups.wire_thread import WireThread
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests import PullMessages, PullReply, PullStatus
 from support.group_fakes import FakeWire
+from support.received import received
 from support.records import make_records
 
 QUEUE = QueueId("orders", "a", 0)
@@ -91,12 +92,40 @@ def test_a_broker_that_goes_backward_is_warned_of(
     assert owned.process.done == 10
 
 
+def illegal(next_begin: int, start: int, end: int) -> PullReply:
+    return PullReply(PullStatus.OFFSET_ILLEGAL, next_begin, start, end)
+
+
 def test_an_illegal_offset_drops_the_queue_and_says_where_to_go_on(pulls: Pulls) -> None:
-    owned = pulls.begin(10)
-    pulls.answer(PullReply(PullStatus.OFFSET_ILLEGAL, 70, 70, 100))
-    assert pulls.illegal == [70]
+    owned = pulls.begin(70)
+    pulls.answer(illegal(10, 0, 10))
+    assert pulls.illegal == [10]
     assert owned.process.is_dropped
     assert pulls.wire.sent == [], "nothing more is pulled"
+
+
+def test_when_the_end_went_back_what_is_not_consumed_comes_again(pulls: Pulls) -> None:
+    owned = pulls.begin(6)
+    owned.process.add([received(offset) for offset in range(6)], 6)
+    owned.process.remove(owned.process.first(2))
+    pulls.answer(illegal(4, 0, 4))
+    assert pulls.illegal == [2], "the messages at 2 and 3 are there, and nobody was done with them"
+
+
+def test_behind_what_expired_pulls_go_on_at_once_and_what_was_pulled_is_consumed(
+    pulls: Pulls,
+) -> None:
+    owned = pulls.begin(6)
+    owned.process.add([received(offset) for offset in range(6)], 6)
+    pulls.answer(illegal(70, 70, 100))
+    assert (pulls.illegal, owned.process.is_dropped) == ([], False)
+    assert (pulls.pull.start, owned.process.count, owned.process.done) == (70, 6, 0)
+
+
+def test_a_reset_leaves_nothing_of_before(pulls: Pulls) -> None:
+    owned = pulls.begin(10)
+    pulls.answer(illegal(70, 0, 100))
+    assert (pulls.illegal, owned.process.is_dropped) == ([70], True)
 
 
 def test_an_answer_for_a_queue_that_was_lost_counts_no_more(pulls: Pulls) -> None:

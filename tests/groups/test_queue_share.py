@@ -128,28 +128,110 @@ def test_a_queue_whose_lock_another_has_is_asked_for_again() -> None:
     assert member.share.owned == {}
 
 
-def test_an_illegal_offset_is_corrected_ten_seconds_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     clock = [1_000_000]
-    monkeypatch.setattr("rocketmq_client.groups.queue_share.now_ms", lambda: clock[0])
-    member = Member(is_orderly=False)
-    member.share.correct(member.share.owned[FIRST], 42)
+    for module in ("queue_share", "queue_puller"):
+        monkeypatch.setattr(f"rocketmq_client.groups.{module}.now_ms", lambda: clock[0])
+    return clock
+
+
+def at_an_illegal_offset(*, is_orderly: bool = False) -> tuple[Member, OwnedQueue]:
+    """A member whose first queue goes on at 42 instead of at what is stored."""
+    member = Member(is_orderly=is_orderly)
+    owned = member.share.owned[FIRST]
+    owned.process.next_begin = 7_000
+    member.share.persist()
+    member.share.correct(owned, 42)
+    return member, owned
+
+
+def test_an_illegal_offset_is_corrected_at_once_and_its_queue_had_again_10_s_later(
+    clock: list[int],
+) -> None:
+    member, _ = at_an_illegal_offset()
     assert set(member.share.owned) == {SECOND}
-    assert not member.share.rebalance(TOPICS), "not before its progress is stored"
+    assert member.instance.nudges == 1
+    member.share.store_corrections()
+    assert member.wire.progress[FIRST] == 42, "whoever has the queue next begins there"
     clock[0] += 9_999
     member.share.persist()
-    assert FIRST not in member.wire.progress
+    assert not member.share.rebalance(TOPICS)
+    assert (set(member.share.owned), member.instance.rebalances) == ({SECOND}, 0)
     clock[0] += 1
     member.share.persist()
-    assert member.wire.progress[FIRST] == 42
     assert member.instance.rebalances == 1
+    assert member.share.rebalance(TOPICS)
+    assert member.share.owned[FIRST].process.next_begin == 42
+    member.share.persist()
+    assert member.wire.progress[FIRST] == 42
+
+
+@pytest.mark.parametrize("persists_first", [True, False])
+def test_a_queue_never_comes_back_at_the_offset_that_was_illegal(
+    clock: list[int], *, persists_first: bool
+) -> None:
+    member, _ = at_an_illegal_offset()
+    clock[0] += 10_000
+    for _ in range(2):
+        if persists_first:
+            member.share.persist()
+        member.share.rebalance(TOPICS)
+        if not persists_first:
+            member.share.persist()
+    assert member.share.owned[FIRST].process.next_begin == 42
+
+
+def test_a_queue_does_not_come_back_before_its_correction_is_stored(clock: list[int]) -> None:
+    member, _ = at_an_illegal_offset()
+    away = DeadlineExceededError("a", "waited")
+    member.wire.fail = lambda request: away if isinstance(request, CommitProgress) else None
+    clock[0] += 10_000
+    member.share.persist()
+    assert not member.share.rebalance(TOPICS)
+    member.wire.fail = lambda _: None
+    member.share.store_corrections()
     assert member.share.rebalance(TOPICS)
     assert member.share.owned[FIRST].process.next_begin == 42
 
 
-def test_a_pull_that_never_came_back_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1_000_000]
-    for module in ("queue_share", "queue_puller"):
-        monkeypatch.setattr(f"rocketmq_client.groups.{module}.now_ms", lambda: clock[0])
+def test_at_the_end_corrections_are_stored(clock: list[int]) -> None:
+    del clock
+    member, _ = at_an_illegal_offset()
+    member.share.lose_all()
+    assert member.wire.progress[FIRST] == 42
+
+
+def test_a_reset_of_a_queue_that_is_corrected_is_the_last_word(clock: list[int]) -> None:
+    member, _ = at_an_illegal_offset()
+    member.share.restart_all({FIRST: 3})
+    clock[0] += 10_000
+    member.share.persist()
+    assert member.share.rebalance(TOPICS)
+    assert member.share.owned[FIRST].process.next_begin == 3
+
+
+def test_an_orderly_listener_that_outlives_a_correction_is_waited_for(clock: list[int]) -> None:
+    member, before = at_an_illegal_offset(is_orderly=True)
+    assert before.consume_lock.acquire(blocking=False), "the listener's thread"
+    clock[0] += 10_000
+    member.share.persist()
+    assert member.share.rebalance(TOPICS)
+    again = member.share.owned[FIRST]
+    assert again is not before
+    assert not again.consume_lock.acquire(blocking=False)
+
+
+def test_an_orderly_listener_that_outlives_a_reset_is_waited_for(member: Member) -> None:
+    busy = member.consumed(FIRST, 7)
+    assert busy.consume_lock.acquire(blocking=False), "the listener's thread"
+    again = member.share.restart(FIRST, 0)
+    assert not again.consume_lock.acquire(blocking=False)
+    busy.consume_lock.release()
+    assert again.consume_lock.acquire(blocking=False)
+
+
+def test_a_pull_that_never_came_back_is_begun_anew(clock: list[int]) -> None:
     member = Member(is_orderly=False)
     member.consumed(FIRST, 7)
     stale = member.share.owned[FIRST]

@@ -4,6 +4,7 @@ Everything before the smallest offset still pending is done. When nothing is pen
 that was pulled is done, so progress moves also where a filter let nothing through.
 
     add -> pending -> (taken by a listener) -> remove          offsets only grow
+                   -> take: gone, and not done before `settle`
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class ProcessQueue:
     """By offset, in order of offset."""
     size: int = 0
     """Bytes of the bodies pending."""
+    taken_from: int | None = None
+    """The progress until what was taken is settled; None: nothing was taken."""
     is_dropped: bool = False
     """The queue belongs to another member now: nothing counts any more."""
     is_locked: bool = False
@@ -60,6 +63,16 @@ class ProcessQueue:
                 size -= len(message.body)
         self.size = size
 
+    def take(self, messages: Iterable[ReceivedMessage]) -> None:
+        """These wait no more, and others are pulled in their stead; they are not done yet."""
+        if self.taken_from is None:
+            self.taken_from = self.done
+        self.remove(messages)
+
+    def settle(self) -> None:
+        """All that was taken is done."""
+        self.taken_from = None
+
     def first(self, count: int) -> list[ReceivedMessage]:
         """The first messages pending, which stay so."""
         return list(itertools.islice(self.pending.values(), count))
@@ -71,9 +84,21 @@ class ProcessQueue:
     @property
     def done(self) -> int:
         """The progress: the smallest offset that is not consumed."""
+        return self.waiting_from if self.taken_from is None else self.taken_from
+
+    @property
+    def waiting_from(self) -> int:
+        """The smallest offset that waits here, or would come next."""
         for offset in self.pending:
             return offset
         return self.next_begin
+
+    def corrected(self, next_begin: int) -> int:
+        """Where to go on when the broker names another offset than ours.
+
+        When the queue's end went back, what was pulled and not consumed may still be there.
+        """
+        return min(next_begin, self.done) if next_begin < self.next_begin else next_begin
 
     @property
     def span(self) -> int:

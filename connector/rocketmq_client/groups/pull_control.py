@@ -5,7 +5,8 @@ suspended                    after 1 s
 orderly and not locked       after 3 s
 nothing is subscribed to     after 3 s
 an error                     after 3 s; after 20 ms when the broker controls the flow
-offset illegal               the queue is dropped, its progress corrected 10 s later
+offset expired               at once, at the first that is there
+otherwise illegal            the queue is dropped, its progress corrected, and had again 10 s later
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Verdict(enum.Enum):
 
     MESSAGES = "decode the body and hand it on"
     NOTHING = "go on at the offset that the answer names"
-    ILLEGAL = "drop the queue and correct its progress"
+    ILLEGAL = "go on at another offset: the queue does not have this one"
 
 
 @dataclass(slots=True)

@@ -208,6 +208,7 @@ class PushConsumer(GroupConsumer, Scope):
         settings, instance = self.settings, self._instance
         if instance is None:
             return now_ms + settings.persist_ms
+        self._share.store_corrections()
         if now_ms >= self._persist_due_ms:
             self._persist_due_ms = now_ms + settings.persist_ms
             self._share.persist()

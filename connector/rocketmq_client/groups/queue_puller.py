@@ -201,12 +201,7 @@ class QueuePuller:
         owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
         verdict = control.on_reply(result, time_ms)
         if verdict is Verdict.ILLEGAL:
-            _LOG.warning(
-                "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
-                *(owned.queue, start, result.start, result.end, result.next_begin),
-            )
-            process.drop()
-            self._on_illegal(owned, result.next_begin)
+            self._on_illegal_offset(owned, start, result)
             return
         messages: list[ReceivedMessage] = []
         if verdict is Verdict.MESSAGES:
@@ -236,6 +231,23 @@ class QueuePuller:
             self.counts.messages += len(messages)
             self._on_messages(owned, messages)
         self._step(owned)
+
+    def _on_illegal_offset(self, owned: OwnedQueue, start: int, reply: PullReply) -> None:
+        process = owned.process
+        _LOG.warning(
+            "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
+            *(owned.queue, start, reply.start, reply.end, reply.next_begin),
+        )
+        with owned.lock:
+            if start < reply.start <= reply.next_begin:
+                # Expired. What was pulled before is nowhere else any more, and still consumed.
+                process.add([], reply.next_begin)
+            else:
+                process.drop()
+        if process.is_dropped:
+            self._on_illegal(owned, process.corrected(reply.next_begin))
+        else:
+            self._step(owned)
 
     def _decoded(self, owned: OwnedQueue, reply: PullReply) -> list[ReceivedMessage]:
         queue = owned.queue

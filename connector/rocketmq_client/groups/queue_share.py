@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.commit_rounds import commit_in_rounds
@@ -43,6 +44,14 @@ _CONSUME_WAIT_SECONDS: Final = 1.0
 _LAST_STORE_TRIES: Final = 3
 
 
+@dataclass(slots=True)
+class _Correction:
+    back_ms: int
+    """When the queue may be owned again: whatever is wrong with it has some time to end."""
+    offset: int
+    is_stored: bool = False
+
+
 class QueueShare:
     """One member's queues."""
 
@@ -66,8 +75,10 @@ class QueueShare:
         self.known: Mapping[QueueId, int] = {}
         """What is known to be consumed besides what is stored, for a cautious member."""
         self._table = threading.Lock()
-        self._corrections: dict[QueueId, tuple[int, int]] = {}
-        """Queues dropped for an illegal offset: when they may come back, and where they go on."""
+        self._corrections: dict[QueueId, _Correction] = {}
+        """Queues dropped for an illegal offset."""
+        self._consume_locks: dict[QueueId, threading.Lock] = {}
+        """Of every queue that was ever owned: a listener may outlive an ownership."""
         self._local = (
             LocalProgressFile(instance.client_id, settings.group)
             if settings.is_broadcasting
@@ -94,8 +105,9 @@ class QueueShare:
                 _LOG.warning("topic=%s: the group's members are not known: %s", topic, error)
                 is_balanced = False
                 continue
-            for queue in set(current.get(topic, ())) - set(change.lost):
-                self.owned[queue].is_leaving = False
+            kept = set(current.get(topic, ())) - set(change.lost)
+            for owned in [one for queue, one in self.owned.items() if queue in kept]:
+                owned.is_leaving = False
             is_balanced = self._apply(change, {topic: subscription}) and is_balanced
         self._share_limits()
         return is_balanced
@@ -119,7 +131,7 @@ class QueueShare:
         """Go on with an owned queue at another offset; the caller has it pulled from."""
         before = self.owned[queue]
         before.process.drop()
-        owned = self._puller.own(queue, offset, before.subscription)
+        owned = self._own(queue, offset, before.subscription)
         # The lock is still ours, and what another member stored before does not count.
         owned.process.is_locked, owned.process.lock_ms = self._locks, before.process.lock_ms
         owned.control.is_first = False
@@ -131,6 +143,9 @@ class QueueShare:
 
     def restart_all(self, offsets: Mapping[QueueId, int]) -> None:
         """Go on at other offsets in those queues that are owned, and store that."""
+        for queue in offsets.keys() & self._corrections.keys():
+            # What an administrator says is newer than what the broker answered.
+            self._corrections[queue] = _Correction(self._corrections[queue].back_ms, offsets[queue])
         restarted = {
             queue: self.restart(queue, offset)
             for queue, offset in offsets.items()
@@ -164,15 +179,13 @@ class QueueShare:
         if change.is_empty:
             return True
         left = self.lose(change.lost)
-        time_ms = now_ms()
-        wanted = [
-            queue for queue in change.gained if self._corrections.get(queue, (0, 0))[0] <= time_ms
-        ]
+        # As long as it is not corrected, the stored progress is as illegal as it was.
+        wanted = [queue for queue in change.gained if queue not in self._corrections]
         locked = self._lock(wanted) if self._locks else wanted
         starts = self._starts(locked)
         gained = {}
         for queue, start in starts.items():
-            owned = self._puller.own(queue, start, subscriptions[queue.topic])
+            owned = self._own(queue, start, subscriptions[queue.topic])
             owned.process.is_locked, owned.process.lock_ms = self._locks, now_ms()
             gained[queue] = owned
         if gained:
@@ -192,6 +205,12 @@ class QueueShare:
             if self._on_change is not None:
                 self._on_change(Change(tuple(gained), tuple(set(change.lost) - set(left))))
         return not left and len(gained) == len(change.gained)
+
+    def _own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
+        owned = self._puller.own(queue, start, subscription)
+        # A listener that is still at the queue's last batch from before has to end first.
+        owned.consume_lock = self._consume_locks.setdefault(queue, owned.consume_lock)
+        return owned
 
     def lose(self, queues: Iterable[QueueId]) -> list[QueueId]:
         """Give queues up: nothing more is consumed, progress is stored, locks are returned.
@@ -223,6 +242,7 @@ class QueueShare:
         for one in owned:
             one.process.drop()
         due = {one.queue: self._done(one) for one in owned}
+        due |= {q: one.offset for q, one in self._corrections.items() if not one.is_stored}
         for _ in range(_LAST_STORE_TRIES):
             due = self._store(due)
             if not due:
@@ -260,14 +280,7 @@ class QueueShare:
 
     def persist(self) -> bool:
         """Store the progress of every owned queue, and what was corrected; False if that failed."""
-        time_ms = now_ms()
-        for queue, (due_ms, offset) in list(self._corrections.items()):
-            if due_ms <= time_ms:
-                self.progress.update(queue, offset, increase_only=False)
-                self._store({queue: offset})
-                self.progress.remove(queue)
-                del self._corrections[queue]
-                self._instance.want_rebalance()
+        self.store_corrections()
         owned = self.owned
         for queue, one in owned.items():
             if not one.process.is_dropped:
@@ -276,12 +289,37 @@ class QueueShare:
         due = self.progress.due([queue for queue, one in owned.items() if self._is_known(one)])
         return not self._store(due)
 
+    def store_corrections(self) -> None:
+        """Put the progress right that led to illegal offsets; let their queues come back in time.
+
+        Stored at once: whoever gets such a queue meanwhile would be told a later end, and skip
+        what came in between.
+        """
+        corrections = dict(self._corrections)  # The wire thread adds to it.
+        if not corrections:
+            return
+        for queue in corrections:
+            self.progress.remove(queue)
+        failed = self._store({q: one.offset for q, one in corrections.items() if not one.is_stored})
+        is_news, time_ms = False, now_ms()
+        for queue, one in corrections.items():
+            one.is_stored = queue not in failed
+            if one.is_stored and one.back_ms <= time_ms:
+                del self._corrections[queue]
+                is_news = True
+        if is_news:
+            self._instance.want_rebalance()
+
     def correct(self, owned: OwnedQueue, offset: int) -> None:
-        """The queue's offset was illegal: it was dropped, and comes back in 10 s where it can."""
+        """The queue's offset was illegal: it was dropped, and comes back in 10 s where it can.
+
+        Its progress is stored at once, which a nudged member does by `store_corrections`.
+        """
         queue = owned.queue
-        self._corrections[queue] = (now_ms() + ILLEGAL_DELAY_MS, offset)
+        self._corrections[queue] = _Correction(now_ms() + ILLEGAL_DELAY_MS, offset)
         with self._table:
             self.owned = {known: one for known, one in self.owned.items() if known != queue}
+        self._instance.nudge()
 
     def _is_known(self, owned: OwnedQueue) -> bool:
         return self.is_cautious or not (self._locks and owned.control.is_first)
