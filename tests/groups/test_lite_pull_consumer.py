@@ -12,6 +12,7 @@ from rocketmq_client.groups.client_instance import ClientStateError
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
 from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.groups.pull_control import FlowLimits
 from rocketmq_client.groups.rebalance import Change
 from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_wire.errors import RocketMQError
@@ -72,6 +73,43 @@ def test_without_auto_commit_only_commit_is_progress(topic: Topic) -> None:
         topic.send(8)
         polled(consumer, 8)
     assert topic.progress(settings.group) != topic.ends()
+
+
+def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
+    topic.send(400)
+    limits = FlowLimits(count_max=10)
+    settings = settings_of(topic, limits=limits, pull_batch_size=10)
+    with LitePullConsumer(topic.connection, settings, auto_commit=False) as consumer:
+        assert len(polled(consumer, 400)) == 400
+        assert set(consumer.positions.values()) == {0}
+    assert set(topic.progress(settings.group).values()) <= {0, None}
+
+
+def test_with_auto_commit_what_was_polled_last_is_not_progress_yet(topic: Topic) -> None:
+    topic.send(3)
+    settings = unassigned(topic)
+    consumer = LitePullConsumer(topic.connection, settings)
+    consumer.assign(topic.queues[:1])
+    with consumer:
+        polled(consumer, 1)
+        assert consumer.positions == {topic.queues[0]: 0}
+        consumer.poll(0)
+        assert consumer.positions == {topic.queues[0]: 1}
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_a_queue_whose_end_went_back_is_read_on(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, *, auto_commit: bool
+) -> None:
+    monkeypatch.setattr("rocketmq_client.groups.queue_share.ILLEGAL_DELAY_MS", 100)
+    topic.send(40)
+    settings = settings_of(topic)
+    with open_cluster(topic.connection) as cluster:
+        cluster.commit(settings.group, dict.fromkeys(topic.queues, 7_000))
+    with LitePullConsumer(topic.connection, settings, auto_commit=auto_commit) as consumer:
+        until(lambda: topic.progress(settings.group) == topic.ends())
+        topic.send(8, prefix="new")
+        assert sorted(m.body for m in polled(consumer, 8)) == [b"new%d" % n for n in range(8)]
 
 
 def test_no_more_than_asked_for_is_polled_at_once(topic: Topic) -> None:

@@ -35,6 +35,19 @@ def test_a_pull_of_which_nothing_matched_is_progress() -> None:
     assert queue.done == 800
 
 
+def test_what_is_taken_waits_no_more_and_is_done_once_settled() -> None:
+    queue = queue_with(5, 6, 7, next_begin=9)
+    queue.take(queue.first(1))
+    queue.take(queue.first(1))
+    assert (queue.count, queue.size, queue.done, queue.waiting_from) == (1, 1, 5, 7)
+    queue.settle()
+    assert queue.done == 7
+    queue.take(queue.first(1))
+    assert (queue.count, queue.done) == (0, 7)
+    queue.settle()
+    assert queue.done == 9
+
+
 def test_span_and_size_are_of_what_is_pending() -> None:
     queue = queue_with(5, 9, 300, next_begin=301)
     assert (queue.span, queue.count, queue.size) == (295, 3, 3)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rocketmq_client.groups.asking_consumer import AskingConsumer
-from rocketmq_client.groups.client_instance import ClientStateError
+from rocketmq_client.groups.client_instance import ClientInstance, ClientStateError
 from rocketmq_client.groups.consume_pool import ConsumePool
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.group_consumer import ConsumerState
@@ -77,7 +77,8 @@ class LitePullConsumer(AskingConsumer):
         self._waiting = 0
         self._changed = threading.Condition()
         self._is_woken = False
-        self._polled: list[_Arrived] = []
+        self._polled: set[OwnedQueue] = set()
+        """Queues of which messages were polled that do not count as consumed yet."""
         self._watch = TopicWatch()
         self._callers: ConsumePool | None = None
 
@@ -131,7 +132,8 @@ class LitePullConsumer(AskingConsumer):
     ) -> list[ReceivedMessage]:
         """Messages of one queue, in order; none when none came in time.
 
-        With auto-commit the messages of the call before count as consumed now.
+        With auto-commit the messages of the call before count as consumed now. Without it nothing
+        does before `commit`: for owners that keep offsets themselves it may never be called.
         """
         self._running()
         if self.auto_commit:
@@ -149,9 +151,11 @@ class LitePullConsumer(AskingConsumer):
                     arrived.messages = arrived.messages[:count_max]
                     self._arrived.appendleft(_Arrived(arrived.owned, rest))
                 self._waiting -= len(arrived.messages)
-                self._polled.append(arrived)
-                return arrived.messages
-        return []
+                break
+            else:
+                return []
+        self._take(arrived)
+        return arrived.messages
 
     def poll_async(
         self,
@@ -209,7 +213,7 @@ class LitePullConsumer(AskingConsumer):
             with self._changed:
                 self._arrived = deque(a for a in self._arrived if a.owned.queue != queue)
                 self._waiting = sum(len(arrived.messages) for arrived in self._arrived)
-                self._polled = [a for a in self._polled if a.owned.queue != queue]
+                self._polled = {one for one in self._polled if one.queue != queue}
             self._puller.start(owned)
 
     def seek_to_begin(self, queue: QueueId) -> None:
@@ -262,7 +266,7 @@ class LitePullConsumer(AskingConsumer):
     def _end(self, *, has_failed: bool) -> None:
         if has_failed:
             # What was polled last was not dealt with: it comes again.
-            self._polled = []
+            self._polled = set()
         self.close()
 
     # --- for its instance ---------------------------------------------------------------------
@@ -280,13 +284,9 @@ class LitePullConsumer(AskingConsumer):
             instance.want_rebalance()
         if instance is not None:
             self._watch.look(instance.route)
-        if now_ms >= self._persist_due_ms:
-            self._persist_due_ms = now_ms + self.settings.persist_ms
-            with self._sharing:
-                if self._instance is not None and self.auto_commit:
-                    self._share.persist()
-                    if self._share.drop_stale(now_ms):
-                        self._instance.want_rebalance()
+        with self._sharing:
+            if self._instance is not None:
+                self._keep(self._instance, now_ms)
         return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
 
     def consume_directly(
@@ -297,6 +297,16 @@ class LitePullConsumer(AskingConsumer):
         on_done(broker_error(1, "this consumer polls: it has no listener to consume with"))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _keep(self, instance: ClientInstance, now_ms: int) -> None:
+        self._share.store_corrections()
+        if now_ms < self._persist_due_ms:
+            return
+        self._persist_due_ms = now_ms + self.settings.persist_ms
+        if self.auto_commit:
+            self._share.persist()
+        if self._share.drop_stale(now_ms):
+            instance.want_rebalance()
 
     def _subscription_of(self, topic: str) -> Subscription | None:
         if self._assigned is not None:
@@ -314,13 +324,19 @@ class LitePullConsumer(AskingConsumer):
             self._waiting += len(messages)
             self._changed.notify_all()
 
+    def _take(self, arrived: _Arrived) -> None:
+        """The owner has the messages: others may be pulled in their stead."""
+        owned = arrived.owned
+        self._polled.add(owned)
+        with owned.lock:
+            owned.process.take(arrived.messages)
+            is_worth_a_look = owned.control.on_consumed(owned.process)
+        if is_worth_a_look:
+            self._puller.start(owned)
+
     def _settle(self) -> None:
         """What was polled so far is consumed."""
-        polled, self._polled = self._polled, []
-        for arrived in polled:
-            owned = arrived.owned
+        polled, self._polled = self._polled, set()
+        for owned in polled:
             with owned.lock:
-                owned.process.remove(arrived.messages)
-                is_worth_a_look = owned.control.on_consumed(owned.process)
-            if is_worth_a_look:
-                self._puller.start(owned)
+                owned.process.settle()

@@ -54,7 +54,7 @@ def _queue_info(owned: OwnedQueue, shift_ms: int) -> QueueInfo:
 
     with owned.lock:
         process = owned.process
-        first = process.done if process.count else 0
+        first = process.waiting_from if process.count else 0
         return QueueInfo(
             done=process.done,
             count=process.count,
