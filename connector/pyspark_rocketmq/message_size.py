@@ -42,6 +42,7 @@ class MessageSize:
                 count_per_pull=SAMPLE_MESSAGES,
                 pulls_in_flight=1,
                 pull_timeout_ms=min(limits.pull_timeout_ms, _OUTAGE_MS_MAX),
+                slow_pull_ms=_OUTAGE_MS_MAX,
                 outage_ms=min(limits.outage_ms, _OUTAGE_MS_MAX),
             ),
         )

@@ -413,7 +413,7 @@ _PULL: Final = (
         30_000,
         READ,
         "pull",
-        "How long a pull may take.",
+        "How long a pull may be without an answer while nothing arrives at all.",
         ("pullTimeout", "pull.timeout.ms"),
     ),
 )

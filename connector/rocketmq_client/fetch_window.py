@@ -222,7 +222,7 @@ class FetchWindow:
         self._patience.answered(now_ms)
         self._queue_end, self._patience.last_remark = reply.end, reply.remark
         if reply.status is PullStatus.OFFSET_ILLEGAL:
-            self._open_doubt(DoubtKind.ILLEGAL, asked, self.wanted.end, flight, now_ms)
+            self._open_doubt(DoubtKind.ILLEGAL, asked, self.wanted.end, now_ms)
             return
         if reply.next_begin < asked:
             raise RemoteProtocolError(
@@ -239,8 +239,13 @@ class FetchWindow:
         else:
             self._on_nothing(flight, now_ms)
 
-    def on_failure(self, ticket: int, error: RocketMQError, now_ms: int) -> None:
-        """A pull failed. Raises the error when asking again cannot help or has lasted too long."""
+    def on_failure(
+        self, ticket: int, error: RocketMQError, now_ms: int, *, heard_ms: int = 0
+    ) -> None:
+        """A pull failed. Raises the error when asking again cannot help or has lasted too long.
+
+        `heard_ms` is when anything last came on its way: before, the way was slow, not in trouble.
+        """
         flight = self._land(ticket)
         if flight is None:
             return
@@ -249,14 +254,15 @@ class FetchWindow:
         self._patience.last_error = error
         if is_doubtful(error):
             self._patience.answered(now_ms)
-            self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, flight, now_ms)
+            self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, now_ms)
             return
-        self._patience.trouble(flight.sent_ms, now_ms)
+        since_ms = max(flight.sent_ms, heard_ms)
+        self._patience.trouble(since_ms, now_ms)
         if isinstance(error, BrokerError) and error.code == _FLOW_CONTROL:
             self._patience.pause(now_ms + _BUSY_DELAY_MS)
         else:
             self._patience.back_off(now_ms)
-        self._patience.raise_if_silent(flight.sent_ms, error, now_ms)
+        self._patience.raise_if_silent(since_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> None:
         """Fresh bounds and a fresh route came: decide the doubt."""
@@ -391,7 +397,7 @@ class FetchWindow:
         """More offsets than asked for: the broker left out messages that are already removed."""
         count_max = flight.pull.count_max
         if count_max == 1:
-            self._open_doubt(DoubtKind.VANISHED, flight.pull.start, next_begin - 1, flight, now_ms)
+            self._open_doubt(DoubtKind.VANISHED, flight.pull.start, next_begin - 1, now_ms)
             return
         # Which ones, only a narrower pull can tell. The answer in hand is dropped.
         self._narrow_count = max(1, count_max // 2)
@@ -411,7 +417,7 @@ class FetchWindow:
         if flight.pull.count_max > 1:
             self._narrow_count, self._narrow_end = 1, max(self._narrow_end, 1)
             return
-        self._open_doubt(DoubtKind.VANISHED, 0, next_begin, flight, now_ms)
+        self._open_doubt(DoubtKind.VANISHED, 0, next_begin, now_ms)
 
     def _on_advance(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
         """No message, but a later offset to go on from."""
@@ -426,7 +432,7 @@ class FetchWindow:
         )
         if not is_scan:
             kind = DoubtKind.LOST if reply.remark == LOST_REMARK else DoubtKind.VANISHED
-            self._open_doubt(kind, asked, reply.next_begin, flight, now_ms)
+            self._open_doubt(kind, asked, reply.next_begin, now_ms)
             return
         self._density = min(self._density, 1 / (reply.next_begin - asked))
         self._learn(flight, reply.next_begin - asked)
@@ -435,9 +441,9 @@ class FetchWindow:
 
     def _on_nothing(self, flight: _Flight, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
-        self._patience.trouble(flight.sent_ms, now_ms)
+        self._patience.trouble(now_ms, now_ms)
         if self._patience.is_stuck(now_ms):
-            self._open_doubt(DoubtKind.SHORT, flight.pull.start, self.wanted.end, flight, now_ms)
+            self._open_doubt(DoubtKind.SHORT, flight.pull.start, self.wanted.end, now_ms)
         else:
             self._patience.back_off(now_ms)
 
@@ -477,12 +483,10 @@ class FetchWindow:
 
     # --- trouble --------------------------------------------------------------------------------
 
-    def _open_doubt(
-        self, kind: DoubtKind, start: int, end: int, flight: _Flight, now_ms: int
-    ) -> None:
+    def _open_doubt(self, kind: DoubtKind, start: int, end: int, now_ms: int) -> None:
         if not self._coverage.is_missing(start, end):
             return  # An earlier answer settled these offsets.
-        self._patience.trouble(flight.sent_ms, now_ms)
+        self._patience.trouble(now_ms, now_ms)
         if self._doubt is None:
             self._doubt = Doubt(kind, start, end)
             self._doubt_is_asked = False

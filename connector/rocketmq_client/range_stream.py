@@ -152,15 +152,19 @@ class RangeStream:
         if not self.is_finished and not self._is_over:
             self._on_nothing(now_ms)
 
-    def on_failure(self, error: RocketMQError, now_ms: int) -> None:
-        """The stream failed. Raises the error when trying again cannot help or lasted too long."""
+    def on_failure(self, error: RocketMQError, now_ms: int, *, heard_ms: int = 0) -> None:
+        """The stream failed. Raises the error when trying again cannot help or lasted too long.
+
+        `heard_ms` is when bytes came last: before, the way was slow, not in trouble.
+        """
         if not error.retryable:
             raise error
         self._is_over = True
         self._patience.last_error = error
-        self._patience.trouble(self._opened_ms, now_ms)
+        since_ms = max(self._opened_ms, heard_ms)
+        self._patience.trouble(since_ms, now_ms)
         self._patience.back_off(now_ms)
-        self._patience.raise_if_silent(self._opened_ms, error, now_ms)
+        self._patience.raise_if_silent(since_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> RangeChunk | None:
         """Fresh bounds and a fresh route came: decide the doubt.

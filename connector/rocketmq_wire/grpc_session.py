@@ -114,6 +114,8 @@ class GrpcSession:
         self._granted = http2.WINDOW_SIZE_MAX
         self._reader = FrameReader(self)
         self._block: tuple[FrameHead, bytearray] | None = None
+        self.landed_count = 0
+        """How often bytes of messages came: whole messages may be a long time apart."""
         self.is_ready = False
         """True once the peer's settings came: it speaks HTTP/2."""
         self.is_closing = False
@@ -308,6 +310,7 @@ class GrpcSession:
     def on_message(self, stream: int, message: memoryview | None, *, frame_left: int) -> None:
         """Bytes of a stream came, and with them the end of a message if there is one."""
         call = self._streams[stream]
+        self.landed_count += 1
         if message is not None:
             self._events.append(MessageReceived(call.number, message))
         self._grant(call, frame_left)

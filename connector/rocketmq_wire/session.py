@@ -83,6 +83,9 @@ class Completed(NamedTuple):
 class _Pending(NamedTuple):
     request: Request[Reply]
     deadline_ms: int
+    timeout_ms: int
+    last_ms: int
+    """The deadline is never put off beyond it."""
 
 
 class ClientSession:
@@ -129,8 +132,19 @@ class ClientSession:
 
     # --- asking ---------------------------------------------------------------------------
 
-    def start(self, request: Request[Reply], *, now_ms: int, timeout_ms: int) -> Started:
-        """Begin a request. Raises LocalProtocolError when it cannot be sent."""
+    def start(
+        self,
+        request: Request[Reply],
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        slow_ms: int | None = None,
+    ) -> Started:
+        """Begin a request. Raises LocalProtocolError when it cannot be sent.
+
+        `slow_ms` is how long it may take while anything is heard of the server: what was asked
+        for before may be large, and is sent first.
+        """
         opaque = self._free_opaque()
         parts: tuple[Buffer, ...]
         if self._credentials is None and isinstance(request, PullMessages):
@@ -138,7 +152,8 @@ class ClientSession:
         else:
             parts = self._encode(request, opaque, 0)
         deadline_ms = now_ms + timeout_ms
-        self._pending[opaque] = _Pending(request, deadline_ms)
+        last_ms = now_ms + max(timeout_ms, slow_ms or 0)
+        self._pending[opaque] = _Pending(request, deadline_ms, timeout_ms, last_ms)
         heapq.heappush(self._deadlines, (deadline_ms, opaque))
         if len(self._deadlines) > 2 * len(self._pending) + _DEADLINES_SPARE:
             self._deadlines = [(item.deadline_ms, key) for key, item in self._pending.items()]
@@ -149,12 +164,22 @@ class ClientSession:
         """The parts of a request that nobody will answer."""
         return self._encode(request, self._free_opaque(), FLAG_ONEWAY)
 
-    def expire(self, now_ms: int) -> list[int]:
-        """Give up the requests whose time is over; their answers will be late."""
+    def expire(self, now_ms: int, *, heard_ms: int = 0) -> list[int]:
+        """Give up the requests whose time is over; their answers will be late.
+
+        `heard_ms` is when anything was last heard: requests that may be slow wait on from there.
+        """
         expired: list[int] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             deadline_ms, opaque = heapq.heappop(self._deadlines)
-            if self._is_current(deadline_ms, opaque):
+            if not self._is_current(deadline_ms, opaque):
+                continue
+            pending = self._pending[opaque]
+            later_ms = min(heard_ms + pending.timeout_ms, pending.last_ms)
+            if later_ms > now_ms:
+                self._pending[opaque] = pending._replace(deadline_ms=later_ms)
+                heapq.heappush(self._deadlines, (later_ms, opaque))
+            else:
                 del self._pending[opaque]
                 expired.append(opaque)
         return expired

@@ -103,6 +103,16 @@ def download(cluster, on_chunk=lambda _: None, spec=SPEC):
     assert found == {queue: list(range(COUNT)) for queue in ORDERS}
 
 
+def test_a_way_that_is_slow_all_the_time_is_no_outage(cluster, proxy):
+    """The answer takes longer than one may take of which nothing comes, and than an outage."""
+    proxy.bytes_per_second = 500_000
+    limits = ReadLimits(pull_timeout_ms=700, outage_ms=2_000)
+    chunks = cluster.read_ranges(
+        [OffsetRange(ORDERS[0], 0, COUNT)], ReadSpec("readers", limits=limits)
+    )
+    assert [offset for chunk in chunks for offset in offsets_in(chunk)] == list(range(COUNT))
+
+
 def later(seconds, action):
     timer = threading.Timer(seconds, action)
     timer.start()

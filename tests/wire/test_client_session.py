@@ -21,6 +21,7 @@ from rocketmq_wire.remoting_requests import NotifyMembersChanged
 from rocketmq_wire.requests import (
     CommitProgress,
     Done,
+    GetMaxOffset,
     OffsetReply,
     PullMessages,
 )
@@ -169,6 +170,22 @@ def test_each_request_has_its_own_deadline():
     assert client.deadline_ms == 30_000
     assert client.expire(40_000) == [slow]
     assert client.deadline_ms is None
+
+
+def test_a_request_that_may_be_slow_waits_on_from_what_was_heard_last():
+    client = ClientSession()
+    slow = client.start(GetMaxOffset(QUEUE), now_ms=0, timeout_ms=100, slow_ms=350).opaque
+    quick = start(client, now_ms=0, timeout_ms=110)
+    assert client.expire(100, heard_ms=60) == []
+    assert client.deadline_ms == 110
+    assert client.expire(110, heard_ms=105) == [quick], "others do not"
+    assert client.deadline_ms == 160
+    assert client.expire(200, heard_ms=190) == []
+    assert client.expire(290, heard_ms=190) == [slow]
+    again = client.start(GetMaxOffset(QUEUE), now_ms=0, timeout_ms=100, slow_ms=350).opaque
+    assert client.expire(340, heard_ms=340) == []
+    assert client.deadline_ms == 350
+    assert client.expire(350, heard_ms=350) == [again], "no request waits for ever"
 
 
 def test_the_deadline_of_an_answered_request_is_forgotten():

@@ -26,6 +26,9 @@ class ReadLimits:
     pulls_in_flight: int = 8
     """Per queue and connection."""
     pull_timeout_ms: int = 30_000
+    """How long a broker may be silent; a pull takes longer while bytes arrive."""
+    slow_pull_ms: int = 1_800_000
+    """What a pull takes at most: at 18 KiB/s all that a download asks for ahead has come."""
     outage_ms: int = 60_000
     """A broker may be away this long, counted from its last answer."""
 

@@ -78,7 +78,8 @@ class Connection:
         self._sent_at_ms: dict[int, int] = {}
         self.notices: list[NotifyMembersChanged] = []
         """What the broker told us unasked; the exchange takes it after each turn."""
-        self._heard_ms = now_ms
+        self.heard_ms = now_ms
+        """When anything came last."""
         self._begin()
 
     # --- what the exchange looks at -----------------------------------------------------------
@@ -113,10 +114,18 @@ class Connection:
     # --- asking -------------------------------------------------------------------------------
 
     def submit(
-        self, request: Request[Reply], on_done: OnDone, *, now_ms: int, timeout_ms: int
+        self,
+        request: Request[Reply],
+        on_done: OnDone,
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        slow_ms: int | None = None,
     ) -> int:
         """Queue a request. Raises LocalProtocolError when it cannot be sent at all."""
-        opaque, parts = self._session.start(request, now_ms=now_ms, timeout_ms=timeout_ms)
+        opaque, parts = self._session.start(
+            request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=slow_ms
+        )
         self._callbacks[opaque] = on_done
         self._sent_at_ms[opaque] = now_ms
         self._queue(parts)
@@ -145,7 +154,7 @@ class Connection:
             return False
         if isinstance(self._socket, TlsSocket):
             # What is encrypted can only be looked at by reading it.
-            self._receive(self._heard_ms)
+            self._receive(self.heard_ms)
             return self.is_dead
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
@@ -191,10 +200,10 @@ class Connection:
             return
         is_silent = False
         expired = []
-        for opaque in self._session.expire(now_ms):
+        for opaque in self._session.expire(now_ms, heard_ms=self.heard_ms):
             sent_at_ms = self._sent_at_ms.pop(opaque, now_ms)
             # Nothing at all came since it was sent: the way itself is suspect, not this request.
-            is_silent = is_silent or self._heard_ms <= sent_at_ms
+            is_silent = is_silent or self.heard_ms <= sent_at_ms
             callback = self._callbacks.pop(opaque, None)
             if callback is not None:
                 expired.append((callback, now_ms - sent_at_ms))
@@ -286,7 +295,7 @@ class Connection:
             return
         if code == 0:
             self.is_open = True
-            self._heard_ms = now_ms
+            self.heard_ms = now_ms
             return
         self._reason = os.strerror(code)
         if not self._connect_next():
@@ -295,7 +304,7 @@ class Connection:
     def _greet(self, encrypted: TlsSocket, now_ms: int) -> None:
         try:
             self.is_open = encrypted.handshake()
-            self._heard_ms = now_ms
+            self.heard_ms = now_ms
         except TlsError as error:
             self.fail(error)
         except OSError as error:
@@ -344,7 +353,7 @@ class Connection:
                 if size == 0:
                     self._hang_up("the peer closed it")
                     return
-                self._heard_ms = now_ms
+                self.heard_ms = now_ms
                 received += size
                 self._session.received(size)
                 self._complete()

@@ -118,7 +118,8 @@ class Download:
         for window in self._windows:
             now_ms = self._transport.clock.now_ms()
             if window.wants_bounds(now_ms):
-                _BoundsQuestion(self._transport, window, self._report).ask()
+                slow_ms = self._spec.limits.slow_pull_ms
+                _BoundsQuestion(self._transport, window, self._report).ask(slow_ms)
             while not window.is_covered:
                 before = window.outstanding_bytes
                 pull = window.next_pull(now_ms, bytes_free=free, is_urgent=is_urgent)
@@ -145,6 +146,7 @@ class Download:
             partial(self._on_done, window, pull, key),
             self._spec.limits.pull_timeout_ms,
             partial(self._on_sent, key),
+            self._spec.limits.slow_pull_ms,
         )
 
     def _on_sent(self, key: tuple[int, int], handle: Handle) -> None:
@@ -160,7 +162,7 @@ class Download:
         key: tuple[int, int],
         result: Reply | RocketMQError,
     ) -> None:
-        self._handles.pop(key, None)
+        handle = self._handles.pop(key, None)
         if self._is_closed:
             return
         now_ms = self._transport.clock.now_ms()
@@ -170,7 +172,8 @@ class Download:
                 window.on_reply(pull.ticket, result, now_ms)
             else:
                 assert isinstance(result, RocketMQError)
-                window.on_failure(pull.ticket, result, now_ms)
+                heard_ms = handle.connection.heard_ms if handle is not None else 0
+                window.on_failure(pull.ticket, result, now_ms, heard_ms=heard_ms)
                 self._say_awaited(window.wanted.queue.broker, result)
         except RocketMQError as error:
             self._error = self._error or error
@@ -205,11 +208,11 @@ class _BoundsQuestion:
         self._questions = fresh_bounds.questions(window.wanted.queue)
         self._answers: dict[int, Reply | RocketMQError] = {}
 
-    def ask(self) -> None:
-        """Ask everything at once."""
+    def ask(self, slow_ms: int) -> None:
+        """Ask everything at once; the answers come behind those of pulls."""
         for place, (broker, request) in enumerate(self._questions):
             on_done = partial(self._on_answer, place)
-            self._transport.ask(broker, request, on_done, fresh_bounds.TIMEOUT_MS)
+            self._transport.ask(broker, request, on_done, fresh_bounds.TIMEOUT_MS, slow_ms=slow_ms)
 
     def _on_answer(self, place: int, result: Reply | RocketMQError) -> None:
         self._answers[place] = result

@@ -84,9 +84,18 @@ class Exchange:
             self._selector.register(self._wakers[0], _READ, None)
 
     def submit(
-        self, address: str, request: Request[Reply], on_done: OnDone, *, timeout_ms: int
+        self,
+        address: str,
+        request: Request[Reply],
+        on_done: OnDone,
+        *,
+        timeout_ms: int,
+        slow_ms: int | None = None,
     ) -> Handle | None:
-        """Queue a request; None when it failed at once (its callback has run)."""
+        """Queue a request; None when it failed at once (its callback has run).
+
+        See `ClientSession.start` for `slow_ms`.
+        """
         if self._is_closing:
             on_done(ConnectionLostError(address, "it was closed here"))
             return None
@@ -96,7 +105,11 @@ class Exchange:
             return None
         try:
             opaque = connection.submit(
-                request, on_done, now_ms=self.clock.now_ms(), timeout_ms=timeout_ms
+                request,
+                on_done,
+                now_ms=self.clock.now_ms(),
+                timeout_ms=timeout_ms,
+                slow_ms=slow_ms,
             )
         except LocalProtocolError as error:
             on_done(error)

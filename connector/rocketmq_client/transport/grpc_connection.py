@@ -174,6 +174,11 @@ class GrpcConnection:
         self._receive()
         return True
 
+    @property
+    def landed_count(self) -> int:
+        """How often bytes of messages came."""
+        return self._session.landed_count
+
     def heard_since(self, time_ms: int) -> bool:
         """True if anything came after this time of the clock."""
         return self._heard_ms > time_ms

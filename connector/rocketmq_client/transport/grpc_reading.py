@@ -55,7 +55,10 @@ class Reading:
         self._call = 0
         self._closings = transport.closings
         self._heard_ms = 0
-        """When the stream was opened, or its last chunk came."""
+        """When the stream was opened, or bytes of it came last."""
+        self._taken_ms = 0
+        """When the stream was opened, or its last whole chunk came."""
+        self._landed_count = 0
         self._is_awaited = False
         """The broker is away, and said to be."""
 
@@ -95,7 +98,7 @@ class Reading:
             return self._turn(self._reader or self._open())
         except TransportError as error:
             self._drop()
-            self._stream.on_failure(error, self._now_ms())
+            self._stream.on_failure(error, self._now_ms(), heard_ms=self._heard_ms)
             self._say_awaited(error)
             return None
 
@@ -108,7 +111,8 @@ class Reading:
             [encode_pull_records(request)],
             receive_window=self._stream.window_size,
         )
-        self._heard_ms = self._now_ms()
+        self._heard_ms = self._taken_ms = self._now_ms()
+        self._landed_count = reader.landed_count
         return reader
 
     def _turn(self, reader: GrpcConnection) -> RangeChunk | None:
@@ -117,18 +121,27 @@ class Reading:
             reader.turn(_TURN_MS_MAX)
             event = reader.next_event()
         now_ms = self._now_ms()
+        if reader.landed_count != self._landed_count:
+            self._landed_count, self._heard_ms = reader.landed_count, now_ms
         if isinstance(event, MessageReceived):
-            self._heard_ms = now_ms
+            self._taken_ms = now_ms
             self._is_awaited = False
             # The broker goes on while the caller works on this chunk.
             reader.taken(event)
             return self._stream.on_chunk(decode_chunk(event.message), now_ms)
         if isinstance(event, CallEnded):
             self._on_end(reader, event, now_ms)
-        elif now_ms - self._heard_ms >= self._spec.limits.pull_timeout_ms:
-            waited_ms = now_ms - self._heard_ms
-            raise DeadlineExceededError(reader.address, f"no chunk came for {waited_ms} ms")
+        else:
+            self._check_silence(reader.address, now_ms)
         return None
+
+    def _check_silence(self, address: str, now_ms: int) -> None:
+        limits = self._spec.limits
+        silent_ms, waited_ms = now_ms - self._heard_ms, now_ms - self._taken_ms
+        if silent_ms >= limits.pull_timeout_ms:
+            raise DeadlineExceededError(address, f"nothing came for {silent_ms} ms")
+        if waited_ms >= max(limits.pull_timeout_ms, limits.slow_pull_ms):
+            raise DeadlineExceededError(address, f"no whole chunk came for {waited_ms} ms")
 
     def _on_end(self, reader: GrpcConnection, event: CallEnded, now_ms: int) -> None:
         self._reader = None
@@ -138,7 +151,7 @@ class Reading:
             return
         reader.close()
         error = error_of(reader.address, event)
-        self._stream.on_failure(error, now_ms)
+        self._stream.on_failure(error, now_ms, heard_ms=self._heard_ms)
         self._say_awaited(error)
 
     def _say_awaited(self, error: RocketMQError) -> None:

@@ -174,16 +174,18 @@ class TcpTransport:
         on_done: OnDone,
         timeout_ms: int,
         on_sent: Callable[[Handle], None] | None = None,
+        slow_ms: int | None = None,
     ) -> None:
         """Start a request; `on_done` gets its answer or error, possibly before this returns.
 
-        A broker without a known address, or whose connection failed, is looked up first.
+        A broker without a known address, or whose connection failed, is looked up first. See
+        `ClientSession.start` for `slow_ms`.
         """
         if broker is None:
-            self._ask_name_server(request, on_done, timeout_ms)
+            self._ask_name_server(request, on_done, timeout_ms, slow_ms=slow_ms)
             return
         if self._directory.is_settled(broker, self._clock.now_ms()):
-            self._ask_broker(broker, request, on_done, timeout_ms, on_sent)
+            self._ask_broker(broker, request, on_done, timeout_ms, on_sent, slow_ms)
             return
         deadline_ms = self._clock.now_ms() + timeout_ms
 
@@ -191,7 +193,7 @@ class TcpTransport:
             left_ms = max(1, deadline_ms - self._clock.now_ms())
             if self._directory.address(broker) is not None:
                 # Looked up in vain, the last known address is still the best there is.
-                self._ask_broker(broker, request, on_done, left_ms, on_sent)
+                self._ask_broker(broker, request, on_done, left_ms, on_sent, slow_ms)
             else:
                 on_done(error or ConnectError(broker, "no name server knows this broker"))
 
@@ -227,6 +229,7 @@ class TcpTransport:
         on_done: OnDone,
         timeout_ms: int,
         on_sent: Callable[[Handle], None] | None,
+        slow_ms: int | None,
     ) -> None:
         address = self._directory.address(broker)
         assert address is not None
@@ -240,7 +243,7 @@ class TcpTransport:
         if suggested_id != MASTER_ID and not is_replica:
             suggested = self._directory.replica(broker, suggested_id)
             if suggested is not None:
-                self._ask_replica(suggested, broker, request, on_done, timeout_ms, on_sent)
+                self._ask_replica(suggested, broker, request, on_done, timeout_ms, on_sent, slow_ms)
                 return
 
         def finish(result: Reply | RocketMQError) -> None:
@@ -251,7 +254,9 @@ class TcpTransport:
             self._suggestions.learn(request, result)
             on_done(result)
 
-        handle = self._exchange.submit(address, request, finish, timeout_ms=timeout_ms)
+        handle = self._exchange.submit(
+            address, request, finish, timeout_ms=timeout_ms, slow_ms=slow_ms
+        )
         if handle is not None and on_sent is not None:
             on_sent(handle)
 
@@ -263,6 +268,7 @@ class TcpTransport:
         on_done: OnDone,
         timeout_ms: int,
         on_sent: Callable[[Handle], None] | None,
+        slow_ms: int | None,
     ) -> None:
         """Ask the replica that the master suggested; if that leads nowhere, the master."""
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -274,18 +280,25 @@ class TcpTransport:
                 on_done(result)
             elif left_ms > 0:
                 self._suggestions.forget(request)
-                self._ask_broker(broker, request, on_done, left_ms, on_sent)
+                self._ask_broker(broker, request, on_done, left_ms, on_sent, slow_ms)
             else:
                 self._suggestions.forget(request)
                 on_done(DeadlineExceededError(address, f"waited {timeout_ms} ms"))
 
         share_ms = max(1, timeout_ms // _LOOKUP_SHARE)
-        handle = self._exchange.submit(address, request, finish, timeout_ms=share_ms)
+        handle = self._exchange.submit(
+            address, request, finish, timeout_ms=share_ms, slow_ms=slow_ms
+        )
         if handle is not None and on_sent is not None:
             on_sent(handle)
 
     def _ask_name_server(
-        self, request: Request[Reply], on_done: OnDone, timeout_ms: int, tried: int = 0
+        self,
+        request: Request[Reply],
+        on_done: OnDone,
+        timeout_ms: int,
+        tried: int = 0,
+        slow_ms: int | None = None,
     ) -> None:
         """Ask the name server that answered last, then the others; each gets a fair share."""
         try:
@@ -300,7 +313,7 @@ class TcpTransport:
             if isinstance(result, TransportError | WrongSettingsError) and tried + 1 < len(servers):
                 self._name_server += 1
                 left_ms = max(1, deadline_ms - self._clock.now_ms())
-                self._ask_name_server(request, on_done, left_ms, tried + 1)
+                self._ask_name_server(request, on_done, left_ms, tried + 1, slow_ms)
                 return
             if isinstance(result, RouteReply):
                 self._directory.learn(result.route.brokers, self._clock.now_ms())
@@ -309,7 +322,7 @@ class TcpTransport:
             on_done(result)
 
         share_ms = max(1, timeout_ms // (len(servers) - tried))
-        self._exchange.submit(address, request, finish, timeout_ms=share_ms)
+        self._exchange.submit(address, request, finish, timeout_ms=share_ms, slow_ms=slow_ms)
 
     def _look_up(
         self,
