@@ -184,7 +184,9 @@ def _reset(args: argparse.Namespace) -> int:
                 print("Nothing was changed: repeat with --execute to do it.")
             return 0
         if members:
-            move_online(cluster, args.group, args.topic, target, args.queue, len(members))
+            move_online(
+                *(cluster, args.group, target, moves), index=args.queue, member_count=len(members)
+            )
         else:
             move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
     if not args.json:

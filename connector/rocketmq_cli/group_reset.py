@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rocketmq_cli.times import parse_moment_ms
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.admin_requests import ResetProgress
+from rocketmq_wire.admin_requests import GetBrokerSettings, QueueOffsetsReply, ResetProgress
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
 V = TypeVar("V")
 _TO_THE_END = -1
+
+
+class MovedOtherwiseError(RocketMQError):
+    """Brokers said that they moved other queues than they were asked to."""
+
+    def __init__(self, missing: tuple[QueueId, ...], added: tuple[QueueId, ...]) -> None:
+        super().__init__(missing, added)
+        self.missing, self.added = missing, added
+
+    def __str__(self) -> str:
+        told = [
+            f"{what}: {', '.join(map(str, queues))}"
+            for what, queues in (("not moved", self.missing), ("moved, too", self.added))
+            if queues
+        ]
+        return f"the brokers did not do what was asked. {'; '.join(told)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +109,57 @@ def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) ->
 
 
 def move_online(
-    cluster: Cluster, group: str, topic: str, target: Target, index: int | None, member_count: int
+    cluster: Cluster,
+    group: str,
+    target: Target,
+    moves: Sequence[Move],
+    *,
+    index: int | None,
+    member_count: int,
 ) -> None:
-    """Have the brokers move a group and tell its members: they would overwrite what is stored."""
+    """Have the brokers move a group and tell its members: they would overwrite what is stored.
+
+    Raises UsageError before anything is moved, and MovedOtherwiseError when more or less was.
+    """
     if target.time_ms is None:
         raise UsageError(
             f"group {group} has {member_count} live members, who can be moved to a time only: "
             "give --to earliest, latest or a time, or stop them first"
         )
+    planned = {move.queue for move in moves}
+    topic = moves[0].queue.topic
+    if index is not None:
+        _require_single_queues(cluster, {queue.broker for queue in planned}, group, index)
     request = ResetProgress(
         group, topic, target.time_ms, queue_index=-1 if index is None else index
     )
-    for answer in cluster.ask_masters(request).values():
+    moved: set[QueueId] = set()
+    failure: RocketMQError | None = None
+    for broker, answer in cluster.ask_masters(request).items():
+        if isinstance(answer, QueueOffsetsReply):
+            moved.update(answer.offsets)
+        elif any(queue.broker == broker for queue in planned):
+            # Others have no such topic or queue, and may say so.
+            failure = failure or answer
+    if failure is not None:
+        raise failure
+    if moved != planned:
+        raise MovedOtherwiseError(tuple(sorted(planned - moved)), tuple(sorted(moved - planned)))
+
+
+def _require_single_queues(cluster: Cluster, brokers: set[str], group: str, index: int) -> None:
+    """Brokers of 4.9 to 5.1 know no queue in this request, and would move them all."""
+    for broker, answer in cluster.ask_masters(GetBrokerSettings()).items():
+        if broker not in brokers:
+            continue
         if isinstance(answer, RocketMQError):
             raise answer
+        if answer.settings.get("useServerSideResetOffset") != "true":
+            raise UsageError(
+                f"group {group} has live members, and {broker} can move them in all queues at "
+                f"once only, not in queue {index} alone (useServerSideResetOffset is not on "
+                "there): leave out --queue, or stop the members first"
+            )
 
 
 def _known(found: Mapping[QueueId, V | RocketMQError]) -> dict[QueueId, V]:
