@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
 from pyspark_rocketmq.sink_stamps import ROW_PROPERTY, WRITE_PROPERTY
-from pyspark_rocketmq.sink_transactions import invisible
+from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.messages import decode_messages
 from rocketmq_client.producer import Producer
@@ -88,4 +88,4 @@ class Decisions:
 
     def is_whole(self, decision: Decision) -> bool:
         """Every row of a batch is visible."""
-        return not invisible(self._cluster, decision, decision.halves)
+        return not Visible(self._cluster, decision).invisible(decision.halves)

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_rocketmq.errors import UnfinishedTransactionError
@@ -31,11 +29,9 @@ from pyspark_rocketmq.sink_decisions import (
     unpack_halves,
 )
 from pyspark_rocketmq.sink_stamps import WRITE_PROPERTY, WriteId
-from rocketmq_arrow.decode import DecodeOptions, Decoder
-from rocketmq_arrow.numpy_arrays import text_array
+from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.loss import LossPolicy
 from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.transaction_checks import CheckService
@@ -45,9 +41,7 @@ from rocketmq_client.transactions import (
     end_many,
     half_of,
 )
-from rocketmq_client.transport import ReadSpec
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.properties import UNIQUE_KEY, decode_properties
 from rocketmq_wire.requests import SendMessage
 from rocketmq_wire.transactions import Resolution
@@ -56,13 +50,13 @@ T = TypeVar("T")
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-READER_GROUP: Final = "pyspark-rocketmq-sink"
 HALVES_IN_FLIGHT: Final = 256
 """Half messages go one a request; who comes first does not matter before they are ended."""
-_VISIBLE_SCHEMA: Final = pa.schema([pa.field("msgId", pa.string())])
 _PAUSE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 10.0
 _COMMITTED_MAX: Final = 100_000
+_KNOWN_MAX: Final = 16
+"""Decisions, each with some 300 bytes a half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +183,7 @@ class Commits:
         self._patiently(self._log.open)
         decision = self._patiently(lambda: self.decision_of(query, batch, halves))
         self._log.store(decision)
-        self._finish(decision, decision.halves)
+        self._finish(decision, decision.halves, Visible(self._cluster, decision))
 
     def decision_of(self, query: str, batch: int, halves: Sequence[Half]) -> Decision:
         """The decision to commit these, none of which is committed yet."""
@@ -211,7 +205,8 @@ class Commits:
     def finish(self, decision: Decision) -> None:
         """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""
         if not decision.is_finished:
-            self._finish(decision, self._invisible(decision, decision.halves))
+            visible = Visible(self._cluster, decision)
+            self._finish(decision, self._invisible(visible, decision.halves), visible)
 
     def abort(self, query: str, batch: int, halves: Sequence[Half]) -> None:
         """Roll a batch back, unless it is decided."""
@@ -230,59 +225,77 @@ class Commits:
             query,
         )
 
-    def _finish(self, decision: Decision, halves: Sequence[Half]) -> None:
-        left = list(halves)
-        end = time.monotonic() + self._cluster.settings.outage_ms / 1_000
+    def _finish(self, decision: Decision, halves: Sequence[Half], visible: Visible) -> None:
+        left, lost, asked_until = list(halves), 0, 0.0
+        reason: RocketMQError | None = None
+        deadline = self._deadline()
         while left:
-            left, errors = self._end(decision, left)
-            if not left:
-                break
-            if not any(error.retryable or _is_unknown(error) for error in errors):
-                # Too late for us: brokers take it only from who they ask.
-                left = self._await_checks(decision, left)
-                if left:
-                    raise UnfinishedTransactionError(
-                        decision.query, decision.batch, len(left), str(errors[-1])
-                    )
-            elif time.monotonic() > end:
-                raise UnfinishedTransactionError(
-                    decision.query, decision.batch, len(left), str(errors[-1])
-                )
+            failed = self._end(left, visible)
+            if len(failed) < len(left):
+                deadline = self._deadline()
+            left = list(failed)
+            errors = [error for error in failed.values() if error is not None]
+            if not errors:
+                continue
+            reason = errors[-1]
+            if any(error.retryable or _is_unknown(error) for error in errors):
+                if time.monotonic() > deadline:
+                    break
+                continue
+            # Too late for us: brokers take it only from who they ask.
+            asked_until = asked_until or time.monotonic() + self._plan.checked_seconds
+            left = self._await_checks(decision, left, visible, asked_until)
+            # What is refused even so holds up what is behind it no longer.
+            lost += sum(failed[half] is not None for half in left)
+            left = [half for half in left if failed[half] is None]
+        if left or lost:
+            count = len(left) + lost
+            raise UnfinishedTransactionError(decision.query, decision.batch, count, str(reason))
         self._log.store_finished(decision)
 
-    def _end(
-        self, decision: Decision, halves: Sequence[Half]
-    ) -> tuple[list[Half], list[RocketMQError]]:
-        """End them; those that are not visible after all, and why."""
-        failed, errors = [], []
-        ends = [(half, Resolution.COMMIT) for half in halves]
-        for half, error in end_many(self._cluster, ends, in_order=self._plan.in_order):
-            if error is not None:
-                failed.append(half)
-                errors.append(error)
-        if not failed:
-            return [], []
-        if any(_is_unknown(error) for error in errors):
-            time.sleep(self._plan.settle_seconds)
-        return self._invisible(decision, failed), errors
+    def _end(self, halves: Sequence[Half], visible: Visible) -> dict[Half, RocketMQError | None]:
+        """End them; those that are not visible after all, in their order, and why.
 
-    def _invisible(self, decision: Decision, halves: Sequence[Half]) -> list[Half]:
-        return self._patiently(lambda: invisible(self._cluster, decision, halves))
+        None: not tried, since one before it in its queue could not be ended.
+        """
+        ends = [(half, Resolution.COMMIT) for half in halves]
+        failed: dict[Half, RocketMQError | None] = dict.fromkeys(halves)
+        for half, error in end_many(self._cluster, ends, in_order=self._plan.in_order):
+            if error is None:
+                del failed[half]
+            else:
+                failed[half] = error
+        if not failed:
+            return failed
+        if any(error is not None and _is_unknown(error) for error in failed.values()):
+            time.sleep(self._plan.settle_seconds)
+        left = self._invisible(visible, failed)
+        return {half: failed[half] for half in left}
+
+    def _invisible(self, visible: Visible, halves: Iterable[Half]) -> list[Half]:
+        return self._patiently(lambda: visible.invisible(halves))
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._cluster.settings.outage_ms / 1_000
 
     def _patiently(self, work: Callable[[], T]) -> T:
         return patiently(self._cluster, work)
 
-    def _await_checks(self, decision: Decision, halves: Sequence[Half]) -> list[Half]:
+    def _await_checks(
+        self, decision: Decision, halves: Sequence[Half], visible: Visible, until: float
+    ) -> list[Half]:
         """Answer the brokers until all is visible; what is not in the end."""
         left, topics = list(halves), {half.queue.topic for half in halves}
-        settings, end = self._cluster.settings, time.monotonic() + self._plan.checked_seconds
+        if time.monotonic() >= until:
+            return left
+        settings = self._cluster.settings
         # Questions are answered in a thread of their own, and so by connections of their own.
         with open_cluster(settings) as cluster:
             answers = DecisionChecks(cluster, self._plan.decision_topic, decision)
             with CheckService(settings, decision.group, topics, answers.answer):
-                while left and time.monotonic() < end:
+                while left and time.monotonic() < until:
                     time.sleep(_PAUSE_SECONDS)
-                    left = self._invisible(decision, left)
+                    left = self._invisible(visible, left)
         return left
 
 
@@ -302,36 +315,6 @@ def _is_unknown(error: RocketMQError) -> bool:
     return isinstance(error, EndOutcomeUnknownError)
 
 
-def invisible(cluster: Cluster, decision: Decision, halves: Sequence[Half]) -> list[Half]:
-    """Those halves of a decision that readers do not see yet."""
-    queues = {half.queue for half in halves}
-    starts = {queue: at for queue, at in decision.starts.items() if queue in queues}
-    keys = {half.transaction_id for half in halves}
-    seen = visible_keys(cluster, starts, keys)
-    return [half for half in halves if half.transaction_id not in seen]
-
-
-def visible_keys(cluster: Cluster, starts: dict[QueueId, int], keys: Collection[str]) -> set[str]:
-    """Which of some unique keys messages have that are behind `starts`."""
-    ranges = []
-    for queue, bounds in cluster.bounds(starts).items():
-        if isinstance(bounds, RocketMQError):
-            raise bounds
-        start = max(starts[queue], bounds.start)
-        if start < bounds.end:
-            ranges.append(OffsetRange(queue, start, bounds.end))
-    decoder = Decoder(DecodeOptions(_VISIBLE_SCHEMA, check_crc=False))
-    wanted = text_array(sorted(keys))
-    seen: set[str] = set()
-    for chunk in cluster.read_ranges(ranges, ReadSpec(READER_GROUP, loss_policy=LossPolicy.SKIP)):
-        if chunk.loss is not None:
-            continue
-        for batch in decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes):
-            found = batch.column(0)
-            seen.update(found.filter(pc.is_in(found, value_set=wanted)).to_pylist())
-    return seen
-
-
 # --- checks -----------------------------------------------------------------------------------
 
 
@@ -348,9 +331,9 @@ class DecisionChecks:
         """With `decision` it knows that one without looking it up."""
         self._cluster = cluster
         self._log = DecisionLog(cluster, decision_topic, Producer(cluster))
-        self._known: dict[tuple[str, int], Decision] = {}
+        self._known: dict[tuple[str, int], _Known] = {}
         if decision is not None:
-            self._known[decision.query, decision.batch] = decision
+            self._known[decision.query, decision.batch] = _Known(cluster, decision)
         self._committed: dict[str, float] = {}
         """When an answer was to commit; what became of it is seen a little later."""
 
@@ -360,16 +343,16 @@ class DecisionChecks:
         if len(parts) != 3 or not parts[1].isdecimal():
             return Resolution.UNKNOWN
         query, batch = parts[0], int(parts[1])
-        decision = self._decision(query, batch)
-        if decision is None:
+        known = self._decided(query, batch)
+        if known is None:
             is_left_behind = self._log.newest_batch(query) > batch
             return Resolution.ROLLBACK if is_left_behind else Resolution.UNKNOWN
         key = message.message_id
-        half = next((one for one in decision.halves if one.transaction_id == key), None)
+        half = known.halves.get(key)
         if half is None:
             # Of a finished one nothing is open that was to be committed.
             return Resolution.ROLLBACK
-        if not invisible(self._cluster, decision, [half]):
+        if not known.visible.invisible([half]):
             return Resolution.ROLLBACK
         # RocketMQ may hold two copies of one half message, and ask about both.
         now = time.monotonic()
@@ -380,8 +363,22 @@ class DecisionChecks:
         self._committed[key] = now
         return Resolution.COMMIT
 
-    def _decision(self, query: str, batch: int) -> Decision | None:
-        found = self._known.get((query, batch)) or self._log.find(query, batch)
-        if found is not None and found.is_finished:
-            self._known[query, batch] = found
-        return found
+    def _decided(self, query: str, batch: int) -> _Known | None:
+        """What is decided stays so: only what is not is looked up for every question."""
+        known = self._known.get((query, batch))
+        if known is None:
+            decision = self._log.find(query, batch)
+            if decision is None:
+                return None
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            known = self._known[query, batch] = _Known(self._cluster, decision)
+        return known
+
+
+class _Known:
+    """A decision, and what of it is visible so far."""
+
+    def __init__(self, cluster: Cluster, decision: Decision) -> None:
+        self.halves = {half.transaction_id: half for half in decision.halves}
+        self.visible = Visible(cluster, decision)

@@ -27,7 +27,9 @@ def finish_transactions(options: Mapping[str, str]) -> int:
     with open_cluster(connection_settings(parsed)) as cluster:
         producer = Producer(cluster, parsed.producer_group)
         unfinished = DecisionLog(cluster, parsed.decision_topic, producer).unfinished()
-        commits = Commits(cluster, parsed.producer_group, TransactionPlan(parsed.decision_topic))
+        # Whether their rows have groups is not known here: order is always right.
+        plan = TransactionPlan(parsed.decision_topic, in_order=True)
+        commits = Commits(cluster, parsed.producer_group, plan)
         for decision in unfinished:
             commits.finish(decision)
     return len(unfinished)

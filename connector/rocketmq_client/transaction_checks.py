@@ -44,8 +44,11 @@ OnCheck = Callable[[ReceivedMessage], Resolution]
 _TIMEOUT_MS: Final = 3_000
 _PERIOD_MS: Final = 30_000
 _RETRY_MS: Final = 1_000
-_WAITING_MAX: Final = 2_000
-"""Questions that wait for their answer; what is beyond is dropped, and asked again later."""
+_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of questions that wait for their answer. What is beyond is dropped, and asked again later; but
+brokers count each, and give a message up after 15: so it is no small number of questions."""
+_QUESTION_BYTES: Final = 1_024
+"""What a question takes beside its record."""
 
 
 class CheckService:
@@ -78,7 +81,7 @@ class CheckService:
             responder=self._respond,
         )
         self._pool = ThreadPoolExecutor(thread_count, thread_name_prefix="rocketmq-checks")
-        self._room = threading.BoundedSemaphore(_WAITING_MAX)
+        self._room = _Room(_WAITING_BYTES_MAX)
 
     def __enter__(self) -> CheckService:
         self.start()
@@ -149,12 +152,12 @@ class CheckService:
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         if not isinstance(request, CheckTransaction):
             return None
-        if self._room.acquire(blocking=False):
+        if self._room.take(len(request.record) + _QUESTION_BYTES):
             try:
                 self._pool.submit(self._answer, request)
             except RuntimeError:
                 # It is being stopped.
-                self._room.release()
+                self._room.give_back(len(request.record) + _QUESTION_BYTES)
         else:
             _LOG.warning("group=%s: too many checks wait, one is dropped", self.group)
         return Done()
@@ -167,7 +170,7 @@ class CheckService:
         except Exception:  # noqa: BLE001 - a check's outermost frame: it is asked again
             _LOG.exception("a check of group %s could not be answered", self.group)
         finally:
-            self._room.release()
+            self._room.give_back(len(check.record) + _QUESTION_BYTES)
 
     def _decide(self, check: CheckTransaction) -> None:
         (message,) = decode_messages(check.record, broker=check.broker, topic=check.topic)
@@ -203,3 +206,23 @@ class CheckService:
         stored_at = f"{'.'.join(map(str, address))}:{port}"
         named = [name for name, at in masters.items() if at == stored_at]
         return named[0] if named else next(iter(masters), None)
+
+
+class _Room:
+    """So many bytes, for one thread that takes and others that give back."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._lock = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """False when there is not so much."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """It is free again."""
+        with self._lock:
+            self._left += size

@@ -112,7 +112,8 @@ def end_many(
 
     What a broker certainly did not take is tried again for as long as an outage may last. What it
     may have taken is not: brokers of Java would make a second copy (`EndOutcomeUnknownError`).
-    They also end in any order what comes at once: `in_order` ends one a queue at a time.
+    They also end in any order what comes at once: `in_order` ends one a queue at a time, and leaves
+    a queue at its first failure. What was behind that is not tried, and not yielded.
     """
     line = _Line(ends, in_order=in_order)
     deadline = time.monotonic() + cluster.settings.outage_ms / 1_000
@@ -123,15 +124,16 @@ def end_many(
         )
         again: list[tuple[Half, Resolution]] = []
         for (half, resolution), reply in zip(some, replies, strict=True):
-            if isinstance(reply, (ConnectError, BrokerBusyError)):
-                if time.monotonic() < deadline:
-                    again.append((half, resolution))
-                else:
-                    yield half, reply
-            elif isinstance(reply, TransportError):
-                yield half, EndOutcomeUnknownError(half, resolution, str(reply))
-            else:
-                yield half, reply if isinstance(reply, RocketMQError) else None
+            is_untaken = isinstance(reply, (ConnectError, BrokerBusyError))
+            if is_untaken and time.monotonic() < deadline:
+                again.append((half, resolution))
+                continue
+            error = reply if isinstance(reply, RocketMQError) else None
+            if isinstance(reply, TransportError) and not is_untaken:
+                error = EndOutcomeUnknownError(half, resolution, str(reply))
+            if error is not None:
+                line.leave(half.queue)
+            yield half, error
         if again:
             time.sleep(_PAUSE_SECONDS)
             line.put_back(again)
@@ -160,6 +162,11 @@ class _Line:
         """They are to be tried again, before those behind them."""
         for end in reversed(ends):
             self._queues.setdefault(self._key(end), deque()).appendleft(end)
+
+    def leave(self, queue: QueueId) -> None:
+        """A queue's order counts and one could not be ended: those behind it are not tried."""
+        if self._in_order:
+            self._queues.pop(queue, None)
 
     def _key(self, end: tuple[Half, Resolution]) -> QueueId | None:
         return end[0].queue if self._in_order else None

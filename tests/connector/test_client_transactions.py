@@ -15,11 +15,14 @@ from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.timers import delayed
+from rocketmq_client.transaction_checks import CheckService
 from rocketmq_client.transaction_producer import TransactionProducer
 from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import BrokerError, LocalProtocolError
-from rocketmq_wire.model import Message, TopicConfig
-from rocketmq_wire.transactions import Resolution
+from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
+from rocketmq_wire.requests import Done
+from rocketmq_wire.transactions import CheckTransaction, Resolution
+from support.records import lay_out
 from support.visible_messages import visible, visible_bodies
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
@@ -187,6 +190,28 @@ def test_a_recalled_message_does_not_come(
         with pytest.raises(BrokerError) as refused:
             producer.recall(handle)
         assert refused.value.code == 604
+
+
+def test_thousands_of_questions_at_once_are_all_answered() -> None:
+    begin, answered = threading.Event(), []
+
+    def on_check(message: ReceivedMessage) -> Resolution:
+        assert begin.wait(SECONDS_MAX)
+        answered.append(message.queue_offset)
+        return UNKNOWN
+
+    host = Host(bytes(4), 1)
+    message = StoredMessage(
+        *("t", b"body", {"PGROUP": "p"}, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, 0, 0)
+    )
+    settings = ConnectionSettings(name_servers=("127.0.0.1:1",))
+    service = CheckService(settings, "p", [], on_check)
+    question = CheckTransaction(0, 0, lay_out(message))
+    for _ in range(10_000):
+        assert service._respond(question) == Done()
+    begin.set()
+    until(lambda: len(answered) == 10_000)
+    service._pool.shutdown()
 
 
 def test_a_delay_is_said_once_and_a_half_message_has_none() -> None:

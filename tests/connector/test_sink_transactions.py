@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_rocketmq.errors import OptionError, UnfinishedTransactionError
 from pyspark_rocketmq.options import parse_options, require_sink
-from pyspark_rocketmq.sink_decisions import DecisionLog, pack_halves, unpack_halves
+from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, pack_halves, unpack_halves
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_stamps import WriteId
@@ -24,18 +24,19 @@ from pyspark_rocketmq.sink_transactions import (
     HalvesWritten,
     TransactionPlan,
     roll_back,
-    visible_keys,
     write_halves,
 )
+from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import config_from
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transactions import Half
+from rocketmq_client.transactions import Half, end_many
+from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectionLostError, RocketMQError
-from rocketmq_wire.model import Message, QueueId, TopicConfig
+from rocketmq_wire.model import Message, OffsetRange, QueueId, TopicConfig
 from rocketmq_wire.transactions import EndTransaction, Resolution
 from support.visible_messages import visible
 
@@ -241,16 +242,17 @@ def test_a_query_that_comes_too_late_answers_the_brokers_questions(
 
 
 class DeafTransport:
-    """Loses the answers to some ends; the broker has done half of what they asked."""
+    """Loses the answers to some ends; the broker has done half of what they asked, or nothing."""
 
-    def __init__(self, transport: Any, count: int) -> None:
-        self._transport, self.left = transport, count
+    def __init__(self, transport: Any, count: int, *, does_half: bool = True) -> None:
+        self._transport, self.left, self._does_half = transport, count, does_half
 
     def call_many(self, requests: Sequence[Any], **how: Any) -> Any:
         if not self.left or not isinstance(requests[0][1], EndTransaction):
             return self._transport.call_many(requests, **how)
         self.left -= 1
-        self._transport.call_many(requests[: (len(requests) + 1) // 2], **how)
+        if self._does_half:
+            self._transport.call_many(requests[: (len(requests) + 1) // 2], **how)
         return [ConnectionLostError("broker-a", "the answer was lost")] * len(requests)
 
     def __getattr__(self, name: str) -> Any:
@@ -278,6 +280,22 @@ def test_rows_of_a_group_keep_their_order(connection: ConnectionSettings, topic:
         seen.setdefault((group, int(row.body) % TASKS), []).append(int(row.body))
     assert len({(row.properties["__SHARDINGKEY"], row.queue_index) for row in rows}) == 3
     assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+@pytest.mark.parametrize("does_half", [True, False])
+def test_rows_of_a_group_keep_their_order_when_answers_are_lost(
+    connection: ConnectionSettings, topic: str, does_half: bool
+) -> None:
+    query = Query(connection, topic, "q", groups=True)
+    with open_cluster(connection) as cluster:
+        cluster.create_topic(TopicConfig(topic, 1, 1))
+        deaf = DeafTransport(cluster.transport, 2, does_half=does_half)
+        cluster.transport = deaf  # type: ignore[assignment]
+        query.run(cluster)
+        assert deaf.left == 0
+    assert [message.body for message in visible(connection, topic)] == [
+        f"{number}".encode() for task in range(TASKS) for number in range(task, ROWS, TASKS)
+    ]
 
 
 def test_an_abort_rolls_back_what_is_not_decided_and_nothing_else(
@@ -371,6 +389,21 @@ def test_what_the_broker_has_given_up_is_told(connection: ConnectionSettings, to
             Commits(cluster, GROUP, plan).commit_written(written)
 
 
+def test_what_is_given_up_holds_up_nothing_behind_it(
+    connection: ConnectionSettings, topic: str
+) -> None:
+    query = Query(connection, topic, "q")
+    plan = TransactionPlan(query.plan.decision_topic, in_order=True, checked_seconds=0.1)
+    with open_cluster(connection) as cluster:
+        cluster.create_topic(TopicConfig(topic, 1, 1))
+        written = [query.write(cluster, task) for task in range(TASKS)]
+        halves = [half for one in written for half in unpack_halves(one.halves, GROUP)]
+        roll_back(cluster, halves[1:3])
+        with pytest.raises(UnfinishedTransactionError, match=r"UNFINISHED\] 2 rows of batch 0"):
+            Commits(cluster, GROUP, plan).commit_written(written)
+    assert [message.body for message in visible(connection, topic)] == [b"0", b"1", b"3", b"5"]
+
+
 def test_a_decision_of_another_version_is_refused(
     connection: ConnectionSettings, topic: str
 ) -> None:
@@ -391,19 +424,81 @@ def asked(half: Half, stamp: str) -> ReceivedMessage:
     return ReceivedMessage("t", "b", 0, 0, b"", text, 0, 0, 0, 0, host, 0, host, 0, 0)
 
 
+class CountedReads:
+    """How many offsets a cluster's downloads covered, and how many pulls it made beside them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._read_ranges, self._pull = cluster.read_ranges, cluster.pull
+        self.offsets = self.pulls = 0
+        cluster.read_ranges = self.read_ranges  # type: ignore[method-assign]
+        cluster.pull = self.pull  # type: ignore[method-assign]
+
+    def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
+        self.offsets += sum(wanted.end - wanted.start for wanted in ranges)
+        return self._read_ranges(ranges, spec)
+
+    def pull(self, *what: Any, **how: Any) -> Any:
+        self.pulls += 1
+        return self._pull(*what, **how)
+
+
+def test_questions_about_a_decision_read_each_message_once(
+    connection: ConnectionSettings, topic: str
+) -> None:
+    query = Query(connection, topic, "q")
+    query.run_killed(AT_THE_ENDS, "within")
+    with open_cluster(connection) as cluster:
+        log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster))
+        (decision,) = log.unfinished()
+        reads = CountedReads(cluster)
+        checks = DecisionChecks(cluster, query.plan.decision_topic)
+        checks.answer(asked(decision.halves[0], "q/0/0"))
+        pulls = reads.pulls
+        answers = Counter[Resolution]()
+        for half in (*decision.halves, *decision.halves):
+            answer = checks.answer(asked(half, "q/0/0"))
+            answers[answer] += 1
+            if answer is Resolution.COMMIT:
+                assert list(end_many(cluster, [(half, answer)])) == [(half, None)]
+        assert reads.pulls == pulls, "the decision is known"
+        assert reads.offsets == ROWS
+    # All are visible now; before, those that were ended and one that was asked about first.
+    assert answers[Resolution.ROLLBACK] >= ROWS
+    assert counts(connection, topic) == expected("")
+
+
+def test_a_long_batch_is_looked_at_again_from_where_the_last_look_ended(
+    connection: ConnectionSettings, topic: str
+) -> None:
+    query = Query(connection, topic, "q", groups=True)
+    with open_cluster(connection) as cluster:
+        cluster.create_topic(TopicConfig(topic, 1, 1))
+        deaf = DeafTransport(cluster.transport, 3)
+        cluster.transport = deaf  # type: ignore[assignment]
+        reads = CountedReads(cluster)
+        query.run(cluster)
+        assert reads.offsets == 3, "what was ended without an answer, and no more"
+
+
 def test_keys_are_looked_for_behind_the_starts_only(
     connection: ConnectionSettings, topic: str
 ) -> None:
     Query(connection, topic, "q").run_whole()
     messages = visible(connection, topic)
-    keys = {message.message_id for message in messages}
-    starts = {
-        QueueId(topic, message.broker, index): 0 for message in messages for index in range(3)
-    }
+    queues = [QueueId(topic, messages[0].broker, index) for index in range(3)]
+    halves = [
+        Half(GROUP, QueueId(topic, m.broker, m.queue_index), 0, 0, m.message_id) for m in messages
+    ]
+    unknown = Half(GROUP, queues[0], 0, 0, "unknown")
     with open_cluster(connection) as cluster:
-        assert visible_keys(cluster, starts, {*keys, "unknown"}) == keys
-        ends = dict.fromkeys(starts, 10000)
-        assert visible_keys(cluster, ends, keys) == set()
+
+        def unseen(start: int) -> list[Half]:
+            starts = dict.fromkeys(queues, start)
+            decision = Decision("q", 0, GROUP, (*halves, unknown), starts)
+            return Visible(cluster, decision).invisible(decision.halves)
+
+        assert unseen(0) == [unknown]
+        assert unseen(10_000) == [*halves, unknown]
 
 
 def test_halves_survive_their_packing() -> None:
