@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, open_from
@@ -14,7 +15,14 @@ from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
-    from rocketmq_wire.model import Message, OffsetRange, QueueId, StoredMessage
+    from rocketmq_wire.model import (
+        Bounds,
+        Message,
+        OffsetRange,
+        QueueId,
+        QueueStats,
+        StoredMessage,
+    )
 
 # The group whose progress in a dead-letter topic says what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
@@ -34,7 +42,11 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     listed = actions.add_parser(
         "list",
         help="groups with dead letters, and how many",
-        epilog="The letters themselves: rmq tail '%DLQ%GROUP' --json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq dlq list\n"
+        "  rmq dlq list billing --json\n"
+        "  rmq tail '%DLQ%billing' --json          the letters themselves",
     )
     listed.add_argument("group", nargs="?", help="only this group")
     listed.set_defaults(run=_list)
@@ -58,6 +70,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     replay.add_argument("--again", action="store_true", help="also those that were sent before")
     replay.add_argument("--execute", action="store_true", help="do it; without, it is only counted")
     replay.set_defaults(run=_replay)
+    add_json_option(replay)
     for parser in (listed, replay):
         add_connection_options(parser)
 
@@ -81,11 +94,8 @@ def _summary(cluster: Cluster, group: str) -> Record:
     from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
     stats = cluster.topic_stats(DEAD_LETTER_PREFIX + group)
-    progress = cluster.progress(REPLAY_GROUP, stats)
-    waiting = 0
-    for queue, stat in stats.items():
-        replayed = progress.get(queue)
-        waiting += stat.end - max(stat.start, replayed if isinstance(replayed, int) else 0)
+    replayed = _replayed(cluster, stats)
+    waiting = sum(stat.end - max(stat.start, replayed[queue]) for queue, stat in stats.items())
     return {
         "group": group,
         "messages": sum(stat.end - stat.start for stat in stats.values()),
@@ -95,33 +105,82 @@ def _summary(cluster: Cluster, group: str) -> Record:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from rocketmq_cli.records import read_messages
-    from rocketmq_client.producer import Producer
-
     if args.limit is not None and args.limit < 1:
         raise UsageError(f"--limit must be 1 or more, not {args.limit}")
+    sent: dict[str, int] = {}
     with open_from(args) as cluster:
-        ranges = list(_limited(_waiting(cluster, args.group, is_again=args.again), args.limit))
-        count = sum(wanted.end - wanted.start for wanted in ranges)
-        if not args.execute:
-            print(f"{count:,} dead letters of {args.group} would be sent again: give --execute")
-            return 0
-        line = CountLine("messages")
-        targets: dict[str, int] = {}
-        with Producer(cluster.settings) as producer:
-            for wanted in ranges:
-                for queue, letter in read_messages(cluster, [wanted], REPLAY_GROUP):
-                    message = revived(letter, args.to)
-                    producer.send(message)
-                    targets[message.topic] = targets.get(message.topic, 0) + 1
+        replay = _Replay.plan(cluster, args.group, is_again=args.again, limit=args.limit)
+        if args.execute:
+            line = CountLine("messages", total=replay.count)
+            is_done = False
+            try:
+                for topic in replay.sent_to(args.to):
+                    sent[topic] = sent.get(topic, 0) + 1
                     line.add(1)
-                    # One by one: what is remembered is never ahead of what was stored.
-                    _remember(cluster, queue, letter.queue_offset + 1)
-        line.close()
-    for topic, sent in sorted(targets.items()):
-        print(f"sent {sent:,} to {topic}")
-    print(f"sent {line.summary()}", file=sys.stderr)
+                is_done = True
+            finally:
+                line.close()
+                if not is_done:
+                    print(f"rmq: not all was sent; sent so far: {line.count:,}", file=sys.stderr)
+    if args.json:
+        record: Record = {
+            "group": args.group,
+            "messages": replay.count,
+            "executed": args.execute,
+            "sent": dict(sorted(sent.items())),
+        }
+        show([record], {}, as_json=True)
+    elif not args.execute:
+        print(f"{replay.count:,} dead letters of {args.group} would be sent again: give --execute")
+    for topic, count in sorted(sent.items()) if not args.json else ():
+        print(f"sent {count:,} to {topic}")
+    if args.execute:
+        print(f"sent {line.summary()}", file=sys.stderr)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """Which letters are to be sent again, and what was sent of each queue before."""
+
+    cluster: Cluster
+    ranges: Sequence[OffsetRange]
+    replayed: Mapping[QueueId, int]
+
+    @classmethod
+    def plan(cls, cluster: Cluster, group: str, *, is_again: bool, limit: int | None) -> _Replay:
+        from rocketmq_wire.model import OffsetRange
+
+        bounds = _bounds(cluster, group)
+        replayed = _replayed(cluster, bounds)
+        waiting = (
+            OffsetRange(
+                queue, held.start if is_again else max(held.start, replayed[queue]), held.end
+            )
+            for queue, held in bounds.items()
+        )
+        ranges = list(_limited((wanted for wanted in waiting if len(wanted)), limit))
+        return cls(cluster, ranges, replayed)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def sent_to(self, to: str | None) -> Iterator[str]:
+        """Send the letters; the topic of each."""
+        from rocketmq_cli.records import read_messages
+        from rocketmq_client.producer import Producer
+
+        with Producer(self.cluster.settings) as producer:
+            for wanted in self.ranges:
+                for queue, letter in read_messages(self.cluster, [wanted], REPLAY_GROUP):
+                    message = revived(letter, to)
+                    producer.send(message)
+                    # One by one: what is remembered is never ahead of what was stored, nor goes
+                    # back, or the next replay would repeat what an earlier one sent.
+                    done = max(self.replayed[queue], letter.queue_offset + 1)
+                    _remember(self.cluster, queue, done)
+                    yield message.topic
 
 
 def revived(letter: StoredMessage, to: str | None) -> Message:
@@ -142,9 +201,9 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
     return Message(topic, plain_body(letter), tags, keys, kept, letter.flag)
 
 
-def _waiting(cluster: Cluster, group: str, *, is_again: bool) -> Iterator[OffsetRange]:
-    from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
-    from rocketmq_wire.model import DEAD_LETTER_PREFIX, Bounds, OffsetRange
+def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
+    from rocketmq_wire.errors import TopicNotFoundError
+    from rocketmq_wire.model import DEAD_LETTER_PREFIX, Bounds
 
     topic = DEAD_LETTER_PREFIX + group
     try:
@@ -157,16 +216,25 @@ def _waiting(cluster: Cluster, group: str, *, is_again: bool) -> Iterator[Offset
         raise UsageError(
             f"{topic} may not be read: rmq topic alter '{topic}' --permission rw changes that"
         )
-    progress: Mapping[QueueId, object] = {} if is_again else cluster.progress(REPLAY_GROUP, queues)
+    found: dict[QueueId, Bounds] = {}
     for queue, bounds in cluster.bounds(queues).items():
         if not isinstance(bounds, Bounds):
             raise bounds
-        replayed = progress.get(queue)
-        if isinstance(replayed, RocketMQError):
-            raise replayed
-        start = max(bounds.start, replayed if isinstance(replayed, int) else 0)
-        if start < bounds.end:
-            yield OffsetRange(queue, start, bounds.end)
+        found[queue] = bounds
+    return found
+
+
+def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> dict[QueueId, int]:
+    """How far each queue was sent again; 0 for not at all."""
+    from rocketmq_wire.errors import RocketMQError
+
+    found: dict[QueueId, int] = {}
+    for queue, at in cluster.progress(REPLAY_GROUP, ends).items():
+        if isinstance(at, RocketMQError):
+            raise at
+        # Behind the end: the topic was deleted since, and these letters are others.
+        found[queue] = 0 if at is None or at > ends[queue].end else at
+    return found
 
 
 def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[OffsetRange]:

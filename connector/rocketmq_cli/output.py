@@ -10,7 +10,9 @@ from typing import TypeAlias
 
 from rocketmq_cli.table import format_table, format_time
 
-Cell: TypeAlias = "str | int | float | bool | datetime | Sequence[str] | Mapping[str, str] | None"
+Cell: TypeAlias = (
+    "str | int | float | bool | datetime | Sequence[str] | Mapping[str, str | int] | None"
+)
 Record: TypeAlias = Mapping[str, Cell]
 
 

@@ -9,30 +9,51 @@ _INTERVAL_S = 0.2
 
 
 class CountLine:
-    """Shows how many are done and how fast, redrawn in place."""
+    """Shows how many are done, of how many where that is known, and how fast; redrawn in place."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        total: int | None = None,
+        size_total: int | None = None,
+        is_shown: bool = True,
+    ) -> None:
+        """`size_total` is the whole work in what `add` counts beside, where no total is known."""
         self._what = what
+        self._total, self._size_total, self._size = total, size_total, 0
         self._began = self._shown = time.monotonic()
-        self._is_shown = sys.stderr.isatty()
+        self._is_shown = is_shown and sys.stderr.isatty()
         self.count = 0
 
-    def add(self, count: int) -> None:
+    def add(self, count: int, size: int = 0) -> None:
         self.count += count
+        self._size += size
         now = time.monotonic()
         if self._is_shown and now - self._shown >= _INTERVAL_S:
             self._shown = now
-            print(f"\r{self.summary()}\x1b[K", end="", file=sys.stderr, flush=True)
+            print(f"\r{self.progress()}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def progress(self) -> str:
+        """`12,000 of 50,000 messages, 40,000/s`, or `12,000 messages (24 %), 40,000/s`."""
+        if self._total is not None:
+            return f"{self.count:,} of {self._total:,} {self._what}, {self._rate():,.0f}/s"
+        if self._size_total:
+            share = min(100, self._size * 100 // self._size_total)
+            return f"{self.count:,} {self._what} ({share} %), {self._rate():,.0f}/s"
+        return self.summary()
 
     def summary(self) -> str:
         """`12,000 messages, 40,000/s`."""
-        seconds = max(time.monotonic() - self._began, 1e-3)
-        return f"{self.count:,} {self._what}, {self.count / seconds:,.0f}/s"
+        return f"{self.count:,} {self._what}, {self._rate():,.0f}/s"
 
     def close(self) -> None:
         """Clear the line."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _rate(self) -> float:
+        return self.count / max(time.monotonic() - self._began, 1e-3)
 
 
 class StatusLine:

@@ -142,6 +142,48 @@ def test_dead_letters_are_sent_again_once(
     assert lines == [f"letter {number} key tag" for number in range(3)]
 
 
+def test_a_replay_of_old_letters_does_not_undo_what_was_remembered(
+    topic: str, where: tuple[str, str], cluster: Cluster, printed: Printed
+) -> None:
+    group = f"a-{topic}"[:80]
+    letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(letters, 1, 1))
+    with Producer(cluster.settings) as producer:
+        for number in range(4):
+            producer.send(Message(letters, b"%d" % number, None, None, {"RETRY_TOPIC": topic}))
+    replay = ["dlq", "replay", group, "--json", *where]
+    assert main(replay) == 0
+    assert main([*replay, "--execute", "--limit", "3"]) == 0
+    assert main([*replay, "--execute", "--again", "--limit", "1"]) == 0
+    assert main([*replay, "--execute"]) == 0
+    assert printed() == [
+        {"group": group, "messages": 4, "executed": False, "sent": {}},
+        {"group": group, "messages": 3, "executed": True, "sent": {topic: 3}},
+        {"group": group, "messages": 1, "executed": True, "sent": {topic: 1}},
+        {"group": group, "messages": 1, "executed": True, "sent": {topic: 1}},
+    ]
+    assert main(["tail", topic, "--json", *where]) == 0
+    assert [row["body"] for row in printed()] == ["0", "1", "2", "0", "3"]
+
+
+def test_letters_of_a_topic_that_was_made_anew_are_not_held_for_sent(
+    topic: str, where: tuple[str, str], cluster: Cluster, printed: Printed
+) -> None:
+    group = f"n-{topic}"[:80]
+    letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(letters, 1, 1))
+    (queue,) = cluster.queues(letters)
+    cluster.commit("rmq-dlq-replay", {queue: 7})
+    with Producer(cluster.settings) as producer:
+        producer.send(Message(letters, b"new", None, None, {"RETRY_TOPIC": topic}))
+    assert main(["dlq", "list", group, "--json", *where]) == 0
+    assert printed()[0]["waiting"] == 1
+    assert main(["dlq", "replay", group, "--json", "--execute", *where]) == 0
+    assert main(["dlq", "list", group, "--json", *where]) == 0
+    replayed, listed = printed()
+    assert (replayed["messages"], listed["waiting"]) == (1, 0)
+
+
 def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
     stamps = {"PYSPARK_WRITE": "q/7/0", "PYSPARK_ROW": "0" * 32}
     own = {"TAGS": "t", "KEYS": "k", "colour": "red"}
