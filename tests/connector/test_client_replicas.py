@@ -10,9 +10,10 @@ import pytest
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.routes import MASTER_LOOKUP_INTERVAL_MS, BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
+from rocketmq_client.suggestions import SHUN_MS, SHUN_MS_MAX, Suggestions
+from rocketmq_client.transport import ReadLimits, ReadSpec
 from rocketmq_client.transport.tcp_socket import TcpTransport
-from rocketmq_wire.errors import BrokerError, ConnectError
+from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId
 from rocketmq_wire.requests import PullMessages, Reply, Request
 from support.scripted_broker import ScriptedBroker
@@ -20,6 +21,7 @@ from support.simulated_broker import SimulatedQueue, offsets_in
 
 QUEUE = QueueId("orders", "broker-a", 0)
 END = 3_000
+LIMITS = ReadLimits()
 
 
 def queue_that_suggests(broker: ScriptedBroker, broker_id: int) -> None:
@@ -49,10 +51,10 @@ def master(replica: ScriptedBroker) -> Iterator[ScriptedBroker]:
         yield broker
 
 
-def read(master: ScriptedBroker) -> list[int]:
+def read(master: ScriptedBroker, limits: ReadLimits = LIMITS) -> list[int]:
     transport = TcpTransport(ConnectionSettings((master.address,)))
     wanted = OffsetRange(QUEUE, 0, END)
-    chunks = list(transport.read_ranges([wanted], ReadSpec("readers")))
+    chunks = list(transport.read_ranges([wanted], ReadSpec("readers", limits=limits)))
     transport.close()
     return [
         offset
@@ -96,6 +98,41 @@ def test_a_suggested_replica_that_is_down_costs_nothing_but_a_try(
     replica.stop()
     queue_that_suggests(master, 1)
     assert read(master) == list(range(END))
+
+
+def test_a_suggested_replica_that_stands_still_is_left_alone_after_a_try(
+    master: ScriptedBroker, replica: ScriptedBroker
+) -> None:
+    replica.script = lambda _: replica.SILENCE
+    queue_that_suggests(master, 1)
+    assert read(master, ReadLimits(count_per_pull=100, pull_timeout_ms=600)) == list(range(END))
+    assert 0 < len(replica.pulls()) <= ReadLimits().pulls_in_flight
+
+
+def test_a_suggested_replica_that_refuses_is_left_alone_after_a_try(
+    master: ScriptedBroker, replica: ScriptedBroker
+) -> None:
+    replica.script = lambda _: broker_error(2, "[REJECTREQUEST] slave read is disabled")
+    queue_that_suggests(master, 1)
+    assert read(master) == list(range(END))
+    assert 0 < len(replica.pulls()) <= ReadLimits().pulls_in_flight
+
+
+def test_a_replica_that_failed_is_tried_again_after_a_pause_that_grows() -> None:
+    suggestions = Suggestions()
+    assert not suggestions.is_shunned("s:1", 0)
+    now_ms = 1_000
+    for pause_ms in (SHUN_MS, 2 * SHUN_MS, 4 * SHUN_MS, 8 * SHUN_MS, SHUN_MS_MAX, SHUN_MS_MAX):
+        suggestions.shun("s:1", now_ms)
+        # All that was under way fails with it.
+        suggestions.shun("s:1", now_ms + 5)
+        assert suggestions.is_shunned("s:1", now_ms + pause_ms - 1)
+        assert not suggestions.is_shunned("s:2", now_ms)
+        now_ms += pause_ms
+        assert not suggestions.is_shunned("s:1", now_ms)
+    suggestions.trust("s:1")
+    suggestions.shun("s:1", now_ms)
+    assert not suggestions.is_shunned("s:1", now_ms + SHUN_MS)
 
 
 def test_a_suggested_replica_that_nobody_lists_is_passed_over(

@@ -52,6 +52,8 @@ _FOR_MASTERS: Final = (
     CommitProgress, CreateTopic, DeleteTopic, GetProgress, SendBatch, SendMessage
 )  # fmt: skip
 _MASTER_IS_AWAY: Final = "its master is away, and replicas only serve reads"
+# The master can be asked instead, so a replica that stands still is not waited for as a master is.
+_REPLICA_SILENT_MS: Final = 5_000
 # A lookup before a request takes at most this share of the request's time.
 _LOOKUP_SHARE: Final = 2
 
@@ -242,7 +244,8 @@ class TcpTransport:
         suggested_id = self._suggestions.broker_id(request)
         if suggested_id != MASTER_ID and not is_replica:
             suggested = self._directory.replica(broker, suggested_id)
-            if suggested is not None:
+            now_ms = self._clock.now_ms()
+            if suggested is not None and not self._suggestions.is_shunned(suggested, now_ms):
                 self._ask_replica(suggested, broker, request, on_done, timeout_ms, on_sent, slow_ms)
                 return
 
@@ -275,7 +278,10 @@ class TcpTransport:
 
         def finish(result: Reply | RocketMQError) -> None:
             left_ms = deadline_ms - self._clock.now_ms()
+            if isinstance(result, RocketMQError):
+                self._suggestions.shun(address, self._clock.now_ms())
             if is_useful(request, result):
+                self._suggestions.trust(address)
                 self._suggestions.learn(request, result)
                 on_done(result)
             elif left_ms > 0:
@@ -285,7 +291,7 @@ class TcpTransport:
                 self._suggestions.forget(request)
                 on_done(DeadlineExceededError(address, f"waited {timeout_ms} ms"))
 
-        share_ms = max(1, timeout_ms // _LOOKUP_SHARE)
+        share_ms = max(1, min(timeout_ms // _LOOKUP_SHARE, _REPLICA_SILENT_MS))
         handle = self._exchange.submit(
             address, request, finish, timeout_ms=share_ms, slow_ms=slow_ms
         )
