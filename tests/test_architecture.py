@@ -39,6 +39,7 @@ PURE_SPARK_SIDE = (
     "options",
     "option_",
     "planning",
+    "queue_marks",
     "ranges",
     "resume",
     "values",

@@ -2,6 +2,7 @@
 
     {"version": 1,
      "births":  {topic: {broker: {queue: milliseconds}}},
+     "firsts":  {topic: {broker: {queue: first offset there}}},
      "offsets": {topic: {broker: {queue: next offset}}},
      "starts":  {topic: {broker: {queue: first offset}}},
      "initial": true}
@@ -12,8 +13,10 @@ gone. A replayed batch so begins where it began. In the initial offset every que
 stands; `initial` is only there, and for as long as nothing was read since. `births` is when offset
 0 of a queue was stored, where it was still there: should it become another time, then the topic was
 deleted and created anew. (A time of the plan would have to be compared across two machines'
-clocks.) The dict is canonical: unchanged offsets are the identical text, or Spark would plan
-empty batches for ever.
+clocks.) `firsts` is the first offset that was there, where offset 0 was gone; it is left out when
+empty. Both are as they were known when the batch was planned, and what is known better since is no
+reason for a batch: the dict is canonical, and unchanged offsets are the identical text, or Spark
+would plan empty batches for ever.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class SourceOffset:
     offsets: Mapping[QueueId, int]
     starts: Mapping[QueueId, int] = field(default_factory=dict)
     births: Mapping[QueueId, int] = field(default_factory=dict)
+    firsts: Mapping[QueueId, int] = field(default_factory=dict)
     is_initial: bool = False
     """True when nothing was read to get here: such a place is never committed."""
 
@@ -62,11 +66,20 @@ class SourceOffset:
         """Where a new query begins: every queue starts where it stands."""
         return cls(offsets, dict(offsets), births, is_initial=True)
 
-    def to_json(self, births: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The canonical dict; `births` are this offset's, laid out before."""
+    def has_marks_of(self, other: SourceOffset) -> bool:
+        """True when both hold the very same objects for births and first offsets."""
+        return self.births is other.births and self.firsts is other.firsts
+
+    def marks_json(self) -> dict[str, Any]:
+        """The part of the canonical dict that hardly ever changes."""
+        marks = {"births": nested(self.births)}
+        return {**marks, "firsts": nested(self.firsts)} if self.firsts else marks
+
+    def to_json(self, marks: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The canonical dict; `marks` are this offset's, laid out before."""
         value = {
             "version": VERSION,
-            "births": nested(self.births) if births is None else births,
+            **(self.marks_json() if marks is None else marks),
             "offsets": nested(self.offsets),
             "starts": nested(self.starts),
         }
@@ -88,6 +101,7 @@ class SourceOffset:
                 flat(value["offsets"]),
                 flat(value.get("starts", {})),
                 flat(value.get("births", {})),
+                flat(value.get("firsts", {})),
                 is_initial=value.get("initial") is True,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -99,7 +113,7 @@ class ParsedOffsets:
 
     def __init__(self) -> None:
         self._known: deque[tuple[Mapping[str, Any], SourceOffset]] = deque(maxlen=_KEPT)
-        self._births: tuple[Mapping[QueueId, int], dict[str, Any]] | None = None
+        self._marks: tuple[SourceOffset, dict[str, Any]] | None = None
 
     def parse(self, value: Mapping[str, Any]) -> SourceOffset:
         """As `SourceOffset.from_json`; equal offsets give one object."""
@@ -111,10 +125,11 @@ class ParsedOffsets:
         return offset
 
     def write(self, offset: SourceOffset) -> dict[str, Any]:
-        """As `SourceOffset.to_json`; births, which hardly ever change, are laid out once."""
-        if self._births is None or self._births[0] is not offset.births:
-            self._births = offset.births, nested(offset.births)
-        value = offset.to_json(self._births[1])
+        """As `SourceOffset.to_json`; marks, which hardly ever change, are laid out once."""
+        laid_out = self._marks
+        if laid_out is None or not laid_out[0].has_marks_of(offset):
+            laid_out = self._marks = offset, offset.marks_json()
+        value = offset.to_json(laid_out[1])
         self._known.appendleft((value, offset))
         return value
 

@@ -85,6 +85,7 @@ def advance(
     offsets: Mapping[QueueId, int],
     taken: Mapping[QueueId, int],
     births: Mapping[QueueId, int],
+    firsts: Mapping[QueueId, int] = {},
 ) -> SourceOffset:
     """The end of the next micro-batch: `taken` messages behind `offsets`.
 
@@ -97,9 +98,18 @@ def advance(
         if start.is_initial or start.offsets.get(queue) != offset
     }
     ends = {queue: offset + taken.get(queue, 0) for queue, offset in offsets.items()}
-    is_same = births.keys() == ends.keys()
-    known = births if is_same else {q: births[q] for q in ends if q in births}
-    return SourceOffset(ends, starts, known, is_initial=start.is_initial and not taken)
+    return SourceOffset(
+        ends,
+        starts,
+        _marks_of(ends, births),
+        _marks_of(ends, firsts),
+        is_initial=start.is_initial and not taken,
+    )
+
+
+def _marks_of(ends: Mapping[QueueId, int], marks: Mapping[QueueId, int]) -> Mapping[QueueId, int]:
+    is_whole = marks.keys() <= ends.keys()
+    return marks if is_whole else {queue: marks[queue] for queue in ends if queue in marks}
 
 
 def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -297,16 +307,18 @@ def judge(
 ) -> DataLossError | None:
     """What became of the offset that is wanted next; None: it is still there, or still to come.
 
-    `start_seen` is the queue's first offset when it was last looked at: it only ever grows, unless
-    the topic was created anew. `birth` and `birth_now` are when offset 0 was stored, then and now.
-    A replica's bounds prove nothing before the outage `is_overdue`: it may lag behind its master.
+    `start_seen` is the queue's first offset when it was looked at before: it only ever grows,
+    unless the topic was created anew. (A replica's is its own.) `birth` and `birth_now` are when
+    offset 0 was stored, then and now. A replica's bounds prove nothing before the outage
+    `is_overdue`: it may lag behind its master.
     """
     if not (bounds.is_current or is_overdue):
         return None
     is_reborn = (
         birth is not None and birth_now is not None and bounds.start == 0 and birth != birth_now
     )
-    if wanted > 0 and ((start_seen is not None and bounds.start < start_seen) or is_reborn):
+    is_lower = bounds.is_current and start_seen is not None and bounds.start < start_seen
+    if wanted > 0 and (is_lower or is_reborn):
         return DataLossError(Loss.TOPIC_RECREATED, queue, wanted, bounds, None, bounds.start)
     if wanted < bounds.start:
         gone = bounds.start - wanted

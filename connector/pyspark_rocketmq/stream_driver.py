@@ -279,7 +279,8 @@ class StreamDriver:
         )
         if not taken and not self._has_moved(start, look.offsets):
             return None
-        return advance(start, look.offsets, taken, self._births(start, look.offsets, taken))
+        self._mark_young(look.offsets, taken)
+        return advance(start, look.offsets, taken, *self._offsets.marks.written())
 
     def _wait(self, watch: ArrivalWatch, look: _Look, limits: Limits) -> None:
         """Wait a little for messages: for the first, or for as many as a batch must have."""
@@ -298,21 +299,15 @@ class StreamDriver:
         # A queue found or a place corrected is written down at once, though nothing is read.
         return offsets is not start.offsets and dict(offsets) != dict(start.offsets)
 
-    def _births(
-        self,
-        start: SourceOffset,
-        offsets: Mapping[QueueId, int],
-        taken: Mapping[QueueId, int],
-    ) -> Mapping[QueueId, int]:
-        found = self._offsets.births
-        is_known = found.items() <= start.births.items()
-        births = start.births if is_known else {**start.births, **found}
-        # A queue read from offset 0 on shows when that was stored, once.
-        young = [q for q in taken if offsets[q] == 0 and q not in births]
-        if young:
-            births = dict(births)
-            try:
-                births.update(find_births(self._cluster, dict.fromkeys(young, Bounds(0, 1))))
-            except RocketMQError as error:
-                _log.warning("cannot tell when the first messages were stored: %s", error)
-        return births
+    def _mark_young(self, offsets: Mapping[QueueId, int], taken: Mapping[QueueId, int]) -> None:
+        """A queue read from offset 0 on shows when that was stored, once."""
+        marks = self._offsets.marks
+        young = [q for q in taken if offsets[q] == 0 and marks.birth(q) is None]
+        if not young:
+            return
+        first = Bounds(0, 1)
+        try:
+            for queue, birth in find_births(self._cluster, dict.fromkeys(young, first)).items():
+                marks.note(queue, first, birth)
+        except RocketMQError as error:
+            _log.warning("cannot tell when the first messages were stored: %s", error)

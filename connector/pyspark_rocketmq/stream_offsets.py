@@ -17,6 +17,7 @@ from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import judge
+from pyspark_rocketmq.queue_marks import QueueMarks
 from pyspark_rocketmq.read_ends import go_on
 from pyspark_rocketmq.selection import selects
 from pyspark_rocketmq.survey import Survey, take_survey
@@ -41,8 +42,8 @@ class StreamOffsets:
         self._options, self._now_ms = options, now_ms
         self.ends: dict[QueueId, int] = {}
         """How far queues reached when last surveyed."""
-        self.births: dict[QueueId, int] = {}
-        self._starts_seen: dict[QueueId, int] = {}
+        self.marks = QueueMarks()
+        """By which a topic that was created anew is told from the one that was read."""
         self._found: dict[QueueId, int] = {}
         self._moved: dict[QueueId, tuple[int, int]] = {}
         self._removed: set[QueueId] = set()
@@ -78,6 +79,7 @@ class StreamOffsets:
 
         Raises DataLossError.
         """
+        self.marks = QueueMarks(start.births, start.firsts)
         self._judge_all(cluster, start, survey)
         self._note(start, survey)
         left_out = start.offsets.keys() - self.selected(start).keys()
@@ -138,16 +140,18 @@ class StreamOffsets:
         """True when a survey hints at a loss. It may be older than the place: that proves none."""
         return any(
             self._moved.get(queue, (None, 0))[0] != offset
-            and self._is_odd_queue(queue, offset, start.births.get(queue), news)
+            and self._is_odd_queue(queue, offset, news)
             for queue, offset in self.selected(start).items()
         )
 
-    def _is_odd_queue(self, queue: QueueId, offset: int, birth: int | None, news: Survey) -> bool:
+    def _is_odd_queue(self, queue: QueueId, offset: int, news: Survey) -> bool:
         held = news.bounds.get(queue)
         if held is None:
             return False  # Missing, which is judged apart.
+        birth, first = self.marks.birth(queue), self.marks.first(queue)
         is_reborn = birth is not None and news.births.get(queue, birth) != birth
-        return is_reborn or held.start > offset or held.start < self._starts_seen.get(queue, 0)
+        is_lower = first is not None and held.is_current and held.start < first
+        return is_reborn or is_lower or held.start > offset
 
     def _has_passed(self, start: SourceOffset, ends: Mapping[QueueId, int]) -> bool:
         """True when a queue seems to end before the place in it."""
@@ -179,12 +183,17 @@ class StreamOffsets:
         self._topics = tuple(sorted({queue.topic for queue in known}))
         for queue, held in found.items():
             self.ends[queue] = held.end
-            if held.is_current:
-                self._starts_seen[queue] = held.start
             if queue not in start.offsets and queue not in self._found:
                 self._found[queue] = held.start
                 _log.info("found %s, reading it from %d", queue, held.start)
-        self.births.update(survey.births)
+            if self._place(start, queue) == 0:
+                self.marks.forget(queue)  # Nothing of it was read.
+            self.marks.note(queue, held, survey.births.get(queue))
+
+    def _place(self, start: SourceOffset, queue: QueueId) -> int | None:
+        offset = start.offsets.get(queue, self._found.get(queue))
+        moved = self._moved.get(queue)
+        return offset if moved is None or moved[0] != offset else moved[1]
 
     def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: Survey) -> None:
         for queue, offset in self.selected(start).items():
@@ -195,13 +204,15 @@ class StreamOffsets:
                 queue,
                 offset,
                 held,
-                start_seen=self._starts_seen.get(queue),
-                birth=start.births.get(queue),
+                start_seen=self.marks.first(queue),
+                birth=self.marks.birth(queue),
                 birth_now=fresh.births.get(queue),
                 is_overdue=self._is_overdue(queue, offset, held),
             )
             if loss is not None:
                 self._moved[queue] = (offset, go_on(self._options, loss))
+                if loss.loss is Loss.TOPIC_RECREATED:
+                    self.marks.forget(queue)
         self._judge_missing(cluster, start, fresh)
 
     def _is_overdue(self, queue: QueueId, offset: int, held: Bounds) -> bool:

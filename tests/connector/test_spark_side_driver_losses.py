@@ -125,6 +125,96 @@ def test_a_topic_created_anew_and_refilled_is_found_at_a_restart(
     assert run().latest(end) == end
 
 
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("first", [0, 10, 19])
+def test_a_topic_created_anew_is_found_at_a_restart_though_the_old_one_had_lost_its_first_message(
+    world: FakeWorld, run: Run, fails: bool, first: int
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 50)
+    world.expire(queue, 20)
+    query = run(startingOffsets="earliest")
+    end = query.latest(query.driver.initial_offset())
+    assert end["firsts"] == {"orders": {"broker-a": {"0": 20}}}
+    world.delete("orders")
+    world.create("orders", 1)
+    world.put(queue, 60)
+    world.expire(queue, first)
+    again = run(failOnDataLoss=str(fails).lower())
+    if fails:
+        told = rf"^\[ROCKETMQ_DATA_LOSS\.TOPIC_RECREATED\] .*requested=50 available=\[{first},60\)"
+        with pytest.raises(DataLossError, match=told):
+            again.latest(end)
+        return
+    end = again.latest(end)
+    assert SourceOffset.from_json(end).starts == {queue: first}
+    assert offsets(end) == {queue: 60}
+    world.put(queue, 1)
+    assert offsets(run().latest(end)) == {queue: 61}
+
+
+def test_what_marks_a_queue_follows_its_retention_and_an_idle_query_keeps_its_text(
+    world: FakeWorld, run: Run
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 5)
+    query = run(startingOffsets="earliest")
+    start = query.latest(query.driver.initial_offset())
+    assert start["births"] == {"orders": {"broker-a": {"0": world.queues[queue].stored[0][0]}}}
+    assert "firsts" not in start
+    world.expire(queue, 3)
+    assert query.until(start, lambda _: query.driver._offsets.marks.first(queue) == 3) == start
+    world.put(queue, 1)
+    end = query.latest(start)
+    assert (end["births"], end["firsts"]) == ({}, {"orders": {"broker-a": {"0": 3}}})
+    # A run that begins with the older text knows better at once, and says so in its next batch.
+    again = run()
+    assert again.latest(end) == end
+    assert again.latest(start) == end
+    world.delete("orders")
+    world.create("orders", 1)
+    world.put(queue, 9)
+    for before in (start, end):
+        with pytest.raises(DataLossError, match=r"TOPIC_RECREATED\]"):
+            run().latest(before)
+
+
+def test_a_replica_that_holds_older_messages_is_no_topic_created_anew(
+    world: FakeWorld, run: Run
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 10)
+    kept = world.queues[queue].stored[2:5]
+    world.expire(queue, 5)
+    query = run(startingOffsets="earliest", failOnDataLoss="false", retry__outageMs="0")
+    start = query.latest(query.driver.initial_offset())
+    world.masters_away = True
+    world.queues[queue].stored[:0] = kept
+    world.queues[queue].start = 2
+    world.put(queue, 1)
+    for which in (query, run()):
+        end = which.latest(start)
+        assert (offsets(end), SourceOffset.from_json(end).starts) == ({queue: 11}, {})
+        assert end["firsts"] == {"orders": {"broker-a": {"0": 5}}}
+
+
+def test_a_topic_found_empty_and_filled_since_is_not_lost_twice(world: FakeWorld, run: Run) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 5)
+    query = run(startingOffsets="earliest", failOnDataLoss="false")
+    end = query.latest(query.driver.initial_offset())
+    world.delete("orders")
+    world.create("orders", 1)
+    query.now_ms += 1_000
+    end = query.until(end, lambda end: offsets(end) == {queue: 0})
+    world.put(queue, 3)
+    end = query.latest(end)
+    assert offsets(end) == {queue: 3}
+    world.put(queue, 1)
+    end = run().latest(end)
+    assert (offsets(end), SourceOffset.from_json(end).starts) == ({queue: 4}, {})
+
+
 def test_a_deleted_topic_is_told_from_a_missing_broker(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
     world.create("bills", 1)

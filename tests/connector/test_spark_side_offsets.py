@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketmq.errors import UnsupportedError
-from pyspark_rocketmq.offsets import CheckpointError, SourceOffset
+from pyspark_rocketmq.offsets import CheckpointError, ParsedOffsets, SourceOffset
 from rocketmq_wire.model import QueueId
 
 A0, A1, A10 = (QueueId("orders", "broker-a", index) for index in (0, 1, 10))
@@ -34,6 +35,26 @@ OFFSET = SourceOffset({A10: 9, A1: 6, B0: 7, A0: 5}, {A0: 2}, {A0: 77})
 def test_the_text_in_the_checkpoint_is_this() -> None:
     assert json.dumps(OFFSET.to_json()) == TEXT
     assert SourceOffset.from_json(json.loads(TEXT)) == OFFSET
+
+
+def test_where_queues_began_is_there_only_if_a_queue_had_lost_its_first_message() -> None:
+    value = replace(OFFSET, firsts={A1: 3}).to_json()
+    assert list(value) == ["version", "births", "firsts", "offsets", "starts"]
+    assert value["firsts"] == {"orders": {"broker-a": {"1": 3}}}
+    assert SourceOffset.from_json(json.loads(json.dumps(value))).firsts == {A1: 3}
+    # As releases wrote it that did not know of it.
+    assert SourceOffset.from_json(json.loads(TEXT)).firsts == {}
+
+
+def test_what_marks_queues_is_laid_out_once() -> None:
+    parsed, births, firsts = ParsedOffsets(), {A0: 77}, {A1: 3}
+    one = parsed.write(SourceOffset({A0: 5, A1: 6}, {}, births, firsts))
+    two = parsed.write(SourceOffset({A0: 6, A1: 6}, {}, births, firsts))
+    assert one["births"] is two["births"]
+    assert one["firsts"] is two["firsts"]
+    three = parsed.write(SourceOffset({A0: 7, A1: 6}, {}, births, {A1: 4}))
+    assert three["firsts"] == {"orders": {"broker-a": {"1": 4}}}
+    assert parsed.parse(dict(three)).firsts == {A1: 4}
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, st.randoms())
