@@ -1,9 +1,8 @@
 """A thread that knows where queues end, so that asking costs the planner next to nothing.
 
 Up to 64 queues are asked for their ends, and while somebody waits each is watched by a pull that
-the broker holds until something arrives; more by one statistics call per topic and broker, at most
-every 200 ms. While nobody calls, no more is asked than to renew pulls that were held in vain, every
-`hold_ms`.
+the broker holds until something arrives; more are polled (`end_poll`), at most every 200 ms. While
+nobody calls, no more is asked than to renew pulls that were held in vain, every `hold_ms`.
 """
 
 from __future__ import annotations
@@ -15,30 +14,26 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rocketmq_client.end_poll import EndPoll, Place
 from rocketmq_client.queue_watch import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport import Transport
 from rocketmq_client.transport_choice import open_transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests import GetTopicStats, Reply, Request, TopicStatsReply
+from rocketmq_wire.requests import Reply, Request
 
 _logger = logging.getLogger(__name__)
 
 HELD_QUEUES_MAX: Final = 64
-STATS_INTERVAL_MS: Final = 200
 # How long `ends` waits for an answer that is under way. A broker in the same network takes two.
 _REFRESH_MS_MAX: Final = 40
 _IDLE_WAIT_MS: Final = 5_000
 _JOIN_SECONDS: Final = 5.0
 
 
-_Place = QueueId | tuple[str, str]
-"""Whom an answer is for: a queue, or a topic at a broker."""
-
-
 class _Question(NamedTuple):
-    place: _Place
+    place: QueueId | Place
     broker: str
     request: Request[Reply]
     timeout_ms: int
@@ -73,11 +68,8 @@ class ArrivalWatch:
         self._transport: Transport = open_transport(settings)
         self._changed = threading.Condition()
         self._watches = {queue: self._watch_of(queue) for queue in queues}
-        self._places = _places_of(self._watches)
-        self._stats_at_ms = 0
-        self._stats_demand = 0
-        self._stats_under_way: set[tuple[str, str]] = set()
-        self._tickets: dict[int, _Place] = {}
+        self._poll = EndPoll(self._watches)
+        self._tickets: dict[int, QueueId | Place] = {}
         """The thread's own."""
         self._demand = 0
         self._waiters = 0
@@ -92,7 +84,7 @@ class ArrivalWatch:
             self._watches = {
                 queue: self._watches.get(queue) or self._watch_of(queue) for queue in wanted
             }
-            self._places = _places_of(self._watches)
+            self._poll.set_queues(wanted)
 
     def ends(self) -> dict[QueueId, int]:
         """The last known end of every queue that answered, as fresh as a moment's wait allows.
@@ -180,8 +172,7 @@ class ArrivalWatch:
 
     def _is_settled(self, demand: int) -> bool:
         if self._is_polling():
-            is_recent = _now_ms() < self._stats_at_ms
-            return not self._stats_under_way and (is_recent or self._stats_demand >= demand)
+            return self._poll.is_settled(_now_ms(), demand)
         return all(watch.is_settled(demand) for watch in self._watches.values())
 
     def _known(self) -> dict[QueueId, int]:
@@ -190,25 +181,16 @@ class ArrivalWatch:
     def _questions(self, now_ms: int) -> list[_Question]:
         """What to ask now."""
         if self._is_polling():
-            return self._stats_questions(now_ms)
+            return [
+                _Question(place, place.broker, request, ASK_TIMEOUT_MS)
+                for place, request in self._poll.questions(now_ms, self._demand)
+            ]
         questions = []
         for queue, watch in self._watches.items():
             asked = watch.next_request(now_ms, self._demand, is_awaited=self._waiters > 0)
             if asked is not None:
                 questions.append(_Question(queue, queue.broker, *asked))
         return questions
-
-    def _stats_questions(self, now_ms: int) -> list[_Question]:
-        is_wanted = self._stats_demand < self._demand and now_ms >= self._stats_at_ms
-        if not is_wanted or self._stats_under_way:
-            return []
-        self._stats_demand = self._demand
-        self._stats_at_ms = now_ms + STATS_INTERVAL_MS
-        self._stats_under_way.update(self._places)
-        return [
-            _Question((topic, broker), broker, GetTopicStats(topic), ASK_TIMEOUT_MS)
-            for topic, broker in self._places
-        ]
 
     def _take(self, ticket: int, result: Reply | RocketMQError, now_ms: int) -> None:
         place = self._tickets.pop(ticket, None)
@@ -217,24 +199,19 @@ class ArrivalWatch:
             if watch is not None:
                 watch.on_answer(result, now_ms)
         elif place is not None:
-            self._stats_under_way.discard(place)
-            self._take_stats(place, result)
-
-    def _take_stats(self, place: tuple[str, str], result: Reply | RocketMQError) -> None:
-        for queue, watch in self._watches.items():
-            if (queue.topic, queue.broker) != place:
-                continue
-            if isinstance(result, TopicStatsReply):
-                stats = result.queues.get(queue)
-                if stats is not None:
-                    watch.end, watch.error = stats.end, None
-            elif isinstance(result, RocketMQError):
-                watch.error = result
+            for queue, end in self._poll.take(place, result).items():
+                watch = self._watches.get(queue)
+                if watch is None:
+                    continue
+                if isinstance(end, RocketMQError):
+                    watch.error = end
+                else:
+                    watch.end, watch.error = end, None
 
     def _wait_ms(self, now_ms: int) -> int:
         wakes = [watch.wake_at_ms() for watch in self._watches.values()]
-        if self._is_polling() and self._stats_demand < self._demand:
-            wakes = [self._stats_at_ms]
+        if self._is_polling():
+            wakes = [self._poll.wake_at_ms(self._demand)]
         pauses = [wake - now_ms for wake in wakes if wake is not None]
         return max(1, min([_IDLE_WAIT_MS, *pauses]))
 
@@ -276,10 +253,6 @@ class ArrivalWatch:
                 self._changed.notify_all()
         finally:
             self._transport.close()
-
-
-def _places_of(queues: Iterable[QueueId]) -> tuple[tuple[str, str], ...]:
-    return tuple(dict.fromkeys((queue.topic, queue.broker) for queue in queues))
 
 
 def _now_ms() -> int:

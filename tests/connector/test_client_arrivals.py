@@ -10,9 +10,12 @@ import pytest
 from rocketmq_client import arrivals
 from rocketmq_client.arrivals import HELD_QUEUES_MAX, ArrivalWatch, WatchDiedError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import ConnectError
+from rocketmq_wire.errors import ConnectError, broker_error
+from rocketmq_wire.requests import GetTopicStats
 from support.fake_shell import queue
 from support.fault_proxy import unreachable_address
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
 
 QUEUES = [queue(index) for index in range(HELD_QUEUES_MAX)]
 CONNECT_MS = 500
@@ -34,6 +37,26 @@ def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
         began = time.monotonic()
         watch.close()
         assert time.monotonic() - began < 2 * CONNECT_MS / 1_000
+
+
+@pytest.mark.parametrize("code", [3, 16])
+def test_many_queues_are_watched_one_by_one_where_statistics_are_refused(code: int) -> None:
+    many = [queue(index) for index in range(HELD_QUEUES_MAX + 1)]
+    with ScriptedBroker({one: SimulatedQueue(0, one.index) for one in many}) as broker:
+        refusal = broker_error(code, "not here")
+        broker.script = lambda r: refusal if isinstance(r, GetTopicStats) else None
+        watch = ArrivalWatch(ConnectionSettings((broker.address,)), many)
+        until = time.monotonic() + 20
+        while len(ends := watch.ends()) < len(many):
+            assert time.monotonic() < until
+        assert ends == {one: one.index for one in many}
+        assert watch.errors() == {}
+        broker.queues[many[7]].end = 100
+        assert watch.wait(ends, 20_000)
+        assert watch.ends()[many[7]] == 100
+        watch.close()
+    asked = [r for r in broker.requests if isinstance(r, GetTopicStats)]
+    assert len(asked) == 1, "what was refused is not asked for again"
 
 
 class DyingTransport:
