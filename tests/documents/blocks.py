@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^```(\w*)$")
+# Written in another way it would be no block here, and one to whoever reads the page.
+_OTHER_FENCE = re.compile(r"^\s*(```|~~~)")
 _REMARK = re.compile(r"^<!-- (not run: .+|run first) -->$")
 
 
@@ -22,7 +24,7 @@ class Block:
 
 
 def blocks_of(markdown: str) -> list[Block]:
-    """Every fenced block. Raises ValueError for one that does not end."""
+    """Every fenced block. Raises ValueError for one that does not end, or begins in another way."""
     found = list(_blocks(markdown))
     return [b for b in found if b.is_first] + [b for b in found if not b.is_first]
 
@@ -40,6 +42,8 @@ def _blocks(markdown: str) -> Iterator[Block]:
             lines.append(line)
         elif fence:
             begun, language, lines = number, fence[1], []
+        elif _OTHER_FENCE.match(line):
+            raise ValueError(f"line {number} is no fence that is known here: {line!r}")
         elif said := _REMARK.match(line):
             remark = said[1]
         elif line.strip():

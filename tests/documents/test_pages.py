@@ -19,13 +19,13 @@ from rocketmq_broker_sim import Broker
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL_TIMEOUT_S = 120
-LANGUAGES = {"python", "sh", "sql", "json", "toml", "text", ""}
+RUN = ("python", "sh", "sql")
 PLACES = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
 
 
 def runnable(page: Path) -> list[Block]:
     blocks = blocks_of(page.read_text(encoding="utf-8"))
-    return [b for b in blocks if b.language in ("python", "sh", "sql") and b.why_not is None]
+    return [b for b in blocks if b.language in RUN and b.why_not is None]
 
 
 @pytest.mark.spark
@@ -52,6 +52,8 @@ def test_a_page_runs_from_top_to_bottom(
     finally:
         for query in spark.streams.active:
             query.stop()
+        for table in spark.catalog.listTables():
+            spark.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
 
 
 def meant_here(text: str, broker: Broker, folder: Path) -> str:
@@ -78,13 +80,38 @@ def run_shell(text: str, where: str, broker: Broker, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_can_be_read(page: Path) -> None:
-    for block in blocks_of(page.read_text(encoding="utf-8")):
-        assert block.language in LANGUAGES, f"{page.name}:{block.line} is {block.language}"
-        if block.language == "python":
-            ast.parse(block.text)
-        elif block.language == "json":
-            json.loads(block.text)
+def test_every_block_runs_or_says_why_not(page: Path) -> None:
+    wrong = {
+        b.line: problem for b in blocks_of(page.read_text("utf-8")) if (problem := wrong_with(b))
+    }
+    assert not wrong, f"{page.name}: {wrong}"
+
+
+def wrong_with(block: Block) -> str | None:
+    """Why a block has no place in a page; None for one that has."""
+    if block.language == "python":
+        ast.parse(block.text)
+    elif block.language == "json":
+        # Data: it can be read, which is all that there is to run.
+        json.loads(block.text)
+    elif block.language not in RUN and block.why_not is None:
+        return f"{block.language or 'no language'}: neither run nor with a reason why not"
+    return None
+
+
+@pytest.mark.parametrize("fence", ["```", "```text", "```console"])
+def test_commands_do_not_escape_under_another_name(fence: str) -> None:
+    page = f"{fence}\n./run demo\n```\n"
+    (block,) = blocks_of(page)
+    assert wrong_with(block) is not None
+    (excused,) = blocks_of(f"<!-- not run: a reason -->\n{page}")
+    assert wrong_with(excused) is None
+
+
+@pytest.mark.parametrize("fence", ["```sh hl_lines=1", "  ```sh", "~~~sh"])
+def test_a_fence_of_another_kind_is_refused(fence: str) -> None:
+    with pytest.raises(ValueError, match="no fence that is known here"):
+        blocks_of(f"{fence}\nls\n```\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

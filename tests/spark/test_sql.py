@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -20,6 +21,9 @@ def name(spark: SparkSession, topic: str) -> Iterator[str]:
     yield name
     spark.catalog.dropTempView(name)
     spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+Read = Callable[..., DataFrame]
 
 
 def numbers(frame: DataFrame) -> list[str]:
@@ -76,3 +80,78 @@ def test_a_table_takes_its_options_where_it_is_used(
     )
     assert query.awaitTermination(120)
     assert len(rows) == 3
+
+
+@pytest.fixture
+def outbox(spark: SparkSession, loader: Loader, topic: str, name: str) -> str:
+    """A table that is written to, without options, as Spark forgets those of CREATE TABLE."""
+    loader.create(topic, 2)
+    spark.sql(f"CREATE TABLE {name} (body STRING, keys STRING) USING rocketmq")
+    return name
+
+
+def test_a_table_is_inserted_into_with_options(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read
+) -> None:
+    given = f"nameServer='{broker.name_server}', topic='{topic}'"
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) VALUES ('1', 'a'), ('2', 'b')")
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) SELECT '3', 'c'")
+    assert numbers(read()) == ["1", "2", "3"]
+    assert sorted(row["keys"] for row in read().collect()) == ["a", "b", "c"]
+
+
+def test_a_table_without_options_is_not_inserted_into(
+    spark: SparkSession, outbox: str, read: Read
+) -> None:
+    with pytest.raises(PySparkException, match=r"(?s)'nameServer'.*INSERT INTO t WITH \("):
+        spark.sql(f"INSERT INTO {outbox} VALUES ('1', 'a')")
+    assert numbers(read()) == []
+
+
+def test_a_table_is_never_overwritten(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read
+) -> None:
+    given = f"nameServer='{broker.name_server}', topic='{topic}'"
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) VALUES ('1', 'a')")
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE"):
+        spark.sql(f"INSERT OVERWRITE {outbox} WITH ({given}) VALUES ('2', 'b')")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {outbox}_view (body STRING, keys STRING) USING rocketmq "
+        f"OPTIONS (nameServer '{broker.name_server}', topic '{topic}')"
+    )
+    try:
+        with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE"):
+            spark.sql(f"INSERT OVERWRITE {outbox}_view VALUES ('2', 'b')")
+    finally:
+        spark.catalog.dropTempView(f"{outbox}_view")
+    assert numbers(read()) == ["1"]
+
+
+def test_frames_and_streams_are_written_to_a_table(
+    spark: SparkSession,
+    broker: Broker,
+    loader: Loader,
+    topic: str,
+    outbox: str,
+    read: Read,
+    tmp_path: Path,
+) -> None:
+    given = {"nameServer": broker.name_server, "topic": topic}
+    frame = spark.createDataFrame([("1", "a"), ("2", "b")], "body STRING, keys STRING")
+    frame.writeTo(outbox).options(**given).append()
+    assert numbers(read()) == ["1", "2"]
+    other = f"{topic}-source"
+    (queue,) = loader.create(other, 1)
+    loader.put(queue, 3)
+    stream = spark.readStream.format("rocketmq").options(**given, startingOffsets="earliest")
+    query = (
+        stream.option("topic", other)
+        .load()
+        .selectExpr("CAST(body AS STRING) body", "keys")
+        .writeStream.options(**given)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .toTable(outbox)
+    )
+    assert query.awaitTermination(120)
+    assert numbers(read()) == ["1", "2", *(f"{other}/{number}" for number in range(3))]
