@@ -81,7 +81,7 @@ class PopPuller:
             return
         if self._is_suspended():
             self._step_later(owned, _SUSPENDED_PAUSE_MS)
-        elif owned.pending + self._pop.batch_size > self._pop.pending_max + 1:
+        elif owned.pending > self._pop.pending_max:
             self._step_later(owned, _FULL_PAUSE_MS)
         else:
             self._ask(owned)

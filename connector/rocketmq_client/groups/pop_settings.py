@@ -19,7 +19,7 @@ class PopSettings:
     """How long listeners have for a message before it comes again."""
     batch_size: int = 32
     pending_max: int = 96
-    """Messages of one queue, or of one broker's queues, that wait for listeners."""
+    """With more messages of one queue, or of one broker's queues, waiting, none are popped."""
     poll_ms: int = 15_000
     retry_seconds: tuple[int, ...] = RETRY_SECONDS
 
