@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.listening import (
     ConsumeContext,
@@ -11,7 +13,7 @@ from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.producer import Producer
 from rocketmq_wire.model import Message
-from support.consuming import Collector, Topic, settings_of
+from support.consuming import Collector, Topic, settings_of, until
 
 
 def test_in_order_each_queue_is_consumed_in_order_also_over_failures(topic: Topic) -> None:
@@ -35,6 +37,28 @@ def test_in_order_each_queue_is_consumed_in_order_also_over_failures(topic: Topi
     assert seen == {index: list(range(20)) for index in range(4)}
     assert len(failed) == 5
     assert topic.progress(settings.group) == topic.ends()
+
+
+def test_in_order_a_queue_with_a_backlog_is_handed_over_between_two_batches(topic: Topic) -> None:
+    topic.send(12_000)
+    order: dict[int, list[int]] = {}
+    pause = threading.Event()
+
+    def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        # What waits would keep a queue's thread at work for half a minute.
+        pause.wait(0.01)
+        order.setdefault(context.queue.index, []).append(messages[0].queue_offset)
+        return OrderlyStatus.SUCCESS
+
+    first, second = Collector(outcome), Collector(outcome)
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, orderly_listener=first):
+        until(lambda: len(order) == len(topic.queues))
+        with PushConsumer(topic.connection, settings, orderly_listener=second):
+            second.wait(10)
+        assert len(first.messages) + len(second.messages) < 12_000
+    for offsets in order.values():
+        assert offsets == list(range(len(offsets))), "one after the other, whoever has the queue"
 
 
 def test_in_order_a_worn_out_message_becomes_a_dead_letter(topic: Topic) -> None:

@@ -5,6 +5,7 @@ ROLLBACK                 all since the last commit comes again after a rest
 SUSPEND                  the batch comes again after a rest; a message whose attempts are used
                          up goes to the dead letters instead
 lock lost or too old     nothing is consumed until it is had again
+another is to have it    nothing is consumed: it is given up, or stays after all
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _LOG = logging.getLogger(__name__)
 TURN_MS_MAX: Final = 60_000
 _TURN_PAUSE_MS: Final = 10
 _UNLOCKED_PAUSE_MS: Final = 3_000
+_LEAVING_PAUSE_MS: Final = 1_000
 _DEAD_LETTER_LEVEL: Final = -1
 
 
@@ -82,6 +84,9 @@ class OrderlyConsumption:
                 needs_lock = not self._settings.is_broadcasting
                 if needs_lock and not owned.process.is_lock_valid(now_ms()):
                     self._later(owned, _UNLOCKED_PAUSE_MS)
+                    return
+                if owned.is_leaving:
+                    self._later(owned, _LEAVING_PAUSE_MS)
                     return
                 if now_ms() >= end_ms:
                     self._later(owned, _TURN_PAUSE_MS)

@@ -261,9 +261,9 @@ class QueueShare:
         if not self._locks:
             owned.process.drop()
             return True
-        # Whoever has the lock next must not begin before our listener has ended.
+        # Whoever has the lock next must not begin before our listener has ended its batch.
+        owned.is_leaving = True
         if not owned.consume_lock.acquire(timeout=wait_seconds):
-            owned.is_leaving = True
             return False
         owned.process.drop()
         owned.consume_lock.release()
