@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -103,6 +105,19 @@ def test_threads_that_were_told_to_leave_leave_also_at_the_end() -> None:
     assert pool.shut_down(5_000)
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
+def test_what_work_raises_ends_no_thread(error: type[BaseException]) -> None:
+    pool, done = ConsumePool("p", 1), threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    pool.put(fail)
+    pool.put(done.set)
+    assert done.wait(30)
+    assert pool.shut_down(5_000)
+
+
 def test_in_broadcasting_failures_are_dropped(wire: FakeWire, pool: HandPool) -> None:
     consumption = concurrent(
         wire, pool, ConsumeStatus.RECONSUME_LATER, model=MessageModel.BROADCASTING
@@ -186,6 +201,35 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(
     pool.run()
     assert owned.process.done == 2
     assert owned.consume_lock.acquire(blocking=False)
+
+
+def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batches(
+    wire: FakeWire, pool: HandPool
+) -> None:
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
+        del context
+        owned.is_leaving = messages[0].queue_offset == 1
+        return OrderlyStatus.SUCCESS
+
+    consumption = OrderlyConsumption(
+        cast(WireThread, wire),
+        ConsumerSettings("g"),
+        listener,
+        cast(ConsumePool, pool),
+        (),
+        pull_again=lambda _: None,
+    )
+    owned = owned_queue(5)
+    consumption.on_messages(owned, [])
+    pool.run()
+    assert owned.process.done == 2
+    assert not owned.consume_lock.locked()
+    owned.is_leaving = False  # It stays after all.
+    wire.run()
+    ((_, again),) = wire.timers
+    again()
+    pool.run()
+    assert owned.process.done == 5
 
 
 def test_without_its_lock_an_orderly_queue_waits_3_s(wire: FakeWire, pool: HandPool) -> None:

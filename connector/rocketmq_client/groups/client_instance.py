@@ -344,7 +344,7 @@ class ClientInstance:
         while not self._is_stopping:
             try:
                 due_ms = self._turn()
-            except Exception:  # noqa: BLE001 - the thread's outermost frame: the next turn tries again
+            except BaseException:  # noqa: BLE001 - owners' callbacks too: the next turn tries again
                 _LOG.exception("housekeeping of %s failed", self.client_id)
                 due_ms = now_ms() + _IDLE_MS_MAX
             with self._wanted:

@@ -103,5 +103,5 @@ class Submitter:
 def _guarded(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception:  # noqa: BLE001 - the thread's outermost frame
+    except BaseException:  # noqa: BLE001 - a thread that ends is missed by all that still comes
         _LOG.exception("consumption failed outside of the listener")

@@ -111,7 +111,7 @@ def call_listener(
     try:
         status = listener(messages, context)
         result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
-    except Exception:  # noqa: BLE001 - the listener is not ours: whatever it raises is a failure
+    except BaseException:  # noqa: BLE001 - not ours: a cancellation or exit in it is a failure too
         _LOG.exception("%s: the listener failed", context.queue)
         result = ReturnType.EXCEPTION
     spent_ns = time.monotonic_ns() - started_ns
@@ -128,5 +128,5 @@ def call_listener(
 def _call_hook(method: Callable[..., None], *arguments: object) -> None:
     try:
         method(*arguments)
-    except Exception:  # noqa: BLE001 - a hook is not ours, and must not disturb consumption
+    except BaseException:  # noqa: BLE001 - a hook is not ours, and must not disturb consumption
         _LOG.exception("a consume hook failed")

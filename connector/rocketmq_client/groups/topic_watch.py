@@ -40,5 +40,5 @@ class TopicWatch:
             for on_change in self._callbacks[topic]:
                 try:
                     on_change(queues)
-                except Exception:  # noqa: BLE001, PERF203 - a callback is not ours
+                except BaseException:  # noqa: BLE001, PERF203 - a callback is not ours
                     _LOG.exception("topic=%s: a callback for its queues failed", topic)

@@ -259,5 +259,5 @@ class WireThread:
         """One failing callback must not end the connections of all the others."""
         try:
             work()
-        except Exception:  # noqa: BLE001 - a callback's outermost frame
+        except BaseException:  # noqa: BLE001 - whatever it raises: a callback's outermost frame
             _LOG.exception("a callback of the connections' thread failed")
