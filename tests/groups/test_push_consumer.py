@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from rocketmq_client.groups.listening import (
 )
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
@@ -100,14 +103,21 @@ def test_two_members_share_the_queues_and_the_one_left_takes_over(topic: Topic) 
     assert len(counts) == 80
 
 
-@pytest.mark.parametrize("answer", ["later", "none", "exception"])
+RAISED: dict[str, type[BaseException]] = {
+    "exception": ValueError,
+    "exit": SystemExit,
+    "cancelled": asyncio.CancelledError,
+}
+
+
+@pytest.mark.parametrize("answer", ["later", "none", *RAISED])
 def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer: str) -> None:
     def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
         context.delay_level = 1
         if messages[0].reconsume_times:
             return ConsumeStatus.SUCCESS
-        if answer == "exception":
-            raise ValueError("the listener's own")
+        if answer in RAISED:
+            raise RAISED[answer]("the listener's own")
         return ConsumeStatus.RECONSUME_LATER if answer == "later" else None
 
     topic.send(1, prefix="hard")
@@ -119,7 +129,8 @@ def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer:
         status = outcome(messages, context)
         return listener(messages, context) if status is ConsumeStatus.SUCCESS else status
 
-    settings = settings_of(topic)
+    # One thread: if the listener's failure ended it, nothing would come again.
+    settings = settings_of(topic, threads=1)
     with PushConsumer(topic.connection, settings, note):
         listener.wait(1)
     assert seen == [(topic.name, 0), (topic.name, 1)]
@@ -223,6 +234,26 @@ def test_what_comes_after_an_offset_was_illegal_is_consumed(
         topic.send(8, prefix="new")
         listener.wait(8)
     assert sorted(listener.bodies) == [b"new%d" % number for number in range(8)]
+
+
+def test_in_broadcasting_a_restart_goes_on_where_it_ended_without_a_name(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    topic.send(20)
+    # From the queues' ends: without its progress it would miss what came while it was away.
+    settings = settings_of(topic, model=MessageModel.BROADCASTING, consume_from=ConsumeFrom.LAST)
+    first, second = Collector(), Collector()
+    with PushConsumer(topic.connection, settings, first) as consumer:
+        until(lambda: set(consumer.queues) == set(topic.queues))
+        topic.send(4, prefix="seen")
+        first.wait(4)
+        name = consumer.client_id
+    assert name.endswith("@DEFAULT"), "as Java's"
+    topic.send(4, prefix="away")
+    with PushConsumer(topic.connection, settings, second):
+        second.wait(4)
+    assert sorted(second.bodies) == [b"away0", b"away1", b"away2", b"away3"]
 
 
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:

@@ -24,6 +24,8 @@ from rocketmq_wire.consumption_requests import RunningInfoReply
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
 
 _UNBALANCED_RETRY_MS: Final = 1_000
+_BROADCASTING_INSTANCE: Final = "DEFAULT"
+"""As in RocketMQ's Java client, which names all others by process and time."""
 
 
 class ConsumerState(enum.Enum):
@@ -162,6 +164,9 @@ class GroupConsumer(Member):
         # Whatever goes wrong from here on: half a start is not tried again.
         self._state = ConsumerState.START_FAILED
         instance_name, unit_name = self._names
+        if self.settings.is_broadcasting:
+            # Its progress is in a file by this name, which the next process has to find.
+            instance_name = instance_name or _BROADCASTING_INSTANCE
         return ClientInstance.acquire(self._connection, instance=instance_name, unit=unit_name)
 
     def _register(self, instance: ClientInstance) -> None:
