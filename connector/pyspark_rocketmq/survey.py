@@ -10,7 +10,7 @@ from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.outages import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -98,7 +98,11 @@ def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[Queu
     young = [queue for queue, held in bounds.items() if held.start == 0 and held.end > 0]
     if not young:
         return {}
-    times = cluster.earliest_store_times(young)
+    times: dict[QueueId, int | RocketMQError | None] = cluster.earliest_store_times(young)
+    refused = [queue for queue, answer in times.items() if isinstance(answer, BrokerError)]
+    if refused:
+        # A proxy does not know this question. It serves pulls, and so do accounts that may read.
+        times.update(cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
     # Retention between the two answers would make a later message's time look like a birth.
     after = cluster.bounds(young)
     births: dict[QueueId, int] = {}

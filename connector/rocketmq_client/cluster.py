@@ -203,12 +203,19 @@ class Cluster:
         """Store time of the message at `offset`, or of the first one behind it; None: no such."""
         return self.store_times_at({queue: offset})[queue]
 
-    def store_times_at(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int | None]:
-        """Store times of many messages in one round trip; None where a broker gave none."""
+    def store_times_at(
+        self, offsets: Mapping[QueueId, int], *, is_exact: bool = False
+    ) -> dict[QueueId, int | None]:
+        """Store times of many messages in one round trip; None where a broker gave none.
+
+        `is_exact` takes no message behind the offset for the one that was there.
+        """
         replies = self._ask([(queue.broker, one_pull(queue, at)) for queue, at in offsets.items()])
         times: dict[QueueId, int | None] = {}
         for (queue, offset), reply in zip(offsets.items(), replies, strict=True):
             found = first_store_time(reply, offset) if isinstance(reply, PullReply) else None
+            if found is not None and is_exact and found[0] != offset:
+                found = None
             times[queue] = found[1] if found is not None else None
         return times
 

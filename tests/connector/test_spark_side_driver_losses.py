@@ -9,6 +9,7 @@ from pyspark_rocketmq.errors import (
     Loss,
 )
 from pyspark_rocketmq.offsets import SourceOffset
+from rocketmq_wire.errors import BrokerError, broker_error
 from support.driver_queries import Run, offsets
 from support.fake_cluster import FakeWorld
 
@@ -102,10 +103,12 @@ def test_a_lagging_replica_is_no_truncation_before_the_outage_is_over(
     assert offsets(query.latest(end)) == {queue: 6}
 
 
+@pytest.mark.parametrize("refusal", [None, broker_error(3, "request code 32 not supported")])
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_created_anew_and_refilled_is_found_at_a_restart(
-    world: FakeWorld, run: Run, fails: bool
+    world: FakeWorld, run: Run, fails: bool, refusal: BrokerError | None
 ) -> None:
+    world.refusal_of_first_times = refusal
     (queue,) = world.create("orders", 1)
     world.put(queue, 5)
     query = run(startingOffsets="earliest")

@@ -40,6 +40,23 @@ def test_batches_and_streams_are_read_through_a_proxy(
     assert queries.available(**options).rows == loader.rows(queues[1], start=1_200)
 
 
+def test_a_topic_created_anew_and_refilled_is_recognised_through_a_proxy(
+    proxy: str, loader: Loader, topic: str, queries: Queries
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 10)
+    options = {"nameServer": proxy, "startingOffsets": "earliest"}
+    assert queries.available(**options).rows == loader.rows(queue)
+    loader.cluster.delete_topic(topic)
+    loader.sent.clear()
+    loader.create(topic, 1)
+    loader.put(queue, 25)
+    with pytest.raises(PySparkException, match=r"TOPIC_RECREATED\].*requested=10.*\[0,25\)"):
+        queries.available(**options)
+    survivors = queries.available(failOnDataLoss="false", **options)
+    assert survivors.rows == loader.rows(queue)
+
+
 def test_endpoints_of_a_real_proxy_say_how_to_get_there(
     proxy: str, broker: RealCluster, loader: Loader, topic: str, read: Callable[..., DataFrame]
 ) -> None:

@@ -46,6 +46,8 @@ class FakeWorld:
         self.masters_away = False
         """Only replicas answer: their bounds are not current."""
         self.name_server_away = False
+        self.refusal_of_first_times: RocketMQError | None = None
+        """What a proxy says to a question that it does not know."""
         self.committed: dict[tuple[str, QueueId], int] = {}
         self.commit_log: list[dict[QueueId, int]] = []
         self.committing = threading.Event()
@@ -133,7 +135,11 @@ class FakeCluster:
         times: dict[QueueId, int | RocketMQError | None] = {}
         for queue in queues:
             stored = self.world.queues[queue].stored
-            times[queue] = self._away(queue) or (stored[0][0] if stored else None)
+            times[queue] = (
+                self._away(queue)
+                or self.world.refusal_of_first_times
+                or (stored[0][0] if stored else None)
+            )
         return times
 
     def search_offsets(
@@ -146,7 +152,10 @@ class FakeCluster:
             found[queue] = self._away(queue) or held.start + older
         return found
 
-    def store_times_at(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int | None]:
+    def store_times_at(
+        self, offsets: Mapping[QueueId, int], *, is_exact: bool = False
+    ) -> dict[QueueId, int | None]:
+        del is_exact  # No message is missing between others here.
         self.world.calls.append("store_times_at")
         times: dict[QueueId, int | None] = {}
         for queue, offset in offsets.items():
