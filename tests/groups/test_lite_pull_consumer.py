@@ -225,6 +225,18 @@ def test_changes_of_queues_are_told(topic: Topic) -> None:
         until(lambda: len(consumer.queues) == 6)
 
 
+def test_what_a_callback_raises_ends_no_sharing(topic: Topic) -> None:
+    def on_queues(change: Change) -> None:
+        raise SystemExit(str(change))
+
+    settings = settings_of(topic, route_ms=50)
+    with LitePullConsumer(topic.connection, settings, on_queues=on_queues) as consumer:
+        until(lambda: consumer.queues == topic.queues)
+        with open_cluster(topic.connection) as cluster:
+            cluster.create_topic(TopicConfig(topic.name, 6, 6))
+        until(lambda: len(consumer.queues) == 6)
+
+
 def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
     topic.send(400)
     settings = settings_of(topic, pull_batch_size=10)

@@ -6,20 +6,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.groups.listening import ConsumeStatus
+from rocketmq_client.groups.pop_acks import PopAcks
 from rocketmq_client.groups.pop_consumer import PopConsumer
+from rocketmq_client.groups.pop_puller import PopPuller, PopQueue
 from rocketmq_client.groups.pop_settings import PopSettings
 from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_client.groups.wire_thread import WireThread
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import PutGroup
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import Subscription
-from rocketmq_wire.pop_requests import ConsumeMode, SetConsumeMode
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.pop_requests import ConsumeMode, PopMessages, SetConsumeMode
 from support.consuming import Collector, Topic, settings_of, until
+from support.group_fakes import FakeWire
 
 
 @pytest.fixture
@@ -197,6 +203,40 @@ def test_two_members_pop_everything_once(cluster: Cluster, topic: Topic) -> None
     ):
         listener.wait(400)
     assert Counter(listener.bodies) == Counter(bodies)
+
+
+@pytest.mark.parametrize("pending_max", [1, 30, 31])
+def test_however_few_may_wait_everything_is_popped(
+    cluster: Cluster, topic: Topic, pending_max: int
+) -> None:
+    pop_mode(cluster, topic)
+    bodies = topic.send(200)
+    listener = Collector()
+    settings = settings_of(topic, rebalance_ms=500)
+    pop = PopSettings(pending_max=pending_max)
+    with PushConsumer(topic.connection, settings, listener, pop=pop):
+        listener.wait(200)
+    assert Counter(listener.bodies) == Counter(bodies)
+
+
+@pytest.mark.parametrize(("waiting", "asks"), [(0, 1), (7, 1), (8, 0)])
+def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> None:
+    wire = FakeWire()
+    puller = PopPuller(
+        cast(WireThread, wire),
+        PopSettings(pending_max=7),
+        cast(PopAcks, None),
+        group="g",
+        namespace=None,
+        consume_from=ConsumeFrom.FIRST,
+        on_popped=lambda *_: None,
+        on_late=lambda _: None,
+        is_suspended=lambda: False,
+    )
+    owned = PopQueue(QueueId("T", "a", -1), Subscription(), pending=waiting)
+    puller.start(owned)
+    wire.run()
+    assert len(wire.asked_of(PopMessages)) == asks
 
 
 def test_a_push_consumer_that_stops_hands_back_what_it_has_not_begun_with(

@@ -105,12 +105,13 @@ def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> N
 class Noting:
     """A hook that notes what it is told, and fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[BaseException]) -> None:
         self.seen: list[tuple[str, str]] = []
+        self.error = error
 
     def before(self, broker: str | None, request: Request[Reply]) -> None:
         self.seen.append(("before", f"{type(request).__name__} at {broker}"))
-        raise ValueError("the hook's own")
+        raise self.error("the hook's own")
 
     def after(
         self, broker: str | None, request: Request[Reply], result: Reply | RocketMQError
@@ -119,8 +120,11 @@ class Noting:
         self.seen.append(("after", type(result).__name__))
 
 
-def test_hooks_see_every_request_and_its_result(broker: ScriptedBroker) -> None:
-    wire, answers, hook = wire_to(broker), Answers(), Noting()
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_hooks_see_every_request_and_its_result(
+    broker: ScriptedBroker, error: type[BaseException]
+) -> None:
+    wire, answers, hook = wire_to(broker), Answers(), Noting(error)
     wire.hooks = (hook,)
     try:
         ask(wire, answers)
