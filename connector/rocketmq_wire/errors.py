@@ -217,6 +217,22 @@ class FilterUnsupportedError(BrokerError):
         )
 
 
+class FilterWordsError(RocketMQError):
+    """The broker is too old for words of an SQL92 filter, and has read another filter."""
+
+    def __init__(self, broker: str, version: str, words: tuple[str, ...]) -> None:
+        super().__init__(broker, version, words)
+        self.broker, self.version, self.words = broker, version, words
+
+    def __str__(self) -> str:
+        release = f"is RocketMQ {self.version}" if self.version else "does not tell its version"
+        return (
+            f"[ROCKETMQ_UNSUPPORTED.SQL92_WORDS] broker={self.broker}: {' and '.join(self.words)} "
+            f"in an SQL92 filter take RocketMQ 5.1.3 or later, and this broker {release}: it "
+            "selects other messages than the filter says. Leave them out, or filter in Spark."
+        )
+
+
 class UnsupportedRequestError(BrokerError):
     """The peer does not know this request code."""
 

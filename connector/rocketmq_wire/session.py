@@ -21,7 +21,14 @@ from typing import Final, NamedTuple
 
 from rocketmq_wire.acl import Credentials, sign_request, signed_version
 from rocketmq_wire.consumption_requests import RelayedReply
-from rocketmq_wire.errors import BrokerError, ProtocolError, RemoteProtocolError, RocketMQError
+from rocketmq_wire.errors import (
+    BrokerError,
+    FilterWordsError,
+    ProtocolError,
+    RemoteProtocolError,
+    RocketMQError,
+)
+from rocketmq_wire.filter_words import check_words
 from rocketmq_wire.frames import (
     FRAME_SIZE_MAX,
     Frame,
@@ -37,6 +44,7 @@ from rocketmq_wire.headers import (
     Header,
 )
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.pop_requests import PopMessages
 from rocketmq_wire.pull_frames import PullFrames
 from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
@@ -299,8 +307,11 @@ class ClientSession:
 
 def _result_of(request: Request[Reply], frame: Frame) -> Reply | RocketMQError:
     try:
-        return decode_reply(request, frame.header, frame.body)
-    except (BrokerError, RemoteProtocolError) as error:
+        reply = decode_reply(request, frame.header, frame.body)
+        if isinstance(request, PullMessages | PopMessages):
+            check_words(request.subscription, request.queue.broker, frame.header.version)
+        return reply
+    except (BrokerError, RemoteProtocolError, FilterWordsError) as error:
         # The frame was whole, so the connection goes on: only this request has failed.
         return error
 

@@ -14,6 +14,7 @@ from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
     ConnectionLostError,
+    FilterWordsError,
     broker_error,
 )
 from rocketmq_wire.model import (
@@ -90,6 +91,23 @@ def test_pulls_name_the_group_and_the_filter(broker, transport):
     pull = broker.pulls()[0]
     assert (pull.group, pull.subscription.expression) == ("analysts", "TagA || TagB")
     assert (pull.commit, pull.suspend_ms) == (None, None)
+
+
+def test_words_that_a_broker_is_too_old_for_are_refused_before_any_row(broker, transport):
+    sql = Subscription("region CONTAINS 'north' AND n > 1", "SQL92")
+    ranges = [OffsetRange(QUEUES[0], 0, 100)]
+    broker.version = 407
+    told = (
+        r"^\[ROCKETMQ_UNSUPPORTED\.SQL92_WORDS\] broker=broker-a: CONTAINS .*5\.1\.3 or later"
+        r".* RocketMQ 4\.9\.7"
+    )
+    with pytest.raises(FilterWordsError, match=told):
+        next(transport.read_ranges(ranges, ReadSpec("readers", sql)))
+    known = Subscription("region = 'CONTAINS' AND n > 1", "SQL92")
+    assert read(transport, ranges, ReadSpec("readers", known))
+    transport.close()
+    broker.version = 479
+    assert read(transport, ranges, ReadSpec("readers", sql))
 
 
 def test_a_download_survives_a_broker_that_restarts(broker, transport):

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.errors import BrokerError, FilterWordsError
 from rocketmq_wire.model import Subscription
 from support.loader import Loader
 from support.queries import Queries, rows_of
@@ -68,3 +68,21 @@ def test_sql_selects_at_a_broker_that_has_it_on(
     assert streamed.rows == of_first
     with pytest.raises(PySparkException, match=r"ROCKETMQ_.*n >"):
         read(sql="n >").count()
+
+
+@pytest.mark.usefixtures("allowed")
+def test_words_that_a_broker_is_too_old_for_are_refused(
+    broker: RealCluster, loader: Loader, topic: str, read: Read
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 5, properties={"n": "1", "region": "north"})
+    loader.put(queue, 5, properties={"n": "2", "region": "south"})
+    expressions = ["region CONTAINS 'ort'", "n > 0 AND region STARTSWITH 'no'"]
+    for expression in expressions:
+        if broker.is_4:
+            with pytest.raises(FilterWordsError):
+                loader.cluster.pull(queue, 0, 10, subscription=Subscription(expression, "SQL92"))
+            with pytest.raises(PySparkException, match=r"UNSUPPORTED.SQL92_WORDS.*4\.9\.7"):
+                read(sql=expression).count()
+        else:
+            assert rows_of(read(sql=expression)) == loader.rows(queue, end=5), expression

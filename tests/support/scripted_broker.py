@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
+from rocketmq_wire.headers import BROKER_VERSION
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
 from rocketmq_wire.requests import (
     ClusterReply,
@@ -50,6 +51,7 @@ class ScriptedBroker:
         self.progress: dict[tuple[str, QueueId], int] = {}
         self.published: str | None = None
         """The address that routes name; None: where it listens."""
+        self.version = BROKER_VERSION
         self.others: tuple[BrokerAddresses, ...] = ()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -113,7 +115,7 @@ class ScriptedBroker:
             self._spawn(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        session = ServerSession()
+        session = ServerSession(version=self.version)
         with connection, contextlib.suppress(OSError, RemoteProtocolError):
             while size := connection.recv_into(session.next_buffer()):
                 session.received(size)

@@ -1,0 +1,45 @@
+"""Which words of an SQL92 filter a broker is too old for: it would select by something else.
+
+Brokers before 5.1.3 take these words for names of properties. They ignore what then follows a
+complete expression, and filter by nothing where there is none; neither is an error to them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final
+
+from rocketmq_wire.errors import FilterWordsError
+from rocketmq_wire.model import Subscription
+
+V5_1_3: Final = 439
+"""As brokers number their versions in every answer."""
+
+_WORDS: Final = re.compile(r"\b(?:CONTAINS|STARTSWITH|ENDSWITH)\b", re.IGNORECASE)
+_TEXTS_AND_COMMENTS: Final = re.compile(r"'(?:[^']|'')*'|--[^\n\r]*|/\*.*?\*/", re.DOTALL)
+_EXPRESSIONS_MAX: Final = 256
+
+
+def check_words(subscription: Subscription, broker: str, version: int) -> None:
+    """Raises FilterWordsError for an answer by a broker that cannot have read the filter."""
+    if subscription.kind != "SQL92" or version >= V5_1_3:
+        return
+    words = _new_words(subscription.expression)
+    if words:
+        raise FilterWordsError(broker, version_name(version), words)
+
+
+def version_name(version: int) -> str:
+    """The release that a number stands for, such as 4.9.7; empty for 0, which stands for none."""
+    # Every release has two numbers, the first one for what comes before it.
+    release = (version - 212) // 2
+    if release < 0:
+        return ""
+    return f"{4 + release // 100}.{release // 10 % 10}.{release % 10}"
+
+
+@functools.lru_cache(_EXPRESSIONS_MAX)
+def _new_words(expression: str) -> tuple[str, ...]:
+    bare = _TEXTS_AND_COMMENTS.sub(" ", expression)
+    return tuple(dict.fromkeys(word.upper() for word in _WORDS.findall(bare)))
