@@ -129,9 +129,9 @@ def test_a_send_whose_queue_cannot_be_written_is_answered_and_seen_once_there_is
         waiting = asyncio.ensure_future(
             shell.ask(PullMessages("g", ORDERS_0, 1, 10, suspend_ms=50_000), PEER)
         )
-        with pytest.raises(BrokerError, match="may be stored or not.*No space left") as unknown:
+        with pytest.raises(BrokerError, match=r"may be stored or not.*No space left") as unknown:
             await shell.ask(SendMessage("p", ORDERS_0, 1, b"on the disk"), PEER)
-        with pytest.raises(BrokerError, match="takes no writes.*No space left") as refused:
+        with pytest.raises(BrokerError, match=r"takes no writes.*No space left") as refused:
             await shell.ask(SendMessage("p", ORDERS_0, 1, b"never"), PEER)
         assert not waiting.done()
         files.is_full = False

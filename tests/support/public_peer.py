@@ -57,16 +57,20 @@ class PublicPeer:
         self._said.put(None)
         self._channel.close()
 
+    def begin(self, name: str, **fields: Any) -> Any:
+        """A streamed call whose frames, as bytes, the test takes one by one."""
+        request = public.message_class(f"{name}Request")(**fields)
+        return self._channel.unary_stream(f"/{public.SERVICE}/{name}")(
+            bytes(request.SerializeToString()), metadata=self._metadata, timeout=TIMEOUT_SECONDS
+        )
+
     def call(self, name: str, **fields: Any) -> Any:
         """A call's one answer, or all the frames of one that is streamed."""
+        if name in _STREAMED:
+            return [public.parse(f"{name}Response", frame) for frame in self.begin(name, **fields)]
         request = public.message_class(f"{name}Request")(**fields)
         path = f"/{public.SERVICE}/{name}"
         content = bytes(request.SerializeToString())
-        if name in _STREAMED:
-            frames = self._channel.unary_stream(path)(
-                content, metadata=self._metadata, timeout=TIMEOUT_SECONDS
-            )
-            return [public.parse(f"{name}Response", frame) for frame in frames]
         answer = self._channel.unary_unary(path)(
             content, metadata=self._metadata, timeout=TIMEOUT_SECONDS
         )

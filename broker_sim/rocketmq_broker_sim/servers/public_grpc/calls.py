@@ -7,9 +7,10 @@ no place for one, and never by an exception: clients would take the whole broker
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -39,7 +40,7 @@ from rocketmq_wire.stubs import public
 _LOG = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _Answer = Callable[[Caller, Any], Awaitable[Any]]
-_Stream = Callable[[Caller, Any], AsyncIterator[Any]]
+_Stream = Callable[[Caller, Any], AsyncGenerator[Any, None]]
 _RENEWING_PEER: Final = Peer(-(1 << 61), "127.0.0.1", 0)
 
 
@@ -136,8 +137,10 @@ class PublicCalls:
             try:
                 caller = self._caller(context)
                 request = public.parse(f"{name}Request", content)
-                async for frame in stream(caller, request):
-                    await context.write(bytes(frame.SerializeToString()))
+                # Closed here and now: what could not be written is given back.
+                async with contextlib.aclosing(stream(caller, request)) as frames:
+                    async for frame in frames:
+                        await context.write(bytes(frame.SerializeToString()))
             except Exception as error:  # noqa: BLE001 - a call's outermost frame
                 frame = public.message_class(f"{name}Response")(status=_status_of(error, name))
                 await context.write(bytes(frame.SerializeToString()))

@@ -6,7 +6,7 @@ always where to go on. No message and OK: nothing new, or nothing that matches.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from rocketmq_broker_sim.servers.public_grpc.caller import Caller
@@ -45,7 +45,7 @@ class Pulls:
     def __init__(self, facts: Facts, limits: PublicLimits) -> None:
         self._facts, self._limits = facts, limits
 
-    async def pull(self, caller: Caller, request: Any) -> AsyncIterator[Any]:
+    async def pull(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
         """The frames of the answer: a status, messages, where to go on."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         wait_ms = milliseconds(request.long_polling_timeout)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,6 +47,7 @@ from rocketmq_wire.record import decode_record
 from rocketmq_wire.stubs import public
 from rocketmq_wire.tags import TagExpression
 
+_LOG = logging.getLogger(__name__)
 _SQL: Final = 2
 """`FilterType` in the protocol."""
 _POLL_MARGIN_MS: Final = 200
@@ -54,6 +57,8 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _OWN_CODE_SINCE: Final = (5, 0, 3)
 """Clients before know no code of its own for too little time."""
 _DEAD: Final = -1
+_UNWRITTEN_MS: Final = 1_000
+"""As in the proxy: what a client's call did not bring comes again so soon."""
 _NUMBERS: Final = re.compile(r"\d{1,6}")
 
 
@@ -65,10 +70,13 @@ class Receives:
     ) -> None:
         self._facts, self._limits = facts, limits
         self._sessions, self._renewals = sessions, renewals
+        self._unwritten: set[tuple[str, str, str]] = set()
+        """Client, group and handle of messages whose frames are being written."""
+        self._handing_back: set[asyncio.Task[None]] = set()
 
     # --- receive ------------------------------------------------------------------------------
 
-    async def receive(self, caller: Caller, request: Any) -> AsyncIterator[Any]:
+    async def receive(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
         """The frames of the answer: a status, messages, and when they were handed out."""
         session = self._sessions.find(caller.client_id)
         if session is None:
@@ -100,15 +108,39 @@ class Receives:
         reply = await self._pop(caller, pop, config)
         if reply.status is PopStatus.POLLING_FULL:
             raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
-        handed = await self._handed_out(caller, request, pop, reply, known.attempts_max)
+        handed = await self._handed_out(caller, pop, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
         found = Code.OK if handed else Code.MESSAGE_NOT_FOUND
-        yield frame(status=make_status(found, "OK" if handed else "no new message"))
-        for message in handed:
-            yield frame(message=message)
         last = frame()
         put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
-        yield last
+        for text in handed:
+            self._unwritten.add((caller.client_id, group, text))
+            if request.auto_renew:
+                self._renewals.add(caller.client_id, group, name, text)
+        try:
+            yield frame(status=make_status(found, "OK" if handed else "no new message"))
+            for text, message in handed.items():
+                yield frame(message=message)
+                self._unwritten.discard((caller.client_id, group, text))
+            yield last
+        finally:
+            # The client may have cancelled, or its connection may have broken.
+            for text in handed:
+                if (caller.client_id, group, text) in self._unwritten:
+                    work = asyncio.create_task(self._hand_back(caller, group, name, text))
+                    self._handing_back.add(work)
+                    work.add_done_callback(self._handing_back.discard)
+
+    async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
+        """Have a message that was lent and never reached its client come again soon."""
+        handle = await self._renewals.current(caller.client_id, group, text)
+        if (caller.client_id, group, text) not in self._unwritten:
+            return  # It did reach its client, who has decided about it meanwhile.
+        self._settled(caller, group, text)
+        try:
+            await caller.ask(change_of(group, topic, handle, _UNWRITTEN_MS))
+        except RocketMQError as error:
+            _LOG.warning("group=%s: a message comes again only later: %s", group, error)
 
     async def _pop(self, caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:
         """What there is, or what comes; of a topic with priorities the highest that is there."""
@@ -121,13 +153,14 @@ class Receives:
         return await caller.ask(pop)
 
     async def _handed_out(
-        self, caller: Caller, request: Any, pop: PopMessages, reply: PopReply, attempts_max: int
-    ) -> list[Any]:
+        self, caller: Caller, pop: PopMessages, reply: PopReply, attempts_max: int
+    ) -> dict[str, Any]:
+        """The messages that the client gets, by their handles."""
         content = memoryview(b"".join(reply.records))
         tags = TagExpression.parse(pop.subscription.expression)
         is_by_tag = pop.subscription.kind == "TAG" and not pop.subscription.selects_all
         position = 0
-        handed: list[Any] = []
+        handed: dict[str, Any] = {}
         handles = reply.handles(self._facts.broker_name)
         for handle, popped in zip(handles, _counts(reply), strict=True):
             stored, position = decode_record(content, position, check_crc=False)
@@ -139,11 +172,9 @@ class Receives:
             if not pop.is_orderly and stored.reconsume_times >= attempts_max:
                 await self._bury(caller, pop.group, pop.queue.topic, text, stored)
                 continue
-            if request.auto_renew:
-                self._renewals.add(caller.client_id, pop.group, pop.queue.topic, text)
             attempt = (popped if popped is not None else stored.reconsume_times) + 1
             delivery = Delivery(pop.queue.topic, text, reply.invisible_ms, attempt, sendable_body)
-            handed.append(incoming_of(stored, delivery))
+            handed[text] = incoming_of(stored, delivery)
         return handed
 
     def _invisible_ms(self, request: Any) -> int:
@@ -197,7 +228,7 @@ class Receives:
             except RocketMQError as error:
                 status = status_of(_of_handle(error))
             result.status.CopyFrom(status)
-            self._renewals.remove(caller.client_id, group, entry.receipt_handle)
+            self._settled(caller, group, entry.receipt_handle)
         reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
         return reply
 
@@ -211,7 +242,7 @@ class Receives:
                 f"the invisible time must be 0 to {self._limits.invisible_ms_max} ms",
             )
         handle = await self._current(caller, group, request.receipt_handle)
-        self._renewals.remove(caller.client_id, group, request.receipt_handle)
+        self._settled(caller, group, request.receipt_handle)
         try:
             changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
         except RocketMQError as error:
@@ -225,7 +256,7 @@ class Receives:
         """Put a message that cannot be consumed to the group's dead letters."""
         topic, group = topic_named(request.topic), group_named(request.group)
         handle = await self._current(caller, group, request.receipt_handle)
-        self._renewals.remove(caller.client_id, group, request.receipt_handle)
+        self._settled(caller, group, request.receipt_handle)
         position = ReceiptHandle.parse(handle).position
         if position is None or position < 0:
             raise PublicRefusal(
@@ -250,7 +281,7 @@ class Receives:
 
     async def _current(self, caller: Caller, group: str, text: str) -> str:
         """The handle that counts now: one that was renewed stands for the first one."""
-        current = self._renewals.current(caller.client_id, group, text)
+        current = await self._renewals.current(caller.client_id, group, text)
         try:
             handle = ReceiptHandle.parse(current)
         except RemoteProtocolError as error:
@@ -258,6 +289,11 @@ class Receives:
         if handle.visible_ms <= caller.now_ms and not handle.is_orderly:
             raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return current
+
+    def _settled(self, caller: Caller, group: str, text: str) -> None:
+        """Somebody has decided about the message of this handle."""
+        self._renewals.remove(caller.client_id, group, text)
+        self._unwritten.discard((caller.client_id, group, text))
 
 
 def subscription_of(expression: Any) -> Subscription:
