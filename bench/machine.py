@@ -69,15 +69,27 @@ def run_once(action: Callable[[], Any]) -> Run:
 
 
 def alternate(
-    actions: Mapping[K, Callable[[], Any]], *, runs: int, warm_ups: int = 1
+    actions: Mapping[K, Callable[[], Any]],
+    *,
+    runs: int,
+    warm_ups: int = 1,
+    prepare: Callable[[K], None] = lambda _: None,
 ) -> dict[K, list[Run]]:
-    """Run the actions by turns until `runs` quiet rounds are had; all rounds count without them."""
+    """Run the actions by turns until `runs` quiet rounds are had; all rounds count without them.
+
+    `prepare` is called before each, and not timed.
+    """
+
+    def timed(name: K) -> Run:
+        prepare(name)
+        return run_once(actions[name])
+
     for _ in range(warm_ups):
-        for action in actions.values():
-            action()
+        for name in actions:
+            timed(name)
     rounds: list[dict[K, Run]] = []
     while len(rounds) < 2 * runs and sum(map(_is_quiet, rounds)) < runs:
-        rounds.append({name: run_once(action) for name, action in actions.items()})
+        rounds.append({name: timed(name) for name in actions})
     quiet = [turn for turn in rounds if _is_quiet(turn)]
     counted = quiet if len(quiet) >= runs else rounds
     return {name: [turn[name] for turn in counted] for name in actions}
