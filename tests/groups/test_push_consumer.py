@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.groups.client_instance import ClientStateError
+from rocketmq_client.groups.client_instance import ClientStateError, client_id_of
 from rocketmq_client.groups.consumer_settings import ConsumerSettings, MessageModel
 from rocketmq_client.groups.group_consumer import ConsumerState
 from rocketmq_client.groups.listening import (
@@ -21,11 +21,13 @@ from rocketmq_client.groups.listening import (
     ConsumeStatus,
     ReturnType,
 )
+from rocketmq_client.groups.local_progress import LocalProgressFile
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.local_address import local_address
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Message, QueueId, Subscription
 from support.consuming import SECONDS_MAX, Collector, Topic, settings_of, until
@@ -254,6 +256,28 @@ def test_in_broadcasting_a_restart_goes_on_where_it_ended_without_a_name(
     with PushConsumer(topic.connection, settings, second):
         second.wait(4)
     assert sorted(second.bodies) == [b"away0", b"away1", b"away2", b"away3"]
+
+
+def test_two_processes_do_not_keep_their_progress_in_one_file(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = settings_of(topic, model=MessageModel.BROADCASTING)
+
+    def consumer(name: str | None = None) -> PushConsumer:
+        return PushConsumer(topic.connection, settings, Collector(), instance_name=name)
+
+    theirs = LocalProgressFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
+    assert theirs.claim()
+    with pytest.raises(ClientStateError, match="name the instance differently"):
+        consumer().start()
+    with consumer("another"):
+        pass
+    theirs.release()
+    with consumer():
+        assert not theirs.claim()
+    assert theirs.claim()
+    theirs.release()
 
 
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from rocketmq_client.groups.consumer_settings import MessageModel
+from rocketmq_client.groups.local_progress import LocalProgressFile
 from rocketmq_client.groups.wire_thread import RpcHook, WireThread, now_ms
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.local_address import local_address
@@ -127,6 +129,8 @@ class ClientInstance:
             responder=self._respond,
         )
         self._members: dict[str, Member] = {}
+        self._files: dict[str, LocalProgressFile] = {}
+        """Of the groups that broadcast."""
         self._routes: dict[str, Route] = {}
         self._wanted = threading.Condition()
         self._is_rebalance_wanted = self._is_nudged = False
@@ -183,7 +187,8 @@ class ClientInstance:
 
         `hooks` are called for the requests of all who share the instance.
 
-        Raises ClientStateError when its group has a consumer here already.
+        Raises ClientStateError when its group has a consumer here already, or one that broadcasts
+        in another process under the same id.
         """
         with self._wanted:
             if member.group in self._members:
@@ -191,6 +196,8 @@ class ClientInstance:
                     f"the group {member.group} has a consumer in the client {self.client_id} "
                     "already: name the instance differently, or the group"
                 )
+            if member.consumer_info().message_model == MessageModel.BROADCASTING.value:
+                self._claim_file(member.group)
             self._members[member.group] = member
             self.wire.hooks += tuple(hook for hook in hooks if hook not in self.wire.hooks)
             for name, period_ms in periods_ms.items():
@@ -207,6 +214,8 @@ class ClientInstance:
             if self._members.get(member.group) is not member:
                 return
             del self._members[member.group]
+            if (file := self._files.pop(member.group, None)) is not None:
+                file.release()
         request = UnregisterClient(self.client_id, None, member.group)
         self._tell(self._masters(), request, "leave the group")
 
@@ -286,6 +295,15 @@ class ClientInstance:
         self._heartbeat_due_ms = now_ms() + self._periods_ms["heartbeat"]
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _claim_file(self, group: str) -> None:
+        file = LocalProgressFile(self.client_id, group)
+        if not file.claim():
+            raise ClientStateError(
+                f"another process broadcasts to the group {group} as the client {self.client_id}, "
+                f"and keeps its progress in {file.path}: name the instance differently"
+            )
+        self._files[group] = file
 
     def _masters(self) -> tuple[str, ...]:
         return tuple(

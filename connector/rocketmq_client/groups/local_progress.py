@@ -3,15 +3,19 @@
 <home>/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak
 
 {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:42}}   keys are objects
+
+One process at a time may have it, which `offsets.lock` beside it says: the progress of two in one
+file would let each skip what only the other one has consumed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError
@@ -20,7 +24,11 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.remoting_codec import member_int, member_object
 from rocketmq_wire.remoting_groups import queue_key, queue_of_key
 
+if sys.platform != "win32":
+    import fcntl
+
 FILE_NAME: Final = "offsets.json"
+_LOCK_NAME: Final = "offsets.lock"
 _DIRECTORY: Final = ".rocketmq_offsets"
 
 
@@ -46,6 +54,26 @@ class LocalProgressFile:
         base = home or Path.home() / _DIRECTORY
         self.path = base / client_id / group / FILE_NAME
         self._backup = self.path.with_name(f"{FILE_NAME}.bak")
+        self._claim: IO[bytes] | None = None
+
+    def claim(self) -> bool:
+        """Have it alone until `release` or the process's end; False if another process has it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        claim = self.path.with_name(_LOCK_NAME).open("ab")
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                claim.close()
+                return False
+        self._claim = claim
+        return True
+
+    def release(self) -> None:
+        """Others may have it now. Again: harmless."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.close()
 
     def load(self) -> dict[QueueId, int]:
         """What was stored; a damaged or half-written file is passed for the one before it."""
