@@ -49,10 +49,13 @@ def _whole_topic(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
     assert found == place.count, f"Spark gave {found} rows of {place.count}"
     ranges = place.ranges()
     bare = BarePuller(place.broker_address, ranges, stride=stride)
+    queues = [BarePuller(place.broker_address, [one], stride=stride) for one in ranges]
     measured = alternate(
         {
             "spark": lambda: frame.write.format("noop").mode("overwrite").save(),
             "bare": lambda: bare.read(in_flight=_IN_FLIGHT),
+            # One request at a time, queue after queue.
+            "bare, serial": lambda: sum(one.read(in_flight=1).offsets for one in queues),
             "client": _client_read(place, ranges, ReadLimits()),
             "java": place.lite_pull.read,
         },
@@ -60,7 +63,8 @@ def _whole_topic(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
     )
     measured["java"] = [replace(run, seconds=run.value.seconds) for run in measured["java"]]
     assert all(run.value.offsets == place.count for run in measured["bare"])
-    assert all(run.value == place.count for run in measured["client"])
+    for name in ("bare, serial", "client"):
+        assert all(run.value == place.count for run in measured[name])
     java_found = [run.value.messages for run in measured["java"]]
     assert set(java_found) == {place.count}, f"Java read {java_found} of {place.count} messages"
     yield from figures_of(measured, place.count)
@@ -72,6 +76,7 @@ def figures_of(measured: dict[str, list[Run]], rows: int) -> Iterator[Figures]:
         figures = {"what": name, "rows": rows, **rates(rows, runs)}
         if name in ("spark", "client"):
             figures["of_bare"] = _ratio(measured["bare"], runs)
+            figures["of_serial"] = _ratio(measured["bare, serial"], runs)
             figures["of_java"] = _ratio(measured["java"], runs)
         yield figures
 
