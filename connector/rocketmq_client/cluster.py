@@ -310,8 +310,13 @@ class Cluster:
         return self._ask_one(None, GetCluster()).cluster
 
     def ask_masters(self, request: Request[R]) -> dict[str, R | RocketMQError]:
-        """One question to every broker of the cluster; a failure stands in its place."""
-        names = self._masters()
+        """One question to every master of the cluster; a failure stands in its place."""
+        return self.ask_each(self._masters(), request)
+
+    def ask_each(self, names: Sequence[str], request: Request[R]) -> dict[str, R | RocketMQError]:
+        """One question to every broker named, or to its replica while it has no master; a failure
+        stands in its place.
+        """
         if not names:
             self._raise_first((), names)
         replies = self._ask([(name, request) for name in names])

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.lookup import brokers_to_ask
 from rocketmq_wire.admin_requests import QueryMessages
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
-from rocketmq_wire.model import MASTER_ID, QueueId, StoredMessage
+from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.properties import KEYS
 from rocketmq_wire.record import decode_record
 
@@ -49,9 +50,8 @@ def places_of_key(cluster: Cluster, topic: str, key: str) -> list[Place]:
     """
     cluster.route(topic)
     found: list[Place] = []
-    for broker in cluster.cluster_info().brokers:
-        if MASTER_ID in broker.addresses:
-            found += _at_broker(cluster, broker.name, topic, key)
+    for broker in brokers_to_ask(cluster):
+        found += _at_broker(cluster, broker, topic, key)
     return sorted(found)
 
 

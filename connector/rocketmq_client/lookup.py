@@ -1,7 +1,12 @@
-"""Single messages by key or id, through the brokers' key index: no queue is read."""
+"""Single messages by key or id, through the brokers' key index: no queue is read.
+
+A broker that is left out would make any answer wrong: one whose master is away is asked by its
+replica, which has the index, too, and one that does not answer is an error.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -13,11 +18,14 @@ from rocketmq_wire.errors import (
     CorruptRecordError,
     ProgressNotFoundError,
     RocketMQError,
+    TransportError,
 )
 from rocketmq_wire.message_id import parse_offset_message_id
 from rocketmq_wire.model import MASTER_ID, Buffer, Host, StoredMessage
 from rocketmq_wire.properties import KEYS, UNIQUE_KEY
 from rocketmq_wire.record import decode_record
+
+_logger = logging.getLogger(__name__)
 
 # Keys of a message are separated by blanks.
 _KEY_SEPARATOR: Final = " "
@@ -65,13 +73,25 @@ def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) ->
     return _view(cluster, topic, host, position)
 
 
+def brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
+    """Every broker of the cluster, sorted; says of which only a replica can answer."""
+    brokers = cluster.cluster_info().brokers
+    for broker in brokers:
+        if MASTER_ID not in broker.addresses:
+            _logger.warning(
+                "%s: its master is away; a replica is asked, which may lack what was stored last",
+                broker.name,
+            )
+    return tuple(sorted(broker.name for broker in brokers))
+
+
 def _query(
     cluster: Cluster, topic: str, key: str, count_max: int, *, is_unique_key: bool
 ) -> list[Found]:
     end_ms = time.time_ns() // 1_000_000 + _CLOCK_SKEW_MS
     request = QueryMessages(topic, key, count_max, 0, end_ms, is_unique_key)
     found: list[Found] = []
-    for broker, answer in cluster.ask_masters(request).items():
+    for broker, answer in cluster.ask_each(brokers_to_ask(cluster), request).items():
         if isinstance(answer, RecordsReply):
             found += _decoded(broker, answer.records)
         elif not _is_nothing(answer):
@@ -88,8 +108,9 @@ def _view(cluster: Cluster, topic: str, host: Host, position: int) -> list[Found
     address = f"{'.'.join(map(str, host.address))}:{host.port}"
     brokers = cluster.cluster_info().brokers
     here = [b.name for b in brokers if b.addresses.get(MASTER_ID) == address]
-    answers = cluster.ask_masters(ViewMessage(position, topic))
+    answers = cluster.ask_each([b.name for b in brokers], ViewMessage(position, topic))
     found: list[Found] = []
+    away: list[TransportError] = []
     for broker in here or answers:
         answer = answers[broker]
         if isinstance(answer, RecordsReply):
@@ -100,12 +121,17 @@ def _view(cluster: Cluster, topic: str, host: Host, position: int) -> list[Found
                     raise
         elif here and not _is_nothing(answer):
             raise answer
+        elif isinstance(answer, TransportError):
+            away.append(answer)
     wanted = (topic, host, position)
-    return [
+    found = [
         at
         for at in found
         if (at.message.topic, at.message.store_host, at.message.physical_offset) == wanted
     ]
+    if away and not found:
+        raise away[0]  # It may have the message.
+    return found
 
 
 def _decoded(broker: str, records: Iterable[Buffer]) -> list[Found]:

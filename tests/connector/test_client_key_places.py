@@ -24,13 +24,19 @@ class Brokers:
         self.stored = stored
         self.transport = self
         self.asked = 0
+        self.masterless: set[str] = set()
 
     def route(self, topic: str) -> None:
         assert topic == "t"
 
     def cluster_info(self) -> ClusterInfo:
-        names = [BrokerAddresses(name, "c", {0: f"{name}:1"}) for name in self.stored]
-        return ClusterInfo((*names, BrokerAddresses("replica", "c", {1: "r:1"})), {})
+        return ClusterInfo(
+            tuple(
+                BrokerAddresses(name, "c", {int(name in self.masterless): f"{name}:1"})
+                for name in self.stored
+            ),
+            {},
+        )
 
     def call(self, request: QueryMessages, *, broker: str, timeout_ms: int) -> RecordsReply:
         assert timeout_ms > 0
@@ -79,3 +85,11 @@ def test_a_page_that_is_full_by_chance_is_the_end():
 def test_a_broker_that_is_away_makes_the_answer_none():
     with pytest.raises(ConnectError):
         places_of_key(Brokers(one=[(1, "k")], two=ConnectError("two:1", "away")), "t", "k")
+
+
+def test_a_broker_without_a_master_is_asked_by_its_replica(caplog):
+    brokers = Brokers(one=[(1, "k")], two=[(2, "k")])
+    brokers.masterless = {"two"}
+    places = [(QueueId("t", name, 0), 0) for name in ("one", "two")]
+    assert places_of_key(brokers, "t", "k") == places
+    assert [record.message.split(":")[0] for record in caplog.records] == ["two"]

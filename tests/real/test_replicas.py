@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.key_places import places_of_key
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
 from rocketmq_wire.requests import GetMaxOffset, PullMessages
@@ -80,7 +81,9 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     end: Callable[[BrokerNode], None],
 ) -> None:
     master, slave = pair
-    queue = filled(loader, topic, slave, 3_000)
+    queue = filled(loader, topic, slave, 2_999)
+    loader.put(queue, 1, properties={"KEYS": "last"})
+    await_replicated(slave, queue, 3_000)
     assert loader.cluster.pull(queue, 0, 32).suggested_broker_id == slave.broker_id
     assert rows_of(read()) == loader.rows(queue)
     options = {"group": group, "startingOffsets": "earliest"}
@@ -94,6 +97,7 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     held = loader.cluster.bounds([queue])[queue]
     assert isinstance(held, Bounds)
     assert (held.start, held.end, held.is_current) == (0, 3_000, False)
+    assert [at for _, at in places_of_key(loader.cluster, topic, "last")] == [2_999]
     (refused,) = loader.cluster.commit(group, {queue: 7}).values()
     assert isinstance(refused, ConnectError)
 
