@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from rocketmq_broker_sim import Broker
 from support.loader import Loader
@@ -68,6 +69,109 @@ def test_a_running_stream_sees_what_arrives_and_commits_its_group(
     queries.until(query, lambda: sum(seen) == 15)
     committed = loader.cluster.progress
     queries.until(query, lambda: committed(f"group-{topic}", [queue]) == {queue: 15})
+
+
+def test_available_now_ends_by_itself_and_goes_on(
+    loader: Loader, topic: str, queries: Queries
+) -> None:
+    queues = loader.create(topic, 2)
+    for queue in queues:
+        loader.put(queue, 150)
+    seen: list[int] = []
+
+    def count(frame: DataFrame, _batch_id: int) -> None:
+        seen.append(frame.count())
+
+    def run() -> None:
+        frame = queries.load(startingOffsets="earliest")
+        query = queries.start(frame, count, availableNow=True)
+        assert query.awaitTermination(120)
+
+    run()
+    assert sum(seen) == 300
+    loader.put(queues[0], 20)
+    run()
+    assert sum(seen) == 320
+
+
+@pytest.mark.parametrize("way", ["nameServer", "endpoints", "transactional"])
+def test_a_batch_is_written_and_read_back(
+    way: str, spark: SparkSession, broker: Broker, loader: Loader, topic: str, read: Read
+) -> None:
+    loader.create(topic, 3)
+    given = {"endpoints": broker.endpoints} if way == "endpoints" else plain(broker)
+    if way == "transactional":
+        given["delivery"] = way
+    frame = spark.range(500, numPartitions=2).selectExpr(
+        "CAST(id AS STRING) body", "concat('k', id) keys", "IF(id % 2 = 0, 'even', 'odd') tags"
+    )
+    frame.write.format("rocketmq").options(**given, topic=topic).mode("append").save()
+    assert sorted(told(read())) == sorted(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.parametrize("by", ["writeStream", "foreachBatch"])
+def test_a_stream_is_written_and_goes_on_where_it_ended(
+    by: str, broker: Broker, loader: Loader, topic: str, queries: Queries, read: Read
+) -> None:
+    (source,) = loader.create(f"{topic}-source", 1)
+    loader.create(topic, 2)
+    given = {**plain(broker), "topic": topic}
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        batch.write.format("rocketmq").options(**given).mode("append").save()
+
+    def run() -> None:
+        stream = queries.load(startingOffsets="earliest", subscribe=source.topic)
+        frame = stream.selectExpr("CAST(body AS STRING) body", "keys", "tags")
+        if by == "foreachBatch":
+            query = queries.start(frame, write, availableNow=True)
+        else:
+            writer = frame.writeStream.format("rocketmq").options(**given)
+            writer = writer.option("checkpointLocation", str(queries.folder / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    loader.put(source, 40)
+    if by == "writeStream" and pyspark.__version__.startswith("4.0."):
+        with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SPARK_VERSION"):
+            run()
+        return
+    run()
+    loader.put(source, 40)
+    run()
+    sent = sorted(body.decode() for _, _, _, body in loader.rows(source))
+    assert sorted(body for body, _, _ in told(read())) == sent
+    assert len(sent) == 80
+
+
+def plain(broker: Broker) -> dict[str, str]:
+    return {"nameServer": broker.name_server}
+
+
+def told(frame: DataFrame) -> list[tuple[str, str | None, str | None]]:
+    rows = frame.selectExpr("CAST(body AS STRING) body", "keys", "tags").collect()
+    return [(row.body, row["keys"], row.tags) for row in rows]
+
+
+def test_a_view_is_read_and_written_by_sql(
+    spark: SparkSession, broker: Broker, loader: Loader, topic: str, read: Read
+) -> None:
+    loader.create(topic, 2)
+    name = topic.replace("-", "_")
+    options = f"nameServer '{broker.name_server}', topic '{topic}'"
+    try:
+        spark.sql(f"CREATE TEMPORARY VIEW {name} USING rocketmq OPTIONS ({options})")
+        spark.sql(
+            f"CREATE TEMPORARY VIEW {name}_out (body STRING, keys STRING) "
+            f"USING rocketmq OPTIONS ({options})"
+        )
+        spark.sql(f"INSERT INTO {name}_out VALUES ('1', 'a'), ('2', 'b')")
+        (row,) = spark.sql(f"SELECT CAST(body AS STRING) b FROM {name} WHERE keys = 'b'").collect()
+    finally:
+        spark.catalog.dropTempView(name)
+        spark.catalog.dropTempView(f"{name}_out")
+    assert row.b == "2"
+    assert len(told(read())) == 2
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(read: Read) -> None:
