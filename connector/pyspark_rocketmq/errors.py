@@ -103,6 +103,20 @@ class UnfinishedTransactionError(RocketMQError):
         )
 
 
+class WriteIdError(RocketMQError):
+    """A write has the writeId of another one: nothing of it was written."""
+
+    def __init__(self, write: str, number: int, reason: str) -> None:
+        super().__init__(write, number, reason)
+        self.write, self.number, self.reason = write, number, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.WRITE_ID] write {self.number} of {self.write} {self.reason}. Nothing "
+            "of this one is visible: give every write a writeId of its own, with growing numbers."
+        )
+
+
 class UnsupportedError(RocketMQError):
     """Something that this version does not do yet, or that RocketMQ cannot do."""
 

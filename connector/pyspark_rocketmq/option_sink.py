@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.option_definition import SINK, OptionDefinition
 from pyspark_rocketmq.option_kinds import Choice, Count, Duration, Flag, Size, Text
 
 _O = OptionDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class WriteName:
+    """What a write is called by its user: a name, and a number that grows from write to write."""
+
+    name: str
+    number: int | None
+    """None: the batch of the stream whose foreachBatch writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WriteName:
+    takes: str = "NAME or NAME/NUMBER"
+
+    def __call__(self, text: str) -> WriteName:
+        # The name becomes a tag, whose expressions have characters of their own.
+        found = re.fullmatch(r"([\w.:-]{1,100})(?:/([0-9]{1,18}))?", text.strip(), re.ASCII)
+        if found is None:
+            raise ValueError("must be NAME or NAME/NUMBER, a name of letters, digits, . _ : and -")
+        return WriteName(found[1], None if found[2] is None else int(found[2]))
+
 
 SINK_DEFINITIONS: Final = (
     _O(
@@ -40,6 +64,17 @@ SINK_DEFINITIONS: Final = (
         "sink",
         "With delivery=transactional: the topic that keeps the decisions about batches. It is made "
         "if it is not there, with two queues on every broker; several queries may share it.",
+    ),
+    _O(
+        "writeId",
+        _WriteName(),
+        None,
+        SINK,
+        "sink",
+        "What a batch write is known by when it runs again: with delivery=transactional nothing is "
+        "sent twice then, with at-least-once `drop_replays` recognises it. NAME in foreachBatch, "
+        "where the query's and the batch's ids are added, a name of its own for each write of it; "
+        "NAME/NUMBER elsewhere, with a number that grows from write to write.",
     ),
     _O(
         "maxBatchBytes",

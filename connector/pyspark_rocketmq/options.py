@@ -17,6 +17,7 @@ from pyspark_rocketmq.option_definition import OptionDefinition, Use
 from pyspark_rocketmq.option_join import check_join
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue, Secret
 from pyspark_rocketmq.option_pop import check_pop
+from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN
 from rocketmq_wire.model import Subscription
 
@@ -103,6 +104,7 @@ class ReadOptions:
     delivery: str
     transaction_timeout_ms: int
     decision_topic: str
+    write_id: WriteName | None
     max_batch_bytes: int
     sends_in_flight: int
     producer_group: str
@@ -323,6 +325,12 @@ def _check_send_back(options: ReadOptions) -> None:
     if options.subscribe is not None:
         raise OptionError(
             "topic", "has no meaning with sendBack: messages go to %RETRY%<group>", "CONFLICT"
+        )
+    if options.write_id is not None:
+        raise OptionError(
+            "writeId",
+            "has no meaning with sendBack: what runs again is sent back again",
+            "CONFLICT",
         )
 
 

@@ -90,6 +90,8 @@ class Decision:
     """Where their queues ended before the first of them was committed."""
     is_finished: bool = False
     """All of them are committed; then the rest is empty."""
+    count: int | None = None
+    """How many rows it has; None where earlier versions did not write that down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,15 @@ class DecisionLog:
 
     def store_finished(self, decision: Decision) -> None:
         """All of it is committed: nobody has to look again."""
-        content = {"version": _VERSION, "query": decision.query, "batch": decision.batch}
+        content = {
+            "version": _VERSION,
+            "query": decision.query,
+            "batch": decision.batch,
+            "count": decision.count,
+            "finished": True,
+        }
         for queue in self._queues():
-            self._send(queue, json.dumps({**content, "finished": True}).encode(), decision)
+            self._send(queue, json.dumps(content).encode(), decision)
 
     def _send(self, queue: QueueId, body: bytes, decision: Decision | None) -> int:
         tags = keys = None
@@ -169,7 +177,8 @@ class DecisionLog:
             try:
                 for record in self._backwards(queue, query):
                     if record.batch == batch and record.is_finished:
-                        return Decision(query, batch, "", (), {}, is_finished=True)
+                        count = record.content.get("count")
+                        return Decision(query, batch, "", (), {}, is_finished=True, count=count)
                     if record.batch == batch:
                         head = queue, record
                         break
@@ -220,7 +229,7 @@ class DecisionLog:
         starts = {
             QueueId(topic, broker, index): at for topic, broker, index, at in content["starts"]
         }
-        return Decision(record.query, record.batch, group, tuple(halves), starts)
+        return Decision(record.query, record.batch, group, tuple(halves), starts, count=len(halves))
 
     def _part(self, queue: QueueId, offset: int) -> bytes:
         reply = self._cluster.pull(queue, offset, 1)

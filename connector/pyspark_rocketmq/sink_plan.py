@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+import zlib
 
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.errors import UnsupportedError
+from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.sink_requests import SinkLayout
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
@@ -46,7 +48,15 @@ def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
         in_flight_max=options.sends_in_flight,
         write=str(uuid.uuid4()),
         transaction=_transaction(options, columns),
+        named=_named(options.write_id, topic),
     )
+
+
+def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
+    """The name, and the topic's: writes to two topics are two writes, by whatever name."""
+    if write_id is None or topic is None:
+        return write_id
+    return WriteName(f"{write_id.name}-{zlib.crc32(topic.encode()):08x}", write_id.number)
 
 
 def immunity_seconds_of(options: ReadOptions) -> int | None:
@@ -60,7 +70,9 @@ def _transaction(options: ReadOptions, columns: SinkColumns) -> TransactionPlan 
     if options.delivery != "transactional":
         return None
     return TransactionPlan(
-        options.decision_topic, in_order=columns.place("messageGroup") is not None
+        options.decision_topic,
+        in_order=columns.place("messageGroup") is not None,
+        is_named=options.write_id is not None,
     )
 
 
@@ -72,7 +84,7 @@ def refuse_overwrite(what: str) -> None:
         + (
             "write with .mode('append')"
             if what == "batch"
-            else "use outputMode('append'), and for complete or updated results foreachBatch with "
-            "frame.write.format('rocketmq').mode('append')"
+            else "use outputMode('append'), and for complete results foreachBatch with "
+            "frame.write.format('rocketmq').option('writeId', NAME).mode('append')"
         ),
     )

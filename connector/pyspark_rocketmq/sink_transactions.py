@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pyspark_rocketmq.errors import UnfinishedTransactionError
+from pyspark_rocketmq.errors import UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.sink_decisions import (
     Decision,
     DecisionLog,
@@ -66,6 +66,8 @@ class TransactionPlan:
     decision_topic: str
     in_order: bool = False
     """Rows have groups: what one queue gets is ended one by one, so that brokers keep its order."""
+    is_named: bool = False
+    """The user says which write it is, and may be wrong."""
     checked_seconds: float = 120.0
     """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
     settle_seconds: float = 3.0
@@ -161,7 +163,7 @@ class Commits:
             if any(one.is_decided for one in ours):
                 # Nothing of what others may have sent since is in the decision.
                 roll_back(self._cluster, self._halves_of(ours))
-                self.replay(query, batch)
+                self.replay(query, batch, sum(one.rows for one in ours))
             else:
                 self.commit(query, batch, self._halves_of(ours))
 
@@ -181,6 +183,11 @@ class Commits:
         if not halves:
             return
         self._patiently(self._log.open)
+        if self._plan.is_named:
+            newest = self._patiently(lambda: self._log.newest_batch(query))
+            if newest > batch:
+                # Decisions are looked up by growing numbers.
+                raise WriteIdError(query, batch, f"comes behind {newest}, which is decided")
         decision = self._patiently(lambda: self.decision_of(query, batch, halves))
         self._log.store(decision)
         self._finish(decision, decision.halves, Visible(self._cluster, decision))
@@ -193,14 +200,17 @@ class Commits:
             if isinstance(bounds, RocketMQError):
                 raise bounds
             starts[queue] = bounds.end
-        return Decision(query, batch, self._group, tuple(halves), starts)
+        return Decision(query, batch, self._group, tuple(halves), starts, count=len(halves))
 
-    def replay(self, query: str, batch: int) -> None:
-        """Finish a batch that is decided."""
+    def replay(self, query: str, batch: int, rows: int) -> None:
+        """Finish a batch that is decided. Raises WriteIdError if so many rows are another's."""
         decision = self._patiently(lambda: self._log.find(query, batch))
         if decision is None:
             raise UnfinishedTransactionError(query, batch, 0, "its decision is gone")
         self.finish(decision)
+        if self._plan.is_named and decision.count not in (None, rows):
+            told = f"was decided with {decision.count} rows, and this one has {rows}"
+            raise WriteIdError(query, batch, told)
 
     def finish(self, decision: Decision) -> None:
         """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pyspark_rocketmq.errors import NothingWrittenError, UnsupportedError
+from pyspark_rocketmq.errors import NothingWrittenError, OptionError, UnsupportedError
+from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_send_back import SendBackPlan, send_back_rows
 from pyspark_rocketmq.sink_stamps import WriteId
@@ -61,6 +62,8 @@ class SinkPlan:
     """Rows are not sent: the messages they were read from are given back."""
     transaction: TransactionPlan | None = None
     """Rows are sent as half messages, which the driver commits."""
+    named: WriteName | None = None
+    """What the user calls a batch write; None: it cannot be told when it runs again."""
 
 
 @dataclass
@@ -78,7 +81,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send one task's rows and wait for every answer."""
-        return write_task(self._plan, WriteId(self._plan.write, "0", _partition()), iterator)
+        write_id = batch_write_id(self._plan)
+        is_known = self._plan.named is not None
+        return write_task(self._plan, write_id, iterator, may_be_replayed=is_known)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what is transactional; all else is visible already."""
@@ -165,8 +170,8 @@ def _write_halves(
         may_be_replayed=may_be_replayed,
     )
     # Spark wants its rows read, also where the batch is decided and they are not sent again.
-    for _ in batches:
-        pass
+    for batch in batches:
+        written.rows += batch.num_rows
     return written
 
 
@@ -212,22 +217,53 @@ if DataSourceStreamArrowWriter is not None:
 
 
 def _stream_write_id(plan: SinkPlan) -> WriteId:
+    batch = _streams_batch()
+    # Continuous mode has no batches; its commit tells, as Spark drops the rows anyway.
+    query, number = (plan.write, "0") if batch is None else batch
+    return WriteId(query, number, _partition())
+
+
+def batch_write_id(plan: SinkPlan) -> WriteId:
+    """Who writes, in a task of a batch write. Raises OptionError for a name that says too little.
+
+    The writes of one foreachBatch share its query and batch: only their names tell them apart.
+    """
+    named = plan.named
+    if named is None:
+        return WriteId(plan.write, "0", _partition())
+    if named.number is not None:
+        return WriteId(named.name, str(named.number), _partition())
+    batch = _streams_batch()
+    if batch is None:
+        raise OptionError(
+            "writeId",
+            "names by NAME alone a write of foreachBatch, and this is none, or is in a thread of "
+            "its own: give NAME/NUMBER with a number that grows, such as the batch's id",
+        )
+    query, number = batch
+    return WriteId(f"{query}-{named.name}", number, _partition())
+
+
+def _streams_batch() -> tuple[str, str] | None:
+    """The ids of the query and the batch that this task is of, if it is of any."""
     context = TaskContext.get()
-    assert context is not None
+    if context is None:
+        return None
     query = context.getLocalProperty(_QUERY_PROPERTY)
     batch = context.getLocalProperty(_BATCH_PROPERTY)
-    if query is None or batch is None:
-        # Continuous mode has no batches; its commit tells, as Spark drops the rows anyway.
-        return WriteId(plan.write, "0", context.partitionId())
-    return WriteId(query, batch, context.partitionId())
+    return None if query is None or batch is None else (query, batch)
 
 
 def stream_writer(plan: SinkPlan) -> StreamWriter:
     """The writer of a stream. Raises UnsupportedError on Spark 4.0."""
+    if plan.named is not None:
+        raise OptionError(
+            "writeId", "is for batch writes: a stream's are known by query and batch", "NOT_HERE"
+        )
     if DataSourceStreamArrowWriter is None:
         raise UnsupportedError(
             "SPARK_VERSION",
             "Spark 4.0 has no Arrow writers for streams: use foreachBatch with "
-            "frame.write.format('rocketmq'), or Spark 4.1 and later",
+            "frame.write.format('rocketmq').option('writeId', NAME), or Spark 4.1 and later",
         )
     return StreamWriter(plan)

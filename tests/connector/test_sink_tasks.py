@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_rocketmq import writers
-from pyspark_rocketmq.errors import UnsupportedError
+from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.options import parse_options, require_sink
+from pyspark_rocketmq.sink_plan import sink_plan
 from pyspark_rocketmq.sink_requests import SinkLayout
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_stamps import WriteId
-from pyspark_rocketmq.writers import SinkPlan, stream_writer, write_task
+from pyspark_rocketmq.writers import SinkPlan, batch_write_id, stream_writer, write_task
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -110,6 +113,31 @@ def test_a_broken_connection_loses_nothing(proxied, cluster):
     assert task(settings, batches()) == 2_000
     # What was under way when the connection broke is there again, under the same unique keys.
     assert stored(cluster) >= 2_000
+
+
+def named_plan(write_id: str, topic: str | None = None) -> SinkPlan:
+    where = {"nameServer": "h:1", "writeId": write_id, **({"topic": topic} if topic else {})}
+    columns = [StructField("body", StringType()), StructField("topic", StringType())]
+    return sink_plan(require_sink(parse_options(where)), StructType(columns))
+
+
+def test_a_write_with_an_id_is_the_same_write_when_it_runs_again() -> None:
+    assert batch_write_id(named_plan("export/7")) == WriteId("export", "7", 0)
+    again = [batch_write_id(named_plan("export/7", "a")) for _ in range(2)]
+    assert again[0] == again[1] != batch_write_id(named_plan("export/7", "b"))
+    assert batch_write_id(named_plan("export/8", "a")).query == again[0].query
+    unnamed = [plan_of(ConnectionSettings(("h:1",)), is_grpc=False) for _ in range(2)]
+    assert all(plan.named is None for plan in unnamed)
+
+
+def test_a_write_id_that_does_not_say_enough_or_too_much_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"OPTION\.INVALID\] .*'writeId' names by NAME alone"):
+        batch_write_id(named_plan("first"))
+    with pytest.raises(OptionError, match=r"OPTION\.NOT_HERE\] .*'writeId' is for batch writes"):
+        stream_writer(named_plan("first"))
+    for text in ("a b", "a||b", "a/b", "a/1/2", "/1", "ä", "x" * 101):
+        with pytest.raises(OptionError, match="NAME or NAME/NUMBER"):
+            named_plan(text)
 
 
 def test_a_spark_without_arrow_writers_for_streams_is_told_what_to_use(

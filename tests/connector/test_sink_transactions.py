@@ -6,13 +6,13 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.errors import OptionError, UnfinishedTransactionError
+from pyspark_rocketmq.errors import OptionError, UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, pack_halves, unpack_halves
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
@@ -348,6 +348,33 @@ def test_what_is_decided_can_be_finished_without_the_query(
     assert counts(connection, topic) == expected("")
 
 
+def test_a_named_write_is_told_from_another_of_its_name(
+    connection: ConnectionSettings, topic: str
+) -> None:
+    """What is not its own is neither taken for written nor lost without a word."""
+    query = Query(connection, topic, "w", batch=5)
+    plan = replace(query.plan, is_named=True)
+    # It died behind its decision, and the one that comes instead has other rows.
+    query.run_killed(AT_THE_ENDS, "within")
+    with open_cluster(connection) as cluster:
+        written = [query.write(cluster, task) for task in range(TASKS)]
+        written[0].rows = ROWS // TASKS + 1
+        written[1].rows = ROWS // TASKS
+        for _ in range(2):
+            # The first time the decision is unfinished, the second time finished.
+            with pytest.raises(WriteIdError, match=rf"with {ROWS} rows, and this one has 7"):
+                Commits(cluster, GROUP, plan).commit_written(written)
+        written[0].rows -= 1
+        Commits(cluster, GROUP, plan).commit_written(written)
+        older = Query(connection, topic, "w", batch=4)
+        late = [older.write(cluster, task) for task in range(TASKS)]
+        with pytest.raises(
+            WriteIdError, match=r"ROCKETMQ_SINK\.WRITE_ID\] write 4 of w comes behind 5"
+        ):
+            Commits(cluster, GROUP, plan).commit_written(late)
+    assert counts(connection, topic) == expected("")
+
+
 def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, topic: str) -> None:
     query = Query(connection, topic, "q", batch=1)
     with open_cluster(connection) as cluster:
@@ -515,6 +542,10 @@ def test_halves_survive_their_packing() -> None:
         ({"endpoints": "h:1"}, "needs 'nameServer'"),
         ({"nameServer": "h:1", "delivery": "at-least-once", "decisionTopic": "d"}, "no meaning"),
         ({"nameServer": "h:1", "sendBack": "true", "group": "g"}, "no meaning with sendBack"),
+        (
+            {"nameServer": "h:1", "sendBack": "true", "group": "g", "writeId": "w"},
+            "'writeId' has no meaning with sendBack",
+        ),
     ],
 )
 def test_options_that_contradict_are_refused(options: dict[str, str], reason: str) -> None:
