@@ -27,13 +27,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-VERSIONS: Final = ("5.3.3", "4.9.7")
-"""Newest sets of which every module is in the repository; the first is the default."""
+VERSIONS: Final = tuple(os.environ.get("ROCKETMQ_VERSIONS", "5.3.3 4.9.7").split())
+"""What the suites run against; the first is the default. Of others Maven has to fetch the jars."""
 _HERE: Final = Path(__file__).parent
 _POM: Final = _HERE / "rocketmq.pom.xml"
 # Pinned: plug-ins of other versions name their goals and properties differently.
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_CENTRAL: Final = "https://repo.maven.apache.org/maven2"
 _MAVEN_SECONDS_MAX: Final = 900
 _PROGRESS_SECONDS: Final = 5
 _FILE_SECONDS_MAX: Final = 60
@@ -217,7 +216,10 @@ def _verified(url: str, digest: str) -> bytes:
 
 
 def _repository() -> str:
-    """Maven Central, or what the machine's settings put in its place."""
+    """The repository that the environment or the user's settings name.
+
+    Raises JarsUnavailableError.
+    """
     named = os.environ.get("ROCKETMQ_MAVEN_REPOSITORY")
     if named:
         return named.rstrip("/")
@@ -229,4 +231,8 @@ def _repository() -> str:
             url = (mirror.findtext("url") or "").strip()
             if url and {"*", "external:*", "central"} & set(covers) and "!central" not in covers:
                 return url.rstrip("/")
-    return _CENTRAL
+    raise JarsUnavailableError(
+        "there is no Maven here and no repository is named. Install Maven (Debian, Ubuntu: "
+        "apt-get install maven), or name a repository with what Maven Central has in "
+        "ROCKETMQ_MAVEN_REPOSITORY. Then repeat."
+    )
