@@ -142,6 +142,8 @@ class PublicCalls:
                     async for frame in frames:
                         await context.write(bytes(frame.SerializeToString()))
             except Exception as error:  # noqa: BLE001 - a call's outermost frame
+                if context.cancelled():
+                    return  # Nobody hears what went wrong, which was just that.
                 frame = public.message_class(f"{name}Response")(status=_status_of(error, name))
                 await context.write(bytes(frame.SerializeToString()))
 

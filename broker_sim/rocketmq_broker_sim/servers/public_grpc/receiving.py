@@ -57,7 +57,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _OWN_CODE_SINCE: Final = (5, 0, 3)
 """Clients before know no code of its own for too little time."""
 _DEAD: Final = -1
-_UNWRITTEN_MS: Final = 1_000
+_HANDED_BACK_MS: Final = 1_000
 """As in the proxy: what a client's call did not bring comes again so soon."""
 _NUMBERS: Final = re.compile(r"\d{1,6}")
 
@@ -70,8 +70,8 @@ class Receives:
     ) -> None:
         self._facts, self._limits = facts, limits
         self._sessions, self._renewals = sessions, renewals
-        self._unwritten: set[tuple[str, str, str]] = set()
-        """Client, group and handle of messages whose frames are being written."""
+        self._on_their_way: set[tuple[str, str, str]] = set()
+        """Client, group and handle of messages whose answer is being written."""
         self._handing_back: set[asyncio.Task[None]] = set()
 
     # --- receive ------------------------------------------------------------------------------
@@ -113,20 +113,22 @@ class Receives:
         found = Code.OK if handed else Code.MESSAGE_NOT_FOUND
         last = frame()
         put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
-        for text in handed:
-            self._unwritten.add((caller.client_id, group, text))
-            if request.auto_renew:
+        keys = [(caller.client_id, group, text) for text in handed]
+        self._on_their_way.update(keys)
+        if request.auto_renew:
+            for text in handed:
                 self._renewals.add(caller.client_id, group, name, text)
         try:
             yield frame(status=make_status(found, "OK" if handed else "no new message"))
-            for text, message in handed.items():
+            for message in handed.values():
                 yield frame(message=message)
-                self._unwritten.discard((caller.client_id, group, text))
             yield last
+            self._on_their_way.difference_update(keys)
         finally:
-            # The client may have cancelled, or its connection may have broken.
+            # The client may have cancelled, or its connection may have broken. Clients use an
+            # answer once it is whole: what was written of it is lost on them, too.
             for text in handed:
-                if (caller.client_id, group, text) in self._unwritten:
+                if (caller.client_id, group, text) in self._on_their_way:
                     work = asyncio.create_task(self._hand_back(caller, group, name, text))
                     self._handing_back.add(work)
                     work.add_done_callback(self._handing_back.discard)
@@ -134,11 +136,11 @@ class Receives:
     async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
         """Have a message that was lent and never reached its client come again soon."""
         handle = await self._renewals.current(caller.client_id, group, text)
-        if (caller.client_id, group, text) not in self._unwritten:
+        if (caller.client_id, group, text) not in self._on_their_way:
             return  # It did reach its client, who has decided about it meanwhile.
         self._settled(caller, group, text)
         try:
-            await caller.ask(change_of(group, topic, handle, _UNWRITTEN_MS))
+            await caller.ask(change_of(group, topic, handle, _HANDED_BACK_MS))
         except RocketMQError as error:
             _LOG.warning("group=%s: a message comes again only later: %s", group, error)
 
@@ -293,7 +295,7 @@ class Receives:
     def _settled(self, caller: Caller, group: str, text: str) -> None:
         """Somebody has decided about the message of this handle."""
         self._renewals.remove(caller.client_id, group, text)
-        self._unwritten.discard((caller.client_id, group, text))
+        self._on_their_way.discard((caller.client_id, group, text))
 
 
 def subscription_of(expression: Any) -> Subscription:
