@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,6 +16,9 @@ from bench.registry import measurement
 
 _SHARE_OF_MESSAGES = 2
 _BODY_SIZE = 100
+# Of so many bodies one is bad, where some are.
+_BAD_EVERY = 100
+_BAD_COLUMN = "_corrupt_record"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class _Case:
     fields: str
     bodies: Bodies
     totals: tuple[str, ...]
+    topic: str
+    has_bad: bool = False
 
 
 @measurement("typed", "JSON and CSV bodies as columns, bodyFormat against from_json and from_csv")
@@ -35,7 +40,14 @@ def typed(bed: Bed) -> Iterator[Figures]:
 
 
 def _race(bed: Bed, case: _Case) -> Iterator[Figures]:
-    topic, function = f"orders-{case.body_format}", f"from_{case.body_format}"
+    topic, fields = case.topic, case.fields
+    how = bad = ""
+    if case.has_bad:
+        # Both sides are to hand on what they cannot read.
+        fields += f", {_BAD_COLUMN} STRING"
+        how = f", map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_BAD_COLUMN}')"
+        bad = f", 1 in {_BAD_EVERY} bad"
+    function, name = f"from_{case.body_format}{bad}", f"bodyFormat={case.body_format}{bad}"
     rows = bed.scale.messages(_BODY_SIZE) // _SHARE_OF_MESSAGES
     load_topic(bed.settings("endpoints"), topic, rows, _BODY_SIZE, case.bodies)
     for transport in TRANSPORTS:
@@ -43,11 +55,11 @@ def _race(bed: Bed, case: _Case) -> Iterator[Figures]:
         reader = bed.spark.read.format("rocketmq").options(**options)
         body = reader.schema("body BINARY").load()
         # The cast would be one more copy: these functions take text alone.
-        text = body.selectExpr(f"{function}(string(body), '{case.fields}') AS f").select("f.*")
-        columns = reader.schema(case.fields).option("bodyFormat", case.body_format).load()
+        called = f"from_{case.body_format}(string(body), '{fields}'{how})"
+        text = body.selectExpr(f"{called} AS f").select("f.*")
+        columns = reader.schema(fields).option("bodyFormat", case.body_format).load()
         totals = [frame.selectExpr(*case.totals).first() for frame in (text, columns)]
         assert totals[0] == totals[1], f"{totals[0]} by {function}, {totals[1]} by bodyFormat"
-        name = f"bodyFormat={case.body_format}"
         measured = alternate({function: _drain(text), name: _drain(columns)}, runs=bed.scale.runs)
         spark = median_seconds(measured[function])
         for what, runs in measured.items():
@@ -67,13 +79,37 @@ _TOTALS = (
 _FIELDS = "order_id LONG, customer STRING, amount DOUBLE, paid BOOLEAN"
 
 
-def _cases() -> tuple[_Case, ...]:
-    return (
-        _Case(
-            "json", f"{_FIELDS}, items ARRAY<INT>", orders, (*_TOTALS, "sum(size(items)) AS items")
-        ),
-        _Case("csv", f"{_FIELDS}, note STRING", lines, (*_TOTALS, "sum(length(note)) AS notes")),
-    )
+def _cases() -> Iterator[_Case]:
+    items = (*_TOTALS, "sum(size(items)) AS items")
+    notes = (*_TOTALS, "sum(length(note)) AS notes")
+    for case in (
+        _Case("json", f"{_FIELDS}, items ARRAY<INT>", orders, items, "orders-json"),
+        _Case("csv", f"{_FIELDS}, note STRING", lines, notes, "orders-csv"),
+    ):
+        yield case
+        yield replace(
+            case,
+            bodies=_some_bad(case.bodies),
+            totals=(
+                f"count({_BAD_COLUMN}) AS bad",
+                f"sum(if({_BAD_COLUMN} IS NULL, order_id, 0)) AS ids",
+            ),
+            topic=f"{case.topic}-bad",
+            has_bad=True,
+        )
+
+
+def _some_bad(bodies: Bodies) -> Bodies:
+    """The same, but that some have a text for their order's number."""
+
+    def some_bad(first: int, count: int, size: int) -> pa.Array:
+        made = bodies(first, count, size).to_pylist()
+        for place in range(-first % _BAD_EVERY, count, _BAD_EVERY):
+            number = b"%d" % (first + place)
+            made[place] = made[place].replace(number, b'"no number"', 1)
+        return pa.array(made, pa.binary())
+
+    return some_bad
 
 
 def orders(first: int, count: int, size: int) -> pa.Array:

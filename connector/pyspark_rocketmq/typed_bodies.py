@@ -155,9 +155,9 @@ class TypedBatches:
         plan, bodies = self._plan, batch.column("body")
         read = self._bodies.read(bodies)
         if read.bad and plan.mode == "failfast":
-            row, reason = min(read.bad.items())
+            row = read.bad[0]
             offset = int(int64_values(batch.column("queueOffset"))[row])
-            raise BadBodyError(queue, offset, reason)
+            raise BadBodyError(queue, offset, read.why(row))
         fields = dict(zip(plan.fields.names, read.columns, strict=True))
         columns = []
         for field in plan.output:
@@ -174,18 +174,18 @@ class TypedBatches:
         return made
 
 
-def _mask(rows: dict[int, str], count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _mask(rows: list[int], count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     mask = np.zeros(count, np.bool_)
-    mask[list(rows)] = True
+    mask[rows] = True
     return mask
 
 
-def _texts_of(bodies: pa.BinaryArray, bad: dict[int, str]) -> pa.StringArray:
+def _texts_of(bodies: pa.BinaryArray, bad: list[int]) -> pa.StringArray:
     """The texts of bad bodies, null for the others."""
     if not bad:
         return pa.nulls(len(bodies), pa.string())
-    rows = array_of(np.array(sorted(bad), np.int64))
+    rows = array_of(np.array(bad, np.int64))
     texts = as_text(bodies.take(rows))
     places = np.zeros(len(bodies), np.int64)
-    places[sorted(bad)] = np.arange(len(bad))
+    places[bad] = np.arange(len(bad))
     return texts.take(array_of(places, ~_mask(bad, len(bodies))))

@@ -1,45 +1,46 @@
 """Reads CSV bodies into Arrow columns: one line a body, all by one call of Arrow's parser.
 
 That parser knows nothing of bodies, and fails as a whole. So every body is given a first field
-that nobody else can write: digits made anew for each reader, then its row's number.
+that nobody else can write, a number made anew for each reader.
 
-    7,"Ulm"    becomes    483920157610000042,7,"Ulm" newline
+    7,"Ulm"    becomes    4839201576104835921,7,"Ulm" newline
 
-When all those numbers begin rows, in their order, and no other row is there, each body is exactly
-one row: a quote that a body leaves open would swallow the next body's number, and a line break
-outside of quotes would begin a row without one. A last line of nulls behind the bodies is what an
-open quote of the last one swallows.
+When there are as many rows as bodies and each begins with that number, each body is exactly one
+row: a quote that a body leaves open would swallow the next body's number, and a line break outside
+of quotes would begin a row without one. A last line of nulls behind the bodies is what an open
+quote of the last one swallows.
 
-A text that is refused is read again in ever smaller parts, down to the bodies that are to blame:
-what a body gives does not depend on its neighbours. A body is bad when it is empty, when it has
-another number of fields than the schema, or when a field is not of its column's type.
+A text that is refused is read without the bodies that are to blame (`read_bodies`): what a body
+gives does not depend on its neighbours. A body is bad when it is empty, when it has another number
+of fields than the schema, or when a field is not of its column's type.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.csv as pc
 
-from rocketmq_arrow.assemble import Constant, Ranges, Rows, assemble
-from rocketmq_arrow.gather import values_of
+from rocketmq_arrow.assemble import Constant, Ranges, assemble
+from rocketmq_arrow.csv_verdicts import FALSE, TRUE, CsvVerdicts
+from rocketmq_arrow.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
 from rocketmq_arrow.numpy_arrays import int64_values
-from rocketmq_arrow.read_bodies import ReadBodies, joined_array, read_in_parts
+from rocketmq_arrow.read_bodies import Bodies, ReadBodies, Verdict, joined_array, read_bodies
 
 _LINE_BREAKS: Final = (ord("\n"), ord("\r"))
-# Ten digits that nobody knows and eight of the row's number are an int64.
-_SECRET_MIN: Final = 10**9
-_NUMBER_MIN: Final = 10_000_000
-_DIGITS: Final = 8
-_NUMBER: Final = "row"
+# Nineteen digits at most, as an int64 takes.
+_MARK_MIN: Final = 10**18
+_MARK: Final = "mark"
+_READ: Final = "not one line"
 _OTHER_TYPE: Final = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to [^:]+: (invalid UTF8)?"
 )
-_TRUE: Final = ["true", "True", "TRUE"]
-_FALSE: Final = ["false", "False", "FALSE"]
 
 
 class CsvBodies:
@@ -49,11 +50,11 @@ class CsvBodies:
         self, schema: pa.Schema, name: str, *, delimiter: str = ",", null_value: str = ""
     ) -> None:
         self._schema = schema
-        self._secret = _SECRET_MIN + int(name, 16) % (9 * _SECRET_MIN)
-        self._delimiter = delimiter.encode()
-        self._last_line = self._delimiter.join([null_value.encode()] * len(schema)) + b"\n"
+        self._mark = _MARK_MIN + int(name, 16) % (8 * _MARK_MIN)
+        self._prefix = b"%d%s" % (self._mark, delimiter.encode())
+        self._last_line = self._prefix + delimiter.join([null_value] * len(schema)).encode() + b"\n"
         # Names that fields may share are no matter: the parser is given numbers.
-        self._names = [_NUMBER, *map(str, range(len(schema)))]
+        self._names = [_MARK, *map(str, range(len(schema)))]
         self._parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=False)
         kinds = [pa.int64(), *schema.types]
         self._convert = pc.ConvertOptions(
@@ -61,36 +62,32 @@ class CsvBodies:
             null_values=[null_value],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            true_values=_TRUE,
-            false_values=_FALSE,
+            true_values=TRUE,
+            false_values=FALSE,
         )
+        self._verdicts = CsvVerdicts(schema, delimiter, null_value)
 
     def read(self, bodies: pa.BinaryArray) -> ReadBodies:
         """The columns of all bodies, in their order."""
+        return read_bodies(self._schema, len(bodies), *self.prepared(bodies))
+
+    def prepared(self, bodies: pa.BinaryArray) -> tuple[dict[int, str], Bodies]:
+        """Which bodies are never read and why, and all of them for `read_bodies`."""
         if bodies.null_count:
             bodies = bodies.fill_null(b"")
         data, offsets = values_of(bodies)
         starts, ends = offsets[:-1], offsets[1:]
-        bad = dict.fromkeys(np.flatnonzero(ends == starts).tolist(), "empty")
+        refused = dict.fromkeys(np.flatnonzero(ends == starts).tolist(), "empty")
         filled = np.flatnonzero(ends > starts)
         breaks = filled[np.isin(data[starts[filled]], _LINE_BREAKS)]
-        bad |= dict.fromkeys(breaks.tolist(), "begins with a line break")
+        refused |= dict.fromkeys(breaks.tolist(), "begins with a line break")
+        return refused, _Lines(data, starts, ends, self._columns, self._verdicts)
 
-        def read_rows(first: int, stop: int) -> list[pa.Array] | str:
-            base = int(starts[first])
-            bytes_of = data[base : int(ends[stop - 1])]
-            return self._rows(Ranges(bytes_of, starts[first:stop] - base, ends[first:stop] - base))
-
-        return read_in_parts(self._schema, len(bodies), bad, read_rows)
-
-    def _rows(self, bodies: Ranges) -> list[pa.Array] | str:
+    def _columns(self, bodies: Ranges) -> list[pa.Array] | str:
         """The columns of some bodies, or why one of them is bad."""
         count = len(bodies.starts)
-        first = self._secret * 10**_DIGITS + _NUMBER_MIN
-        head = _decimals(first, count, self._delimiter)
-        lines = assemble([Rows(head), bodies, Constant(b"\n")], count)[0]
-        last = b"%d%s%s" % (first + count, self._delimiter, self._last_line)
-        text = b"".join((lines.data, last))
+        lines = assemble([Constant(self._prefix), bodies, Constant(b"\n")], count)[0]
+        text = b"".join((lines.data, self._last_line))
         # One block: rows are not to be cut at line breaks, which may stand in a body.
         options = pc.ReadOptions(
             use_threads=False, block_size=len(text) + 1, column_names=self._names
@@ -99,11 +96,11 @@ class CsvBodies:
             table = pc.read_csv(pa.BufferReader(text), options, self._parse, self._convert)
         except pa.ArrowInvalid as error:
             return self._shown(error)
-        numbers = joined_array(table.column(0).chunks, pa.int64())
-        if len(numbers) != count + 1 or numbers.null_count:
-            return "not one line"
-        if (int64_values(numbers) != np.arange(first, first + count + 1)).any():
-            return "not one line"
+        marks = joined_array(table.column(0).chunks, pa.int64())
+        if len(marks) != count + 1 or marks.null_count:
+            return _READ
+        if (int64_values(marks) != self._mark).any():
+            return _READ
         return [
             joined_array(column.chunks, column.type).slice(0, count) for column in table.columns[1:]
         ]
@@ -118,16 +115,28 @@ class CsvBodies:
         return f"not one line of {len(self._schema)} fields"
 
 
-def _decimals(
-    first: int, count: int, after: bytes
-) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """Numbers that follow each other and differ in their last digits only, with a byte behind."""
-    secret = str(first)[:-_DIGITS].encode()
-    rows = np.empty((count, len(secret) + _DIGITS + 1), np.uint8)
-    rows[:, : len(secret)] = np.frombuffer(secret, np.uint8)
-    numbers = np.arange(_NUMBER_MIN, _NUMBER_MIN + count)
-    for place in range(_DIGITS):
-        rows[:, -2 - place] = numbers % 10 + ord("0")
-        numbers //= 10
-    rows[:, -1] = after[0]
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The bodies of one chunk."""
+
+    data: Bytes
+    starts: Positions
+    ends: Positions
+    read: Callable[[Ranges], list[pa.Array] | str]
+    verdicts: CsvVerdicts
+
+    def columns(self, rows: Positions) -> list[pa.Array] | str:
+        starts, ends = self.starts[rows], self.ends[rows]
+        base = int(starts[0])
+        return self.read(Ranges(self.data[base : int(ends[-1])], starts - base, ends - base))
+
+    def looks_good(self, rows: Positions) -> Mask:
+        bodies = take_binary(self.data, self.starts[rows], self.ends[rows])
+        found = compute.match_substring_regex(bodies, self.verdicts.pattern)
+        mask: Mask = found.to_numpy(zero_copy_only=False)
+        if not is_utf8(self.data):
+            mask &= [is_utf8(self.data[self.starts[row] : self.ends[row]]) for row in rows]
+        return mask
+
+    def verdict(self, row: int) -> Verdict:
+        return self.verdicts.verdict(self.data[self.starts[row] : self.ends[row]].tobytes())

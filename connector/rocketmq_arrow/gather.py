@@ -197,6 +197,15 @@ def as_text(values: pa.BinaryArray, *, is_ascii: bool = False) -> pa.StringArray
         )
 
 
+def is_utf8(data: Bytes) -> bool:
+    """Whether bytes are UTF-8 text."""
+    try:
+        str(data.data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def values_of(array: pa.BinaryArray) -> tuple[Bytes, Positions]:
     """The values of a binary array without nulls side by side, and their offsets."""
     _, offsets_buffer, data_buffer = array.buffers()

@@ -7,12 +7,15 @@ import io
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.csv_bodies import CsvBodies
+from rocketmq_arrow.read_bodies import Verdict, read_bodies
+from support.counted_bodies import CountedBodies
 
 NAME = "5f0c6d1e2a3b4c5d"
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("d", pa.float64())])
@@ -51,7 +54,7 @@ def rows_of(bodies: list[bytes | None], **how: Any) -> tuple[list[dict[str, Any]
     read = CsvBodies(SCHEMA, NAME, **how).read(pa.array(bodies, pa.binary()))
     batch = pa.RecordBatch.from_arrays(read.columns, schema=SCHEMA)
     batch.validate(full=True)
-    return batch.to_pylist(), read.bad
+    return batch.to_pylist(), {row: read.why(row) for row in read.bad}
 
 
 def check(bodies: list[bytes], **how: Any) -> None:
@@ -131,3 +134,77 @@ def test_a_slice_gives_its_own_rows(count: int) -> None:
     bodies = pa.array([b"%d,a,true,1" % row for row in range(40)], pa.binary()).slice(3, count)
     read = CsvBodies(SCHEMA, NAME).read(bodies)
     assert read.columns[0].to_pylist() == list(range(3, 3 + count))
+
+
+def judge(body: bytes, **how: Any) -> tuple[Verdict, bool]:
+    """What the reader of single bodies thinks of it, and whether Arrow reads it alone."""
+    refused, bodies = CsvBodies(SCHEMA, NAME, **how).prepared(pa.array([body], pa.binary()))
+    if refused:
+        return Verdict.BAD, False
+    return bodies.verdict(0), not isinstance(bodies.columns(np.array([0])), str)
+
+
+VALUES = st.sampled_from(
+    [
+        b"1", b"-1", b" 1 ", b"\t1", b"+1", b"007", b"-0", b"0x1f", b"-0x1f", b"0xFFFFFFFFFFFFFFFF",
+        b"9223372036854775807", b"9223372036854775808", b"-9223372036854775808", b"1.0", b"1e5",
+        b".5", b"5.", b"inf", b"+inf", b"NaN", b"nan(1)", b"1e999", b"1e-999", b"1_0", b"1d", b"0x",
+        b"1\x0b", b"\xc2\xa01", b"\xff", b"\0", b"", b" ", b"true", b"True", b"tRue", b" true",
+        b"FALSE", b"0", b"NULL", b"x", b"text", b"\xc3\xb6", b"\xef\xbb\xbf1", b"--1", b"1 2",
+        b"infinity", b"-", b".", b"e", b"1.2.3", b"\r", b"\n", b"\r\n", b"\n\n",
+    ]
+)  # fmt: skip
+QUOTED = st.sampled_from(
+    [b"%s", b"%s", b'"%s"', b'"%s"x', b'"%s', b'%s"', b'"%s""', b'""%s', b'" %s"']
+)
+FIELD = st.builds(lambda value, form: form % value, VALUES, QUOTED)
+LIKELY = st.tuples(VALUES, FIELD, st.sampled_from([b"true", b"FALSE", b'"true"']), VALUES)
+LINES = st.one_of(
+    LIKELY.map(b",".join),
+    st.tuples(FIELD, FIELD, FIELD, FIELD).map(b",".join),
+    st.lists(FIELD, max_size=6).map(b",".join),
+    st.lists(FIELD, max_size=9).map(b"".join),
+)
+
+
+@given(LINES, st.sampled_from([b"", b"", b"\n", b"\r\n", b"\n1"]), st.sampled_from(["", "NULL"]))
+@settings(max_examples=800, deadline=None)
+def test_arrow_and_the_reader_of_single_bodies_agree(
+    line: bytes, end: bytes, null_value: str
+) -> None:
+    judged, is_read = judge(line + end, null_value=null_value)
+    assert judged is Verdict.UNSURE or is_read == (judged is Verdict.GOOD), line + end
+
+
+GOOD_AT_A_GLANCE = [
+    b"9223372036854775807,a,true,1.5", b",,,",
+    b'"7","a,""b""\n","TRUE","-1.5e3"', b"1,\xc3\xb6,False,-2\r\n",
+]  # fmt: skip
+BAD_AT_A_GLANCE = [
+    b"9223372036854775808,a,true,1", b"x,a,true,1", b"1,a,true", b"1,a,true,1,2", b'1,"a,true,1',
+    b"1,a,yes,1", b"1,a,true,x", b"1,\xff,true,1", b"1,a,true,1\n2,a,true,2", b'1,a,true,"x"',
+]  # fmt: skip
+
+
+def test_a_glance_tells_good_bodies_from_bad_ones() -> None:
+    bodies = pa.array([*GOOD_AT_A_GLANCE, *BAD_AT_A_GLANCE], pa.binary())
+    _, found = CsvBodies(SCHEMA, NAME).prepared(bodies)
+    wanted = [True] * len(GOOD_AT_A_GLANCE) + [False] * len(BAD_AT_A_GLANCE)
+    assert found.looks_good(np.arange(len(bodies))).tolist() == wanted
+    assert [body for body in GOOD_AT_A_GLANCE if not judge(body)[1]] == []
+    assert [body for body in BAD_AT_A_GLANCE if judge(body)[1]] == []
+
+
+@pytest.mark.parametrize("share", [1, 10, 100, 1000])
+def test_bad_bodies_are_found_with_few_calls_of_the_parser(share: int) -> None:
+    """A call takes as long as reading some hundred bodies."""
+    bodies = [b"%d,order %d,true,1.5" % (row, row) for row in range(3_000)]
+    for place, row in enumerate(range(0, len(bodies), share)):
+        bodies[row] = BAD_AT_A_GLANCE[place % len(BAD_AT_A_GLANCE)]
+    refused, found = CsvBodies(SCHEMA, NAME).prepared(pa.array(bodies, pa.binary()))
+    counted = CountedBodies(found)
+    read = read_bodies(SCHEMA, len(bodies), refused, counted)
+    assert read.bad == list(range(0, len(bodies), share))
+    assert counted.calls <= 2
+    good = [row for row in range(len(bodies)) if row % share]
+    assert [row for row in read.columns[0].to_pylist() if row is not None] == good

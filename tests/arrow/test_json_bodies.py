@@ -6,12 +6,15 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.json_bodies import JsonBodies
+from rocketmq_arrow.read_bodies import Verdict, read_bodies
+from support.counted_bodies import CountedBodies
 
 NAME = "5f0c6d1e2a3b4c5d"
 SCHEMA = pa.schema(
@@ -227,7 +230,7 @@ def test_what_is_no_number_may_be_written_as_spark_reads_it() -> None:
     bodies = pa.array([b'{"d":NaN}', b'{"d":-Infinity}', b'{"a":NaN}'], pa.binary())
     read = JsonBodies(SCHEMA, NAME).read(bodies)
     assert str(read.columns[2].to_pylist()) == "[nan, -inf, None]"
-    assert list(read.bad) == [2]
+    assert read.bad == [2]
 
 
 @pytest.mark.parametrize(
@@ -244,4 +247,104 @@ def test_what_is_no_number_may_be_written_as_spark_reads_it() -> None:
 )
 def test_a_bad_body_is_told_why_without_its_values(body: bytes, reason: str) -> None:
     read = JsonBodies(SCHEMA, NAME).read(pa.array([b"{}", body, b"{}"], pa.binary()))
-    assert read.bad == {1: reason}
+    assert [(row, read.why(row)) for row in read.bad] == [(1, reason)]
+
+
+VERDICTS = {
+    b'{"d":-NaN}': Verdict.UNSURE,
+    b'{"d":Inf,"a":"x"}': Verdict.UNSURE,
+    b'{"d":NaN,"a":"x"}': Verdict.BAD,
+    b'{"d":1e999}': Verdict.UNSURE,
+    b'{"more":%s1%s}' % (b"[" * 100_000, b"]" * 100_000): Verdict.UNSURE,
+    b'{"more":%s}' % (b"1" * 5_000): Verdict.UNSURE,
+    b'{"more":"\\ud83d\\ude00","s":"\\\\ud800"}': Verdict.UNSURE,
+    b'{"more":"\\ud83d\\ude00"}': Verdict.GOOD,
+    b'{"more":"\\ude00"}': Verdict.UNSURE,
+    b'{"a":-9223372036854775808,"t":-128,"o":{"x":-32768}}': Verdict.GOOD,
+    b'{"a":9223372036854775808}': Verdict.BAD,
+    b'{"a":-0,"d":-0}': Verdict.GOOD,
+    b'{"a":1.0}': Verdict.BAD,
+    b'{"a":true}': Verdict.BAD,
+    b'{"b":1}': Verdict.BAD,
+    b'{"o":{"x":1,"x":null}}': Verdict.BAD,
+    b'{"o":[]}': Verdict.BAD,
+    b'{"l":[1,"2"]}': Verdict.BAD,
+    b'{"l":[[1]]}': Verdict.BAD,
+    b'{"s":"a\tb"}': Verdict.BAD,
+    b'{"a":01}': Verdict.BAD,
+    b'{"a":1}\n{"a":2}': Verdict.BAD,
+}
+
+
+def judge(body: bytes) -> tuple[Verdict, bool]:
+    """What the reader of single bodies thinks of it, and whether Arrow reads it alone."""
+    refused, bodies = JsonBodies(SCHEMA, NAME).prepared(pa.array([body], pa.binary()))
+    if refused:
+        return Verdict.BAD, False
+    return bodies.verdict(0), not isinstance(bodies.columns(np.array([0])), str)
+
+
+@pytest.mark.parametrize(("body", "verdict"), VERDICTS.items(), ids=lambda value: str(value)[:40])
+def test_a_body_alone_is_judged_without_arrow(body: bytes, verdict: Verdict) -> None:
+    judged, is_read = judge(body)
+    assert judged is verdict
+    assert verdict is Verdict.UNSURE or is_read == (verdict is Verdict.GOOD)
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(written() | hostile())
+def test_arrow_and_the_reader_of_single_bodies_agree(body: bytes) -> None:
+    judged, is_read = judge(body)
+    assert judged is Verdict.UNSURE or is_read == (judged is Verdict.GOOD), body
+
+
+GOOD_AT_A_GLANCE = [
+    b'{"a":9223372036854775807,"t":-127,"d":-1.5e-10,"l":[1, null]}',
+    b'{"s":"\xc3\xb6 \\n\\u00f6","b":true}', b'{ }',
+    b'{\n  "o": {"x": 1, "y": [null, 2]},\n  "more": {"a": ["x", 1]}, "": 1\n}\r\n',
+    b'{"aa":"x","":{},"ab":[],"more":"\\ud83d\\ude00","b":null}',
+]  # fmt: skip
+BAD_AT_A_GLANCE = [
+    b'{"a":9223372036854775808}', b'{"t":128}', b'{"a":"1"}', b'{"a":1.0}', b'{"a":1', b'{"a":1,}',
+    b'{"a":1}{"a":2}', b'{"s":"a\nb"}', b'{"s":1}', b'{"b":0}', b'{"l":1}', b'{"o":{"x":"1"}}',
+    b'{"more":"\\ud800"}', b'{"more":nothing}', b"{'a':1}", b'{"l":["1"]}', b'{"d":"1"}',
+]  # fmt: skip
+
+
+def test_a_glance_tells_good_bodies_from_bad_ones() -> None:
+    bodies = pa.array([*GOOD_AT_A_GLANCE, *BAD_AT_A_GLANCE], pa.binary())
+    _, found = JsonBodies(SCHEMA, NAME).prepared(bodies)
+    wanted = [True] * len(GOOD_AT_A_GLANCE) + [False] * len(BAD_AT_A_GLANCE)
+    assert found.looks_good(np.arange(len(bodies))).tolist() == wanted
+    check([*GOOD_AT_A_GLANCE, *BAD_AT_A_GLANCE])
+
+
+@pytest.mark.parametrize("share", [1, 10, 100, 1000])
+def test_bad_bodies_are_found_with_few_calls_of_the_parser(share: int) -> None:
+    """A call takes as long as reading a hundred bodies."""
+    bodies = [b'{"a":%d,"s":"order %d"}' % (row, row) for row in range(3_000)]
+    for place, row in enumerate(range(0, len(bodies), share)):
+        bodies[row] = BAD_AT_A_GLANCE[place % len(BAD_AT_A_GLANCE)]
+    array = pa.array(bodies, pa.binary())
+    refused, found = JsonBodies(SCHEMA, NAME).prepared(array)
+    counted = CountedBodies(found)
+    read = read_bodies(SCHEMA, len(bodies), refused, counted)
+    assert read.bad == list(range(0, len(bodies), share))
+    # The whole, what is in doubt in ever smaller parts, and the rest.
+    assert counted.calls <= 2 + 2 * sum(body == b'{"more":"\\ud800"}' for body in bodies)
+
+
+def test_bad_bodies_that_look_good_are_found_too() -> None:
+    bodies = [b'{"a":%d,"s":"order %d"}' % (row, row) for row in range(1_000)]
+    bodies[10] = b'{"a":1,"a":2}'
+    bodies[500] = b'{"more":[1,,2]}'
+    bodies[501] = b'{"more":[1 2]}'
+    check(bodies)
+
+
+def test_bodies_of_white_space_within_braces_do_not_trouble_the_others() -> None:
+    bodies = [b"{ }", b"{\n}", b'{ "a":1}', b'{\n\t"a":2\n}', b"{ ", b"}"]
+    refused, found = JsonBodies(SCHEMA, NAME).prepared(pa.array(bodies, pa.binary()))
+    assert list(refused) == [5]
+    assert not isinstance(found.columns(np.arange(4)), str)
+    check(bodies)

@@ -1,0 +1,25 @@
+"""Regular expressions of whole numbers within the limits of a type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+INTEGER_BITS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+
+
+def integer_pattern(bits: int) -> str:
+    """Decimal numbers without leading zeros; of the negative ones all but the smallest."""
+    return f"-?{_up_to(str((1 << (bits - 1)) - 1))}"
+
+
+def _up_to(limit: str) -> str:
+    """Numbers from 0 up to a limit of two digits and more."""
+    choices = ["0", f"[1-9][0-9]{{0,{len(limit) - 2}}}", limit]
+    for place, digit in enumerate(limit):
+        least = "0" if place else "1"
+        if digit > least:
+            smaller = f"[{least}-{chr(ord(digit) - 1)}]"
+            choices.append(f"{limit[:place]}{smaller}[0-9]{{{len(limit) - place - 1}}}")
+    return f"(?:{'|'.join(choices)})"
