@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from rocketmq_cli.group_lag import group_queues, is_system_group
+from rocketmq_cli.group_lag import group_places, is_system_group
 from rocketmq_cli.status_page.history import History
 from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import MASTER_ID, is_system_topic
+from rocketmq_wire.model import MASTER_ID, QueueId, QueueProgress, is_system_topic
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720
@@ -68,8 +68,6 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
         groups = [name for name in cluster.groups() if not is_system_group(name)]
     except RocketMQError as error:
         return Sample(now_ms, problems=(str(error),))
-    stats = _each(topics, cluster.topic_stats, problems)
-    places = _each(groups, lambda group: group_queues(cluster, group), problems)
     brokers = []
     for broker in info.brokers:
         answer = answers.get(broker.name)
@@ -82,6 +80,17 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
                 None if isinstance(answer, SettingsReply) else str(answer or "has no master"),
             )
         )
+    away = {broker.name for broker in brokers if broker.error is not None}
+
+    def queues_of(group: str) -> Mapping[QueueId, QueueProgress]:
+        places = group_places(cluster, group)
+        # A broker that is away is told of once, not for every group.
+        if places.problem is not None and not places.problem.missing.keys() <= away:
+            problems.append(str(places.problem))
+        return places.queues
+
+    stats = _each(topics, cluster.topic_stats, problems)
+    places = _each(groups, queues_of, problems)
     return Sample(now_ms, tuple(brokers), stats, places, tuple(problems))
 
 

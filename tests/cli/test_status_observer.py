@@ -1,0 +1,99 @@
+"""What the status page sees of a cluster of which a part does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rocketmq_cli.status_page.observer import look
+from rocketmq_cli.status_page.samples import Sample
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress, QueueStats
+from rocketmq_wire.requests import (
+    ConsumeStatsReply,
+    GetConsumeStats,
+    GetTopicStats,
+    GroupsReply,
+    ListGroups,
+    ListTopics,
+    Reply,
+    Request,
+    TopicsReply,
+    TopicStatsReply,
+)
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+
+HERE, THERE = (QueueId("orders", f"broker-{letter}", 0) for letter in "ab")
+STATS = QueueStats(0, 15, 1_000)
+PROGRESS = QueueProgress(15, 5, 1_000)
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    """Answers all that the status page asks, for a topic on this broker and on broker-b."""
+    with ScriptedBroker(dict.fromkeys((HERE, THERE), SimulatedQueue(0, 15))) as broker:
+        broker.script = answers
+        yield broker
+
+
+def answers(request: Request[Reply]) -> Reply | BrokerError | None:
+    if isinstance(request, ListTopics):
+        return TopicsReply(("orders", "RMQ_SYS_TRACE_TOPIC"))
+    if isinstance(request, ListGroups):
+        return GroupsReply(("billing", "rmq-check"))
+    if isinstance(request, GetRuntimeInfo):
+        return SettingsReply({"brokerVersionDesc": "V5"})
+    if isinstance(request, GetTopicStats):
+        return TopicStatsReply({HERE: STATS})
+    if isinstance(request, GetConsumeStats):
+        return ConsumeStatsReply({HERE: PROGRESS}, 0.0)
+    return None
+
+
+def look_at(broker: ScriptedBroker) -> Sample:
+    settings = ConnectionSettings(name_servers=(broker.address,), connect_timeout_ms=1_000)
+    with open_cluster(settings) as cluster:
+        return look(cluster, 7)
+
+
+def test_what_answers_is_seen_beside_a_broker_that_is_away(broker: ScriptedBroker) -> None:
+    broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: "127.0.0.1:1"}),)
+    sample = look_at(broker)
+    assert sample.topics == {"orders": {HERE: STATS}}
+    assert sample.groups == {"billing": {HERE: PROGRESS}}
+    here, there = sample.brokers
+    assert here.error is None
+    assert there.error is not None
+    # The broker says it all, once.
+    assert sample.problems == ()
+
+
+def test_a_broker_without_a_master_is_away(broker: ScriptedBroker) -> None:
+    broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {1: "127.0.0.1:1"}),)
+    sample = look_at(broker)
+    assert [seen.error for seen in sample.brokers] == [None, "has no master"]
+    assert sample.groups == {"billing": {HERE: PROGRESS}}
+    assert sample.problems == ()
+
+
+def test_a_broker_that_keeps_a_group_to_itself_is_named(broker: ScriptedBroker) -> None:
+    broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: broker.address}),)
+    turns = iter((answers, lambda _: BrokerError(1, "disk is on fire")) * 9)
+
+    def by_turns(asked: Request[Reply]) -> Reply | BrokerError | None:
+        return (next(turns) if isinstance(asked, GetConsumeStats) else answers)(asked)
+
+    broker.script = by_turns
+    (problem,) = look_at(broker).problems
+    assert "'billing' stands at broker-b is not known" in problem
+
+
+def test_a_cluster_that_is_away_is_a_problem(broker: ScriptedBroker) -> None:
+    broker.stop()
+    sample = look_at(broker)
+    assert (sample.brokers, len(sample.problems)) == ((), 1)
