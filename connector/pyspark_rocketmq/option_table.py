@@ -398,7 +398,14 @@ _PULL: Final = (
         "pull",
         "Largest distance between the first and the last offset in flight.",
     ),
-    _O("pullsInFlight", Count(1, 256), 8, READ, "pull", "Pulls under way at a time for one queue."),
+    _O(
+        "pullsInFlight",
+        Count(1, 256),
+        8,
+        READ,
+        "pull",
+        "Pulls under way at a time for one queue; a task has 128 at one broker, or this many.",
+    ),
     _O(
         "suspendTimeoutMs",
         Duration(100, 300_000),
@@ -448,6 +455,17 @@ _ROWS: Final = (
         "many are gone.",
     ),
 )
+_LOG: Final = (
+    _O(
+        "logBatches",
+        _FLAG,
+        False,
+        READ,
+        "log",
+        "Write a line for every batch to the driver's standard error: how many messages of which "
+        "topics it reads, before filters.",
+    ),
+)
 
 DEFINITIONS: Final = (
     *_CONNECT,
@@ -457,6 +475,7 @@ DEFINITIONS: Final = (
     *_PULL,
     *GROUP_DEFINITIONS,
     *_ROWS,
+    *_LOG,
     *TYPED_DEFINITIONS,
     *SINK_DEFINITIONS,
 )

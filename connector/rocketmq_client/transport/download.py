@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import fresh_bounds
-from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
+from rocketmq_client.fetch_window import FetchWindow, Pull
 from rocketmq_client.first_record import first_offset
+from rocketmq_client.pull_order import due_pulls
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
@@ -112,22 +113,12 @@ class Download:
 
     def _pump(self) -> None:
         """Send what the windows want to send, the foremost one first."""
-        free = min(self._spec.limits.bytes_max, 2 * AHEAD_BYTES_MAX)
-        free -= sum(window.outstanding_bytes for window in self._windows)
-        is_urgent = True
+        limits, now_ms = self._spec.limits, self._transport.clock.now_ms()
         for window in self._windows:
-            now_ms = self._transport.clock.now_ms()
             if window.wants_bounds(now_ms):
-                slow_ms = self._spec.limits.slow_pull_ms
-                _BoundsQuestion(self._transport, window, self._report).ask(slow_ms)
-            while not window.is_covered:
-                before = window.outstanding_bytes
-                pull = window.next_pull(now_ms, bytes_free=free, is_urgent=is_urgent)
-                if pull is None:
-                    break
-                self._send(window, pull)
-                free -= window.outstanding_bytes - before
-            is_urgent = False
+                _BoundsQuestion(self._transport, window, self._report).ask(limits.slow_pull_ms)
+        for window, pull in due_pulls(self._windows, limits, now_ms):
+            self._send(window, pull)
 
     def _send(self, window: FetchWindow, pull: Pull) -> None:
         queue = window.wanted.queue
