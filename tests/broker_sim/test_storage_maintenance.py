@@ -119,6 +119,28 @@ def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path)
     store.close()
 
 
+def test_a_full_disk_costs_only_so_much_a_round_and_the_report_says_what_went_early(
+    tmp_path: Path,
+) -> None:
+    config = replace(TINY, disk_used_ratio_max=0.55, early_size_max=2 * 1024)
+    store = Store.open(FillingFiles(tmp_path), config, NOW)
+    fill(store, 45, every_ms=0)
+    count = len(list((tmp_path / "commitlog").iterdir()))
+    assert count == 12
+    for left in (10, 8, 6, 5):
+        report = store.clean(NOW)
+        assert (report.early_files, report.log_files) == (count - left, count - left)
+        assert report.log_start == store.log_start
+        assert len(list((tmp_path / "commitlog").iterdir())) == count - report.log_files == left
+        count = left
+    assert report.disk_used_ratio == pytest.approx(0.5)
+    assert store.clean(NOW).log_files == 0
+    # What goes for its age does not go early.
+    report = store.clean(NOW + 10 * 24 * 3600_000)
+    assert (report.log_files, report.early_files) == (4, 0)
+    store.close()
+
+
 def test_search_by_time_finds_the_first_at_or_after_and_the_last_at_or_before() -> None:
     store = Store.open(MemoryFiles(), TINY, NOW)
     times = [NOW, NOW, NOW + 10, NOW + 10, NOW + 10, NOW + 30]

@@ -36,14 +36,15 @@ class Housekeeping:
     """Works on the running loop and on one thread of its own: its jobs must not meet each other."""
 
     def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
-        self._engine, self._store = engine, store
+        self._engine, self._store, self._config = engine, store, config
+        self._is_short_of_room = False
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rocketmq-housekeeping")
         self._tasks = [
             self._loop.create_task(work)
             for work in (
                 repeat(config.progress_flush_ms / 1_000, self.flush),
-                repeat(_CLEAN_SECONDS, self._clean),
+                repeat(_CLEAN_SECONDS, self.clean),
                 repeat(_CHECKPOINT_SECONDS, self._checkpoint),
                 self._index(),
             )
@@ -83,9 +84,37 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         await self._loop.run_in_executor(self._thread, self._store.checkpoint)
 
-    async def _clean(self) -> None:
+    async def clean(self) -> None:
+        """Delete what has expired or what the disk has no room for, and say so."""
         now_ms = time.time_ns() // 1_000_000
-        await self._loop.run_in_executor(self._thread, self._store.clean, now_ms)
+        report = await self._loop.run_in_executor(self._thread, self._store.clean, now_ms)
+        if report.log_files > report.early_files:
+            _LOG.info(
+                "deleted %d files of the log older than retention_hours=%d: it begins at %d now",
+                report.log_files - report.early_files,
+                self._config.retention_hours,
+                report.log_start,
+            )
+        used, used_max = 100 * report.disk_used_ratio, self._config.disk_use_percent_max
+        if report.early_files:
+            _LOG.warning(
+                "the disk was fuller than disk_use_percent_max=%d: deleted %d files of the log "
+                "that were NOT older than retention_hours=%d, it begins at %d now; the disk is "
+                "%.1f %% full. Make room, or set a higher disk_use_percent_max",
+                used_max,
+                report.early_files,
+                self._config.retention_hours,
+                report.log_start,
+                used,
+            )
+        elif used > used_max and not self._is_short_of_room:
+            _LOG.warning(
+                "the disk is %.1f %% full, more than disk_use_percent_max=%d, and the log has no "
+                "file left that could go",
+                used,
+                used_max,
+            )
+        self._is_short_of_room = used > used_max
 
     async def _index(self) -> None:
         """Keep the key index close behind the log, a step at a time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from dataclasses import replace
 from typing import Final
 
 from rocketmq_arrow.boundaries import record_bounds
@@ -140,11 +141,17 @@ class Maintenance:
             return True
 
     def clean(self, now_ms: int, store_ms: int) -> CleanReport:
-        """Delete old files of the log, then what the queues and the index have on them."""
+        """Delete old files of the log, then what the queues and the index have on them.
+
+        Where the disk is too full the oldest go early, as with RocketMQ, some of them a call.
+        """
         with self._work:
             log_start = self._expired_before(now_ms - self._config.retention_ms)
             report = self._clean_before(log_start, store_ms)
-            while self._files.disk_use().used_ratio > self._config.disk_used_ratio_max:
+            used_ratio = self._files.disk_use().used_ratio
+            early_files = 0
+            early_files_max = max(1, self._config.early_size_max // self._log.segment_size)
+            while used_ratio > self._config.disk_used_ratio_max and early_files < early_files_max:
                 deletable = self._deletable()
                 if not deletable:
                     break
@@ -155,7 +162,9 @@ class Maintenance:
                     index_files=report.index_files + more.index_files,
                     log_start=more.log_start,
                 )
-            return report
+                early_files += more.log_files
+                used_ratio = self._files.disk_use().used_ratio
+            return replace(report, early_files=early_files, disk_used_ratio=used_ratio)
 
     def _deletable(self) -> list[int]:
         """The ends of the log files that may go: all that is read from now on is behind them."""

@@ -45,6 +45,9 @@ class StoreConfig:
     """At the start at least this much acknowledged log is compared with its checksums."""
     retention_ms: int = 72 * 3600 * 1000
     disk_used_ratio_max: float = 0.90
+    early_size_max: int = 1024 * _MIB
+    """So much log, but at least a file, goes at once where the disk is too full: whoever reads the
+    warnings, which come every 10 s, can do something about it."""
 
     @property
     def is_memory(self) -> bool:
@@ -86,9 +89,13 @@ class CleanReport:
     """What retention removed."""
 
     log_files: int = 0
+    early_files: int = 0
+    """Of these, those that went because the disk is too full, and not for their age."""
     queue_files: int = 0
     index_files: int = 0
     log_start: int = 0
+    disk_used_ratio: float = 0.0
+    """How full the disk was when the last file had gone."""
 
 
 @dataclass(frozen=True, slots=True)
