@@ -400,11 +400,16 @@ def test_after_a_reset_the_queues_are_consumed_again_from_there(topic: Topic) ->
 def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:
     topic.send(40)
     listener = Collector()
+    before_ms = time.time_ns() // 1_000_000
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
+        started_ms = time.time_ns() // 1_000_000
         listener.wait(40)
         until(lambda: sum(consumer.offsets()[queue] for queue in topic.queues) == 40)
         info = consumer.running_info()
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    # Two clocks, each cut to milliseconds.
+    said_ms = int(info.properties["PROP_CONSUMER_START_TIMESTAMP"])
+    assert before_ms - 2 <= said_ms <= started_ms + 2
     states = {q: (i.done, i.count) for q, i in info.queues.items() if q.topic == topic.name}
     assert states == dict.fromkeys(topic.queues, (10, 0))
     assert info.rates[topic.name].succeeded > 0

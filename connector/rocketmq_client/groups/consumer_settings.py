@@ -45,6 +45,8 @@ class ConsumerSettings:
     """Prefixed to the names of the group and of topics, and taken off those of messages."""
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
+    """Of a group without progress. A queue of which nothing is gone yet it consumes from 0, as in
+    RocketMQ; not so by `TIMESTAMP`, unless the broker is older than 5.1."""
     consume_timestamp_ms: int | None = None
     """Where `TIMESTAMP` begins; None: half an hour before the start."""
     strategy: Strategy = field(default_factory=Average)

@@ -22,11 +22,11 @@ from rocketmq_client.groups.progress_table import ProgressTable
 from rocketmq_client.groups.pull_control import ILLEGAL_DELAY_MS
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.rebalance import Change, change_between, rebalance
-from rocketmq_client.groups.start_offset import Need, start_of
+from rocketmq_client.groups.start_offset import ConsumeFrom, Need, start_of
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, UnlockQueues
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
-from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests import (
     CommitProgress,
     GetMaxOffset,
@@ -382,7 +382,17 @@ class QueueShare:
             return {queue: stored.get(queue) for queue in queues}
         group = self._settings.group
         found: dict[QueueId, int | None] = {}
-        requests = {queue: GetProgress(group, queue, zero_if_absent=True) for queue in queues}
+        # Of a young queue brokers say 0 to a group without progress, so that it skips nothing that
+        # came since its first member began. A place that a time says is as safe, and what is asked.
+        is_by_time = self._settings.consume_from is ConsumeFrom.TIMESTAMP
+        requests = {
+            queue: GetProgress(
+                group,
+                queue,
+                zero_if_absent=not is_by_time or queue.topic.startswith(RETRY_PREFIX),
+            )
+            for queue in queues
+        }
         for queue, reply in self._ask_all(requests, "read the group's progress").items():
             if isinstance(reply, OffsetReply):
                 found[queue] = reply.value
