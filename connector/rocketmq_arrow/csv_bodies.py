@@ -66,10 +66,14 @@ class CsvBodies:
             false_values=FALSE,
         )
         self._verdicts = CsvVerdicts(schema, delimiter, null_value)
+        self._had_bad = False
 
     def read(self, bodies: pa.BinaryArray) -> ReadBodies:
         """The columns of all bodies, in their order."""
-        return read_bodies(self._schema, len(bodies), *self.prepared(bodies))
+        refused, lines = self.prepared(bodies)
+        read = read_bodies(self._schema, len(bodies), refused, lines, glance_first=self._had_bad)
+        self._had_bad = len(read.bad) > len(refused)
+        return read
 
     def prepared(self, bodies: pa.BinaryArray) -> tuple[dict[int, str], Bodies]:
         """Which bodies are never read and why, and all of them for `read_bodies`."""

@@ -40,6 +40,7 @@ from rocketmq_arrow.json_verdicts import JsonVerdicts
 from rocketmq_arrow.read_bodies import Bodies, ReadBodies, Verdict, joined_array, read_bodies
 
 _OPENING: Final = ord("{")
+_COMMA: Final = ord(",")
 _CLOSING: Final = ord("}")
 _SPACES: Final = b" \t\r\n"
 _SPACE: Final = ord(" ")
@@ -57,6 +58,7 @@ class JsonBodies:
         self._schema = schema
         self._prefix = b'{"%s":true' % name.encode()
         self._verdicts = JsonVerdicts(schema)
+        self._had_bad = False
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema([pa.field(name, pa.bool_()), *schema]),
             unexpected_field_behavior="ignore",
@@ -64,7 +66,10 @@ class JsonBodies:
 
     def read(self, bodies: pa.BinaryArray) -> ReadBodies:
         """The columns of all bodies, in their order."""
-        return read_bodies(self._schema, len(bodies), *self.prepared(bodies))
+        refused, objects = self.prepared(bodies)
+        read = read_bodies(self._schema, len(bodies), refused, objects, glance_first=self._had_bad)
+        self._had_bad = len(read.bad) > len(refused)
+        return read
 
     def prepared(self, bodies: pa.BinaryArray) -> tuple[dict[int, str], Bodies]:
         """Which bodies are never read and why, and all of them for `read_bodies`."""
@@ -98,7 +103,10 @@ class _Objects:
         return [joined_array(column.chunks, column.type) for column in table.columns[1:]]
 
     def looks_good(self, rows: Positions) -> Mask:
-        return self.texts.matches(self.verdicts.pattern, rows)
+        ends = self.texts.ends[rows]
+        mask = self.texts.matches(self.verdicts.pattern, rows)
+        mask &= self.texts.data[ends - 1] != _COMMA
+        return mask
 
     def verdict(self, row: int) -> Verdict:
         return self.verdicts.verdict(self.texts.body(row))

@@ -208,3 +208,16 @@ def test_bad_bodies_are_found_with_few_calls_of_the_parser(share: int) -> None:
     assert counted.calls <= 2
     good = [row for row in range(len(bodies)) if row % share]
     assert [row for row in read.columns[0].to_pylist() if row is not None] == good
+
+
+def test_a_chunk_behind_one_with_bad_bodies_is_read_alike() -> None:
+    reader = CsvBodies(SCHEMA, NAME)
+    for bad in ([3], [3, 999], [], [5], [], list(range(1_000))):
+        bodies = [
+            b"x,a,true,1" if row in bad else b"%d,order %d,true,1.5" % (row, row)
+            for row in range(1_000)
+        ]
+        read = reader.read(pa.array(bodies, pa.binary()))
+        assert read.bad == bad
+        wanted = [None if row in bad else row for row in range(1_000)]
+        assert read.columns[0].to_pylist() == wanted

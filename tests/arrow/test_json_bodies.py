@@ -306,7 +306,7 @@ GOOD_AT_A_GLANCE = [
 ]  # fmt: skip
 BAD_AT_A_GLANCE = [
     b'{"a":9223372036854775808}', b'{"t":128}', b'{"a":"1"}', b'{"a":1.0}', b'{"a":1', b'{"a":1,}',
-    b'{"a":1}{"a":2}', b'{"s":"a\nb"}', b'{"s":1}', b'{"b":0}', b'{"l":1}', b'{"o":{"x":"1"}}',
+    b'{"a":1,', b'{"a":1}{"a":2}', b'{"s":"a\nb"}', b'{"s":1}', b'{"b":0}', b'{"l":1}', b'{"o":{"x":"1"}}',
     b'{"more":"\\ud800"}', b'{"more":nothing}', b"{'a':1}", b'{"l":["1"]}', b'{"d":"1"}',
 ]  # fmt: skip
 
@@ -348,3 +348,13 @@ def test_bodies_of_white_space_within_braces_do_not_trouble_the_others() -> None
     assert list(refused) == [5]
     assert not isinstance(found.columns(np.arange(4)), str)
     check(bodies)
+
+
+def test_a_chunk_behind_one_with_bad_bodies_is_read_alike() -> None:
+    reader = JsonBodies(SCHEMA, NAME)
+    for bad in ([3], [3, 999], [], [5], [], list(range(1_000))):
+        bodies = [b'{"a":"x"}' if row in bad else b'{"a":%d}' % row for row in range(1_000)]
+        read = reader.read(pa.array(bodies, pa.binary()))
+        assert read.bad == bad
+        wanted = [None if row in bad else row for row in range(1_000)]
+        assert read.columns[0].to_pylist() == wanted
