@@ -103,6 +103,23 @@ class UnfinishedTransactionError(RocketMQError):
         )
 
 
+class DecisionsAwayError(RocketMQError):
+    """A broker that keeps decisions is missing from their topic's route: what it knows is open."""
+
+    retryable = True
+
+    def __init__(self, topic: str, brokers: tuple[str, ...]) -> None:
+        super().__init__(topic, brokers)
+        self.topic, self.brokers = topic, brokers
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {', '.join(self.brokers)} keeps "
+            "decisions too, and is not there to be asked. Start it again. If it is gone for good, "
+            "run finish_transactions(options), and then go on with another decisionTopic."
+        )
+
+
 class WriteIdError(RocketMQError):
     """A write has the writeId of another one: nothing of it was written."""
 

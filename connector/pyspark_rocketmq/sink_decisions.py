@@ -8,6 +8,10 @@ broker of the topic gets all of it, so that one that is away hides none:
 
 A decision counts from its first head on. Of one query the newest record decides how far it is, so
 looking one up reads backwards, and only what bears the query's tag.
+
+Every record of queue 0 names the brokers that keep decisions, and all of them know a new one before
+it keeps the first: so that one which is missing from the route is missed. It may have been the only
+one to learn of a decision before the driver died.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pyspark_rocketmq.errors import DecisionsAwayError
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer import Producer
@@ -141,7 +146,9 @@ class DecisionLog:
             "count": len(halves),
             "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
         }
-        for queue in self._queues():
+        queues = self._queues()
+        head["brokers"] = self._enlisted(queues)
+        for queue in queues:
             kept_in = QueueId(queue.topic, queue.broker, _PARTS)
             offsets = [self._send(kept_in, part, None) for part in parts]
             self._send(queue, json.dumps({**head, "parts": offsets}).encode(), decision)
@@ -155,8 +162,21 @@ class DecisionLog:
             "count": decision.count,
             "finished": True,
         }
-        for queue in self._queues():
+        queues = self._queues()
+        content["brokers"] = self._enlisted(queues)
+        for queue in queues:
             self._send(queue, json.dumps(content).encode(), decision)
+
+    def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
+        """The brokers that keep decisions, these included; all of these know it then."""
+        known = {queue: self._known_at(queue) for queue in queues}
+        brokers = sorted({queue.broker for queue in queues}.union(*known.values()))
+        # Nobody's batch, and finished: no look-up minds it.
+        content = {"version": _VERSION, "query": "", "batch": -1, "finished": True}
+        for queue in queues:
+            if known[queue] != set(brokers):
+                self._send(queue, json.dumps({**content, "brokers": brokers}).encode(), None)
+        return brokers
 
     def _send(self, queue: QueueId, body: bytes, decision: Decision | None) -> int:
         tags = keys = None
@@ -173,7 +193,8 @@ class DecisionLog:
         """
         head: tuple[QueueId, _Record] | None = None
         error: RocketMQError | None = None
-        for queue in self._queues():
+        queues = self._queues()
+        for queue in queues:
             try:
                 for record in self._backwards(queue, query):
                     if record.batch == batch and record.is_finished:
@@ -190,7 +211,12 @@ class DecisionLog:
             return self._decision(*head)
         if error is not None:
             raise error
+        self._check_all_there(queues)
         return None
+
+    def check_all_there(self) -> None:
+        """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""
+        self._check_all_there(self._queues())
 
     def newest_batch(self, query: str) -> int:
         """The last batch of a query that is decided; -1 if none is."""
@@ -213,14 +239,27 @@ class DecisionLog:
                     heads.setdefault((record.query, record.batch), (queue, record))
         return [self._decision(*head) for key, head in heads.items() if key not in finished]
 
+    def _check_all_there(self, queues: Sequence[QueueId]) -> None:
+        known = set[str]().union(*(self._known_at(queue) for queue in queues))
+        missing = known - {queue.broker for queue in queues}
+        if missing:
+            raise DecisionsAwayError(self.topic, tuple(sorted(missing)))
+
+    def _known_at(self, queue: QueueId) -> set[str]:
+        """The brokers that the newest record of a queue names."""
+        bounds = self._bounds(queue)
+        if bounds.start == bounds.end:
+            return set()
+        body = self._body(queue, bounds.end - 1)
+        return set(json.loads(body).get("brokers", ()))
+
     def _decision(self, queue: QueueId, record: _Record) -> Decision:
         content = record.content
         group = str(content["group"])
         halves: list[Half] = []
         for offset in content["parts"]:
-            halves += unpack_halves(
-                self._part(QueueId(queue.topic, queue.broker, _PARTS), offset), group
-            )
+            part = self._body(QueueId(queue.topic, queue.broker, _PARTS), offset)
+            halves += unpack_halves(part, group)
         if len(halves) != content["count"]:
             raise RocketMQError(
                 f"[ROCKETMQ_SINK.DECISION] {queue} offset={record.offset} lists "
@@ -231,7 +270,7 @@ class DecisionLog:
         }
         return Decision(record.query, record.batch, group, tuple(halves), starts, count=len(halves))
 
-    def _part(self, queue: QueueId, offset: int) -> bytes:
+    def _body(self, queue: QueueId, offset: int) -> bytes:
         reply = self._cluster.pull(queue, offset, 1)
         for part in reply.records:
             for message in decode_messages(part, broker=queue.broker, topic=queue.topic):

@@ -21,17 +21,20 @@ def finish_transactions(options: Mapping[str, str]) -> int:
     For writes that do not run again by themselves: a batch job whose driver died, a query that is
     given up. Give the options of the write. Queries that are at work must not be running.
 
-    Raises UnfinishedTransactionError for the first batch that cannot be finished.
+    Raises UnfinishedTransactionError for the first batch that cannot be finished, and
+    DecisionsAwayError, when the others are, for a broker that may know of more and is not there.
     """
     parsed = _parsed(options)
     with open_cluster(connection_settings(parsed)) as cluster:
         producer = Producer(cluster, parsed.producer_group)
-        unfinished = DecisionLog(cluster, parsed.decision_topic, producer).unfinished()
+        log = DecisionLog(cluster, parsed.decision_topic, producer)
+        unfinished = log.unfinished()
         # Whether their rows have groups is not known here: order is always right.
         plan = TransactionPlan(parsed.decision_topic, in_order=True)
         commits = Commits(cluster, parsed.producer_group, plan)
         for decision in unfinished:
             commits.finish(decision)
+        log.check_all_there()
     return len(unfinished)
 
 

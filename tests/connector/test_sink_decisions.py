@@ -1,0 +1,154 @@
+"""Decisions on two brokers of which one is away: what is known is told, and nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from pyspark_rocketmq.errors import DecisionsAwayError
+from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
+from rocketmq_client.transactions import Half
+from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import (
+    Bounds,
+    BrokerAddresses,
+    Host,
+    Message,
+    QueueId,
+    QueueSet,
+    Route,
+    StoredMessage,
+    Subscription,
+    TopicConfig,
+)
+from rocketmq_wire.requests import PullReply, PullStatus, SendReply, SendStatus
+from support.records import lay_out
+
+TOPIC = "decisions"
+BOTH = ("broker-a", "broker-b")
+
+
+class FakeBrokers:
+    """The decision topic's brokers: a cluster and a producer in one, in memory."""
+
+    def __init__(self, *names: str) -> None:
+        self.there = set(names)
+        self.stored: dict[QueueId, list[bytes]] = {
+            QueueId(TOPIC, name, index): [] for name in names for index in range(2)
+        }
+        self.dies_before: str | None = None
+        """The driver dies when it sends the first head to this one."""
+
+    def route(self, topic: str) -> Route:
+        if not self.there:
+            raise TopicNotFoundError(17, f"no route of {topic}")
+        sets = tuple(QueueSet(name, 2, 2, 6) for name in sorted(self.there))
+        return Route(sets, tuple(BrokerAddresses(name, "c", {0: "a:1"}) for name in self.there))
+
+    def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
+        return {queue: Bounds(0, len(self.stored[queue])) for queue in queues}
+
+    def create_topic(self, config: TopicConfig) -> None:
+        assert config.name == TOPIC
+
+    def pull(
+        self, queue: QueueId, start: int, count: int, *, subscription: Subscription | None = None
+    ) -> PullReply:
+        del subscription  # Tags are compared again by who asks.
+        stored = self.stored[queue]
+        records = tuple(stored[start : start + count])
+        status = PullStatus.FOUND if records else PullStatus.NO_NEW_MESSAGE
+        return PullReply(status, start + len(records), 0, len(stored), (b"".join(records),))
+
+    def send(self, message: Message, queue: QueueId) -> SendReply:
+        if queue.broker == self.dies_before and message.tags is not None:
+            raise ConnectError("driver", "it has died")
+        stored, host = self.stored[queue], Host(bytes(4), 1)
+        properties = {"TAGS": message.tags} if message.tags else {}
+        whole = StoredMessage(
+            *(TOPIC, message.body, properties, queue.index, 0, len(stored), 0, 0, 0, host, 0),
+            *(host, 0, 0, 0, 0),
+        )
+        stored.append(lay_out(whole))
+        return SendReply(SendStatus.OK, "", queue.index, len(stored) - 1)
+
+
+def log_on(brokers: FakeBrokers) -> DecisionLog:
+    return DecisionLog(brokers, TOPIC, brokers)  # type: ignore[arg-type]
+
+
+def decision(query: str, batch: int) -> Decision:
+    queue = QueueId("t", "broker-a", 0)
+    return Decision(query, batch, "g", (Half("g", queue, 0, 0, "key"),), {queue: 0}, count=1)
+
+
+def half_decided(brokers: FakeBrokers, query: str, batch: int, last: str) -> None:
+    """The driver dies before the head is at the last broker."""
+    brokers.dies_before = last
+    with pytest.raises(ConnectError):
+        log_on(brokers).store(decision(query, batch))
+    brokers.dies_before = None
+
+
+@pytest.mark.parametrize("finished", [0, 1, 3])
+def test_what_one_broker_alone_may_know_is_not_denied_by_the_other(finished: int) -> None:
+    brokers = FakeBrokers(*BOTH)
+    for batch in range(finished):
+        log_on(brokers).store(decision("q", batch))
+        log_on(brokers).store_finished(decision("q", batch))
+    half_decided(brokers, "q", finished, "broker-b")
+    brokers.there = {"broker-b"}
+    told = r"^\[ROCKETMQ_SINK\.DECISIONS_AWAY\] topic=decisions: broker-a keeps"
+    with pytest.raises(DecisionsAwayError, match=told) as refused:
+        log_on(brokers).find("q", finished)
+    assert refused.value.retryable, "it may come back"
+    with pytest.raises(DecisionsAwayError):
+        log_on(brokers).check_all_there()
+    brokers.there = set(BOTH)
+    found = log_on(brokers).find("q", finished)
+    assert found is not None
+    assert found.halves == decision("q", finished).halves
+
+
+def test_what_is_found_needs_nobody_else() -> None:
+    brokers = FakeBrokers(*BOTH)
+    log_on(brokers).store(decision("q", 0))
+    brokers.there = {"broker-b"}
+    found = log_on(brokers).find("q", 0)
+    assert found is not None
+    assert found.count == 1
+
+
+def test_with_all_brokers_there_what_is_not_decided_is_certainly_not() -> None:
+    brokers = FakeBrokers(*BOTH)
+    assert log_on(brokers).find("q", 0) is None
+    log_on(brokers).store(decision("q", 0))
+    assert log_on(brokers).find("q", 1) is None
+    assert log_on(brokers).find("r", 0) is None
+    assert [one.batch for one in log_on(brokers).unfinished()] == [0]
+    log_on(brokers).store_finished(decision("q", 0))
+    assert log_on(brokers).unfinished() == []
+    assert log_on(brokers).newest_batch("q") == 0
+
+
+def test_a_broker_that_joins_is_known_to_all_before_it_keeps_a_decision() -> None:
+    brokers = FakeBrokers("broker-0", *BOTH)
+    brokers.there = set(BOTH)
+    log_on(brokers).store(decision("q", 0))
+    brokers.there = {"broker-0", *BOTH}
+    half_decided(brokers, "q", 1, "broker-a")
+    brokers.there = set(BOTH)
+    with pytest.raises(DecisionsAwayError, match="broker-0"):
+        log_on(brokers).find("q", 1)
+
+
+def test_brokers_that_are_away_by_turns_are_remembered() -> None:
+    brokers = FakeBrokers(*BOTH)
+    log_on(brokers).store(decision("q", 0))
+    brokers.there = {"broker-a"}
+    log_on(brokers).store(decision("q", 1))
+    log_on(brokers).store_finished(decision("q", 1))
+    brokers.there = {"broker-b"}
+    with pytest.raises(DecisionsAwayError, match="broker-a"):
+        log_on(brokers).find("q", 1)
