@@ -14,10 +14,14 @@ from rocketmq_cli.progress import CountLine
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from rocketmq_cli.sending import Sending
+    from rocketmq_cli.message_lines import Sending
 
 _READ_BYTES = 1 << 20
 _BATCH_MAX_DEFAULT = 1_000
+LINE_SIZE_MAX = 4 << 20
+"""Brokers take bodies of 4 MiB by default."""
+# Such a body as JSON, every byte of it escaped, with as much room beside it.
+_JSON_LINE_SIZE_MAX = 32 << 20
 
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -32,8 +36,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "  seq 1 1000 | rmq produce numbers\n"
         "  rmq produce orders orders.txt --keys order-1 --property region=eu --rate 500\n"
         "  rmq tail orders --json | rmq produce orders-copy --json\n\n"
-        "with --json a line is an object with body or bodyBase64, and where wanted\n"
-        "tags, keys, properties, queueId; others are left out.",
+        "with --json a line is an object with body or bodyBase64, and where wanted tags,\n"
+        "keys (text, or a list), properties, queueId and brokerName; others are left out.\n"
+        "With queueId alone the brokers that have this queue take turns.",
     )
     parser.add_argument("topic")
     parser.add_argument("files", metavar="FILE", nargs="*", help="files (default: standard input)")
@@ -76,7 +81,8 @@ def _produce(args: argparse.Namespace) -> int:
     for name in args.files:
         if not Path(name).is_file():
             raise UsageError(f"{name} is no file; nothing was sent")
-    line = CountLine("messages")
+    sizes = [Path(name).stat().st_size for name in args.files]
+    line = CountLine("messages", size_total=sum(sizes) or None)
     sender = LineSender(
         connection_settings(args),
         args.topic,
@@ -88,10 +94,11 @@ def _produce(args: argparse.Namespace) -> int:
     is_done = False
     try:
         with sender:
-            lines = _lines(args.files)
+            lines = _lines(args.files, _JSON_LINE_SIZE_MAX if args.json else LINE_SIZE_MAX)
             for some in lines if args.rate is None else paced(lines, args.rate):
                 sender.send(some)
-                line.add(len(some))
+                # With the ends of the lines; those of empty ones are few.
+                line.add(len(some), sum(map(len, some)) + len(some))
         is_done = True
     finally:
         line.close()
@@ -104,7 +111,7 @@ def _produce(args: argparse.Namespace) -> int:
 
 def _defaults(args: argparse.Namespace) -> Sending:
     """What every message gets that does not say otherwise."""
-    from rocketmq_cli.sending import Sending
+    from rocketmq_cli.message_lines import Sending
     from rocketmq_cli.times import parse_duration_ms
 
     properties: dict[str, str] = {}
@@ -122,12 +129,12 @@ def _defaults(args: argparse.Namespace) -> Sending:
     return Sending(args.tags, args.keys, properties)
 
 
-def _lines(files: Sequence[str]) -> Iterator[list[bytes]]:
+def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:
     if not files:
-        yield from read_lines(sys.stdin.buffer)
+        yield from read_lines(sys.stdin.buffer, size_max)
     for name in files:
         with Path(name).open("rb") as source:
-            yield from read_lines(source)
+            yield from read_lines(source, size_max)
 
 
 def paced(lines: Iterable[list[bytes]], rate: float) -> Iterator[list[bytes]]:
@@ -145,16 +152,31 @@ def paced(lines: Iterable[list[bytes]], rate: float) -> Iterator[list[bytes]]:
             yield part
 
 
-def read_lines(source: BinaryIO) -> Iterator[list[bytes]]:
+def read_lines(source: BinaryIO, size_max: int = LINE_SIZE_MAX) -> Iterator[list[bytes]]:
     """Lines as they become available: many at a time from a pipe, one by one from a terminal.
 
     A last line without an end counts; empty lines are left out, as RocketMQ refuses empty bodies.
+    Raises UsageError for a line that is longer than `size_max`, before more of it is read.
     """
-    rest = b""
+    begun: list[bytes] = []
+    size = count = 0
     read = getattr(source, "read1", source.read)
     while data := read(_READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
+        head, end, others = data.partition(b"\n")
+        begun.append(head)
+        size += len(head)
+        # One byte more may be the first half of the line's end.
+        if size > size_max + (b"".join(begun[-2:])[-1:] == b"\r"):
+            raise UsageError(
+                f"line {count + 1}, not counting empty ones, is longer than {size_max:,} bytes"
+            )
+        if not end:
+            continue
+        *lines, rest = others.split(b"\n")
+        lines.insert(0, b"".join(begun))
+        begun, size = [rest], len(rest)
         if wanted := [line.removesuffix(b"\r") for line in lines if line.strip(b"\r")]:
+            count += len(wanted)
             yield wanted
-    if rest.strip(b"\r"):
-        yield [rest.removesuffix(b"\r")]
+    if last := b"".join(begun).removesuffix(b"\r"):
+        yield [last]

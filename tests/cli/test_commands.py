@@ -79,8 +79,9 @@ def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    lines = b"first\n" + b"x" * 5_000_000 + b"\nlast\n"
-    assert produce(lines, topic, *where) == EXIT_FAILED
+    rows = [{"body": body} for body in ("first", "x" * 5_000_000, "last")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    assert produce(lines, topic, "--json", *where) == EXIT_FAILED
     stored_line, error_line = capfd.readouterr().err.splitlines()[-2:]
     assert "[ROCKETMQ_BROKER.CODE_13] " in error_line
     assert "not counting empty ones: line 2" in error_line
@@ -88,6 +89,18 @@ def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     stored = capfd.readouterr().out.splitlines()
     assert stored_line == f"rmq: not all was sent; stored so far: {len(stored)}"
     assert "first" in stored
+
+
+def test_a_line_that_no_broker_would_take_is_not_read_to_its_end(
+    where: tuple[str, str],
+    topic: str,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert produce(b"first\n" + b"x" * 5_000_000 + b"\nlast\n", topic, *where) == EXIT_USAGE
+    assert "line 2, not counting empty ones, is longer than 4,194,304" in capfd.readouterr().err
+    assert main(["tail", topic, *where]) == 0
+    assert capfd.readouterr().out == "first\n"
 
 
 def test_queues_are_hidden_only_by_who_says_so(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.message_lines import body_of, parse_line
 from rocketmq_cli.rendering import Format, json_lines
-from rocketmq_cli.sending import body_of, parse_line
 from rocketmq_cli.usage import UsageError
 
 WAIT_S = 20.0

@@ -17,7 +17,7 @@ from rocketmq_cli.command_line import VERBS, make_parser
 from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import EXIT_USAGE, main
 from rocketmq_cli.output import Record, moment, show
-from rocketmq_cli.produce import paced, read_lines
+from rocketmq_cli.produce import LINE_SIZE_MAX, paced, read_lines
 from rocketmq_cli.table import format_table, format_time
 from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
 from rocketmq_cli.usage import UsageError
@@ -41,6 +41,7 @@ class Pipe(io.RawIOBase):
         ((b"no end",), [[b"no end"]]),
         ((b"windows\r\nlines\r\n",), [[b"windows", b"lines"]]),
         ((b"\n\none\n\n",), [[b"one"]]),
+        ((b"one\r", b"\ntw", b"o", b"\n", b"\n\r", b"\n", b"3"), [[b"one"], [b"two"], [b"3"]]),
         ((), []),
     ],
 )
@@ -48,6 +49,38 @@ def test_lines_are_handed_on_as_they_come(
     pieces: tuple[bytes, ...], batches: list[list[bytes]]
 ) -> None:
     assert list(read_lines(Pipe(*pieces))) == batches  # type: ignore[arg-type]
+
+
+class Endless(io.RawIOBase):
+    """Gives the same byte for ever, and counts."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def read1(self, size: int) -> bytes:
+        self.given += size
+        return b"x" * size
+
+
+def test_input_without_an_end_of_line_is_given_up_before_it_fills_the_memory() -> None:
+    source = Endless()
+    with pytest.raises(UsageError, match="line 1, not counting empty ones, is longer than"):
+        list(read_lines(source))  # type: ignore[arg-type]
+    assert source.given <= LINE_SIZE_MAX + (1 << 20)
+
+
+@pytest.mark.parametrize("pieces", [(b"one\n12345678", b"9\n"), (b"one\n", b"1234", b"56789")])
+def test_a_long_line_is_named_behind_those_before_it(pieces: tuple[bytes, ...]) -> None:
+    lines = read_lines(Pipe(*pieces), 8)  # type: ignore[arg-type]
+    assert next(lines) == [b"one"]
+    with pytest.raises(UsageError, match="line 2"):
+        list(lines)
+
+
+def test_a_line_at_the_limit_is_taken_with_either_end() -> None:
+    pieces = (b"12345678\r", b"\n12345678\n12345678")
+    lines = read_lines(Pipe(*pieces), 8)  # type: ignore[arg-type]
+    assert [line for some in lines for line in some] == [b"12345678"] * 3
 
 
 def test_a_table_aligns_numbers_to_the_right_and_text_to_the_left() -> None:

@@ -1,0 +1,207 @@
+"""Lines -> messages: what each field of a JSON object may be, and what shares a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_cli.main import EXIT_USAGE, main
+from rocketmq_cli.message_lines import (
+    Outgoing,
+    Place,
+    Sending,
+    batches,
+    outgoing_lines,
+)
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.producer import Producer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import BrokerAddresses, Message, QueueId
+from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+
+Produce = Callable[..., int]
+
+
+def outgoing(row: object, defaults: Sending | None = None) -> Outgoing:
+    line = json.dumps(row).encode()
+    (found,) = outgoing_lines([line], "t", defaults or Sending(), first=7, is_json=True)
+    return found
+
+
+def test_every_field_of_a_row_reaches_its_message() -> None:
+    row = {
+        "body": "b",
+        "tags": "paid",
+        "keys": ["k1", "k2"],
+        "properties": {"colour": "red", "count": 5, "is_new": True, "none": None, "KEYS": "x"},
+        "queueId": 3,
+        "brokerName": "broker-b",
+        "storeTimestamp": "left out",
+    }
+    found = outgoing(row)
+    properties = {"colour": "red", "count": "5", "is_new": "true"}
+    assert found.message == Message("t", b"b", "paid", "k1 k2", properties)
+    assert found.place == Place("broker-b", 3)
+
+
+def test_a_row_goes_before_what_the_command_line_gives() -> None:
+    defaults = Sending("tag", "key", {"a": "1", "b": "2"})
+    assert outgoing({"body": "x"}, defaults).message == Message(
+        "t", b"x", "tag", "key", {"a": "1", "b": "2"}
+    )
+    row = {"body": "x", "tags": None, "keys": "own", "properties": {"b": "3"}}
+    assert outgoing(row, defaults).message == Message("t", b"x", None, "own", {"a": "1", "b": "3"})
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"properties": ["a"]},
+        {"properties": "a=b"},
+        {"properties": {"a": ["b"]}},
+        {"properties": {"a": {"b": "c"}}},
+        {"properties": {"": "nameless"}},
+        {"properties": {"a": "\u0001"}},
+        {"properties": {"a": "x" * 40_000}},
+        {"keys": [1]},
+        {"keys": ["a b"]},
+        {"keys": {"a": 1}},
+        {"tags": ["a"]},
+        {"tags": 5},
+        {"queueId": "0"},
+        {"queueId": -1},
+        {"queueId": True},
+        {"queueId": 1.5},
+        {"brokerName": 7},
+    ],
+    ids=lambda field: json.dumps(field)[:40],
+)
+def test_a_field_that_is_something_else_is_refused_with_its_line(field: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="line 7"):
+        outgoing({"body": "x", **field})
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=9), max_size=20),
+    st.dictionaries(st.sampled_from("abc"), st.text("xyö", min_size=1, max_size=300)),
+)
+def test_no_batch_is_larger_than_was_counted(bodies: list[str], properties: dict[str, str]) -> None:
+    settings = ConnectionSettings(name_servers=("127.0.0.1:1",))
+    defaults = Sending("tag", "key", properties)
+    lines = [body.encode("utf-8", "replace") for body in bodies]
+    rows = [{"body": body.decode(), "properties": properties} for body in lines]
+    with Producer(settings) as producer:
+        for is_json, given_lines in (
+            (False, lines),
+            (True, [json.dumps(r).encode() for r in rows]),
+        ):
+            messages = outgoing_lines(given_lines, "t", defaults, first=1, is_json=is_json)
+            for batch in batches(messages, 1_000, 1_000):
+                queue = QueueId("t", "b", 0)
+                body = producer.batch_request(queue, [each.message for each in batch]).body
+                assert len(bytes(body)) <= sum(each.size for each in batch)
+                assert len(batch) == 1 or len(bytes(body)) <= 1_000
+
+
+def test_what_is_delayed_or_goes_elsewhere_shares_no_batch() -> None:
+    rows: list[dict[str, object]] = [
+        {"body": "1"},
+        {"body": "2"},
+        {"body": "3", "properties": {"DELAY": "5"}},
+        {"body": "4", "properties": {"TIMER_DELAY_MS": "5"}},
+        {"body": "5"},
+        {"body": "6", "queueId": 1},
+        {"body": "7", "queueId": 1},
+        {"body": "8", "queueId": 1, "brokerName": "broker-b"},
+    ]
+    lines = [json.dumps(row).encode() for row in rows]
+    messages = list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
+    runs = [[int(each.message.body) for each in run] for run in batches(messages, 9, 1 << 20)]
+    assert runs == [[1, 2], [3], [4], [5], [6, 7], [8]]
+    assert [len(run) for run in batches(messages[:2], 1, 1 << 20)] == [1, 1]
+
+
+def test_short_lines_with_long_properties_are_sent_in_batches_that_brokers_take(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = (topic, "--property", f"long={'x' * 6_000}", "--batch", "1000", "-q", *where)
+    assert produce(b"x\n" * 3_000, *words) == 0, capfd.readouterr().err
+    capfd.readouterr()
+    assert main(["topic", "describe", topic, *where]) == 0
+    assert "1 queues, 3,000 messages" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "delayed", [{"DELAY": "18"}, {"TIMER_DELAY_MS": "3600000"}], ids=["level", "time"]
+)
+def test_a_delayed_row_is_not_readable_at_once(
+    delayed: dict[str, str],
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"body": "now"}, {"body": "later", "properties": delayed}, {"body": "now, too"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    assert produce(lines.encode(), topic, "--json", "-q", *where) == 0, capfd.readouterr().err
+    capfd.readouterr()
+    assert main(["tail", topic, *where]) == 0
+    assert capfd.readouterr().out == "now\nnow, too\n"
+
+
+TOPIC = "spread"
+QUEUES = tuple(QueueId(TOPIC, f"broker-{b}", index) for b in "ab" for index in range(2))
+
+
+def sent_to(rows: list[dict[str, object]], *words: str, produce: Produce) -> list[QueueId]:
+    """The queue of each request that the rows became, in a topic of two brokers."""
+    with ScriptedBroker({queue: SimulatedQueue(0, 0) for queue in QUEUES}) as broker:
+        broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: broker.address}),)
+        found: list[QueueId] = []
+
+        def take(request: Request[Reply]) -> Reply | None:
+            if isinstance(request, (SendBatch, SendMessage)):
+                found.append(request.queue)
+                return SendReply(SendStatus.OK, "id", request.queue.index, len(found))
+            return None
+
+        broker.script = take
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        where = ("--name-server", broker.address)
+        assert produce(lines.encode(), TOPIC, "--json", "-q", "--batch", "1", *words, *where) == 0
+    return found
+
+
+def test_a_row_goes_to_the_broker_that_it_names(produce: Produce) -> None:
+    rows: list[dict[str, object]] = [
+        {"body": "x", "queueId": queue.index, "brokerName": queue.broker} for queue in QUEUES
+    ]
+    assert sorted(sent_to(rows, produce=produce)) == sorted(QUEUES)
+
+
+def test_brokers_take_turns_where_a_row_names_none(produce: Produce) -> None:
+    rows: list[dict[str, object]] = [{"body": "x", "queueId": 1}] * 4
+    found = sent_to(rows, produce=produce)
+    assert sorted(found) == sorted([QUEUES[1], QUEUES[3]] * 2)
+
+
+@pytest.mark.parametrize(
+    "place", [{"queueId": 7}, {"brokerName": "broker-z", "queueId": 0}], ids=str
+)
+def test_a_queue_that_does_not_exist_is_refused_with_the_line(
+    place: dict[str, object],
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"body": "x"}, {"body": "y", **place}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    assert produce(lines.encode(), topic, "--json", *where) == EXIT_USAGE
+    assert "line 2: topic" in capfd.readouterr().err
