@@ -11,15 +11,25 @@ from rocketmq_cli.suggest import did_you_mean
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import GetBrokerSettings, SettingsReply
-from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
-from rocketmq_wire.model import is_system_topic
+from rocketmq_wire.errors import (
+    BrokerError,
+    ConnectError,
+    NotOverGrpcError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from rocketmq_wire.model import MASTER_ID, is_system_topic
 
 _TIMEOUT_MS: Final = 3_000
+# A refusal is an answer, and so is that these endpoints have no such call; all else is none.
+_ANSWERS: Final = (BrokerError, NotOverGrpcError)
 
 
-def look_at(settings: ConnectionSettings, topic: str | None) -> Iterator[Finding]:
+def look_at(
+    settings: ConnectionSettings, topic: str | None, timeout_ms: int = _TIMEOUT_MS
+) -> Iterator[Finding]:
     """Look at a cluster; stops where nothing behind can work."""
-    settings = replace(settings, request_timeout_ms=_TIMEOUT_MS, connect_timeout_ms=_TIMEOUT_MS)
+    settings = replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
     where = settings.endpoints or ";".join(settings.name_servers)
     with open_cluster(settings) as cluster:
         try:
@@ -28,10 +38,15 @@ def look_at(settings: ConnectionSettings, topic: str | None) -> Iterator[Finding
             yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
             return
         yield ok("cluster", f"{where} knows {len(brokers)} brokers")
+        for broker in brokers:
+            if MASTER_ID not in broker.addresses:
+                yield fail(
+                    "broker", f"{broker.name} has no master", "start it: only its slaves are there"
+                )
         reached = False
         for name, answer in cluster.ask_masters(GetBrokerSettings()).items():
             reached = reached or isinstance(answer, SettingsReply)
-            address = next((b.addresses.get(0, "") for b in brokers if b.name == name), "")
+            address = next((b.addresses.get(MASTER_ID, "") for b in brokers if b.name == name), "")
             yield _broker(f"{name} at {address}", answer)
         if topic is not None and reached:
             yield from _topic(cluster, topic)
@@ -44,6 +59,13 @@ def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
             f"{what} cannot be reached: {answer}",
             "that address is what the broker advertises (brokerIP1). Make it reachable, or give "
             "the source's option addressMap",
+        )
+    if isinstance(answer, RocketMQError) and not isinstance(answer, _ANSWERS):
+        return fail(
+            "broker",
+            f"{what} does not answer as a broker does: {answer}",
+            "look whether it is overloaded or another program, and into its log; that address is "
+            "what the broker advertises (brokerIP1)",
         )
     if isinstance(answer, RocketMQError):
         return note("broker", f"{what} answers, and does not show its settings: {answer}")

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker_sim.broker import Broker
-from rocketmq_cli import check_spark
+from rocketmq_cli import check_cluster, check_spark
+from rocketmq_cli.check_findings import Finding
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.admin_requests import GetBrokerSettings, SettingsReply
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import BrokerAddresses, QueueId
+from rocketmq_wire.requests import Reply, Request
+from support.scripted_broker import Script, ScriptedBroker
+from support.simulated_broker import SimulatedQueue
 
 OFFSET = {
     "version": 1,
@@ -159,6 +167,82 @@ def test_check_says_what_to_do_when_nobody_answers(capfd: pytest.CaptureFixture[
     found = json.loads(line)
     assert (found["check"], found["state"]) == ("cluster", "FAIL")
     assert "127.0.0.1:1" in found["do"]
+
+
+QUEUE = QueueId("orders", "broker-a", 0)
+
+
+def found_at(broker: ScriptedBroker, timeout_ms: int = 5_000) -> list[Finding]:
+    settings = ConnectionSettings(name_servers=(broker.address,))
+    return [
+        found
+        for found in check_cluster.look_at(settings, None, timeout_ms)
+        if found.what == "broker"
+    ]
+
+
+def hangs_up(request: Request[Reply]) -> Reply | None:
+    if isinstance(request, GetBrokerSettings):
+        raise OSError("hung up")
+    return None
+
+
+def says_nothing(request: Request[Reply]) -> Reply | None:
+    return ScriptedBroker.SILENCE if isinstance(request, GetBrokerSettings) else None
+
+
+@pytest.mark.parametrize("script", [says_nothing, hangs_up])
+def test_check_fails_a_broker_that_does_not_answer(script: Script) -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 0)}) as broker:
+        broker.script = script
+        (found,) = found_at(broker, 400)
+    assert found.state == "FAIL"
+    assert f"broker-a at {broker.address} does not answer" in found.found
+
+
+def test_check_fails_an_advertised_address_that_nobody_reaches() -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 0)}) as broker:
+        broker.published = "127.0.0.1:1"
+        (found,) = found_at(broker)
+    assert (found.state, "broker-a at 127.0.0.1:1 cannot be" in found.found) == ("FAIL", True)
+    assert "brokerIP1" in found.remedy
+
+
+def test_check_fails_a_broker_of_which_only_slaves_are_there() -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 0)}) as broker:
+        broker.script = shows({})
+        broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {1: broker.address}),)
+        slave, master = found_at(broker)
+    assert (slave.state, slave.found) == ("FAIL", "broker-b has no master")
+    assert master.state == "ok  "
+
+
+def shows(settings: dict[str, str]) -> Script:
+    return lambda request: (
+        SettingsReply(settings) if isinstance(request, GetBrokerSettings) else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [({"enablePropertyFilter": "false"}, "note"), ({"enablePropertyFilter": "true"}, "ok  ")],
+    ids=str,
+)
+def test_check_says_where_sql_filters_are_off(settings: dict[str, str], state: str) -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 0)}) as broker:
+        broker.script = shows(settings)
+        (found,) = found_at(broker)
+    assert found.state == state
+    assert ("SQL92 filters are off" in found.remedy) == (state == "note")
+
+
+def test_a_broker_that_keeps_its_settings_to_itself_is_no_failure() -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 0)}) as broker:
+        broker.script = lambda request: (
+            BrokerError(16, "no permission") if isinstance(request, GetBrokerSettings) else None
+        )
+        (found,) = found_at(broker)
+    assert (found.state, "does not show its settings" in found.found) == ("note", True)
 
 
 def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
