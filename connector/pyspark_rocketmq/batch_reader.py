@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_task
@@ -68,7 +69,10 @@ class BatchReader(DataSourceReader):
         )
         topics = self._still_read({known.queue.topic for known in queues})
         late_topics = topics if has_late_end and options.assign is None else set()
-        return [TaskPartition(task) for task in plan_batch(queues, split_of(options), late_topics)]
+        tasks = plan_batch(queues, split_of(options), late_topics)
+        counts = ((known.queue, known.end - known.start) for known in queues)
+        log_batch("read", counts, len(tasks), is_shown=options.log_batches)
+        return [TaskPartition(task) for task in tasks]
 
     def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
         """What of the queues is read: all of it, unless filters say otherwise."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges
@@ -43,7 +44,11 @@ class LookupReader(DataSourceReader):
         split = Split(
             options.min_partitions, options.max_partitions or 1, options.max_records_per_partition
         )
-        return [RangePartition(task) for task in divide(joined(places), split)]
+        ranges = joined(places)
+        tasks = divide(ranges, split)
+        counts = ((piece.queue, len(piece)) for piece in ranges)
+        log_batch("look-up", counts, len(tasks), is_shown=options.log_batches)
+        return [RangePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""

@@ -31,6 +31,7 @@ from pyspark_rocketmq.option_kinds import (
     Text,
     Timestamps,
 )
+from pyspark_rocketmq.option_log import LOG_DEFINITIONS
 from pyspark_rocketmq.option_sink import SINK_DEFINITIONS
 from pyspark_rocketmq.option_typed import TYPED_DEFINITIONS
 
@@ -310,7 +311,8 @@ _ADMISSION: Final = (
         STREAM,
         "admission",
         "Messages per micro-batch, shared in proportion to what each queue has; every queue with "
-        "a backlog gets at least one. Counts offsets, also under filters.",
+        "a backlog gets at least one. Counts offsets, also under filters. On Spark 4.0 and 4.1 a "
+        "run with AvailableNow or Once ends after one such batch.",
     ),
     _O(
         "minOffsetsPerTrigger",
@@ -318,7 +320,8 @@ _ADMISSION: Final = (
         None,
         STREAM,
         "admission",
-        "Wait for this many messages, but no longer than maxTriggerDelay.",
+        "Wait for this many messages, but no longer than maxTriggerDelay. On Spark 4.0 and 4.1 the "
+        "first batch of a run does not wait.",
     ),
     _O(
         "maxTriggerDelay",
@@ -334,7 +337,8 @@ _ADMISSION: Final = (
         None,
         STREAM,
         "admission",
-        "Bytes per micro-batch: an estimate from the sizes of messages sampled at the broker.",
+        "Bytes per micro-batch: an estimate from the sizes of messages sampled at the broker. On "
+        "Spark 4.0 and 4.1 it ends runs as maxOffsetsPerTrigger does.",
     ),
     _O(
         "minPartitions",
@@ -455,17 +459,6 @@ _ROWS: Final = (
         "many are gone.",
     ),
 )
-_LOG: Final = (
-    _O(
-        "logBatches",
-        _FLAG,
-        False,
-        READ,
-        "log",
-        "Write a line for every batch to the driver's standard error: how many messages of which "
-        "topics it reads, before filters.",
-    ),
-)
 
 DEFINITIONS: Final = (
     *_CONNECT,
@@ -475,7 +468,7 @@ DEFINITIONS: Final = (
     *_PULL,
     *GROUP_DEFINITIONS,
     *_ROWS,
-    *_LOG,
+    *LOG_DEFINITIONS,
     *TYPED_DEFINITIONS,
     *SINK_DEFINITIONS,
 )

@@ -96,6 +96,7 @@ class ReadOptions:
     corrupt_messages: str
     check_crc: bool
     fail_on_data_loss: bool
+    log_batches: bool
     body_format: str | None
     body_mode: str
     column_name_of_corrupt_record: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.option_pop import ROWS_MAX
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan
@@ -67,7 +68,14 @@ class PopStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a micro-batch."""
         if self._last is None:
             self._last = end
-        return self._begun().partitions(start, end)
+        tasks = self._begun().partitions(start, end)
+        counts = (
+            (popped.queue, sum(len(offsets) for _, offsets in popped.loans))
+            for task in tasks
+            for popped in task.queues
+        )
+        log_batch("batch", counts, len(tasks), is_shown=self._options.log_batches)
+        return tasks
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything before `end`."""

@@ -141,6 +141,10 @@ class StreamDriver:
         finally:
             self._last_return_ms = self._ports.now_ms()
 
+    def hurry(self) -> None:
+        """Let the next batch not wait for a minimum: it may be the only one of this run."""
+        self._last_batch_ms = self._ports.now_ms() - self._limits.delay_ms_max
+
     def report_latest(self) -> dict[str, Any] | None:
         """How far the queues reach, for Spark's progress report."""
         if not self._ends:

@@ -7,6 +7,7 @@ also made in Spark's planner, which outlives queries.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import signal
 import threading
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.offsets import ParsedOffsets
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.stream_driver import StreamDriver
 
 
+_log = logging.getLogger("pyspark_rocketmq")
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The micro-batch reader of Spark 4.0 to 4.3."""
 
@@ -42,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._plan = options, plan
         self._driver: StreamDriver | JoinedDriver | None = None
         self._last: dict[str, Any] | None = None
+        self._has_planned = False
         self._parsed = ParsedOffsets()
 
     def __reduce__(self) -> tuple[Callable[[bytes], StreamReader], tuple[bytes]]:
@@ -66,6 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             # There the last end is ours to remember, and the limits ours to keep.
             start = self._last if self._last is not None else self.initialOffset()
+            self._begin_without_limits(driver)
         is_unlimited = isinstance(limit, ReadAllAvailable)
         self._last = driver.latest_offset(start, is_unlimited=is_unlimited)
         return self._last
@@ -95,7 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         split = Split(
             options.min_partitions, options.max_partitions, options.max_records_per_partition
         )
-        return [RangePartition(task) for task in divide(ranges, split)]
+        tasks = divide(ranges, split)
+        counts = ((piece.queue, len(piece)) for piece in ranges)
+        log_batch("batch", counts, len(tasks), is_shown=options.log_batches)
+        return [RangePartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything before `end`."""
@@ -107,6 +117,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             driver, self._driver = self._driver, None
             driver.close()
+
+    def _begin_without_limits(self, driver: StreamDriver | JoinedDriver) -> None:
+        """Spark 4.0 and 4.1 do not say whether this is the only batch that they will ask for."""
+        if self._has_planned:
+            return
+        self._has_planned = True
+        driver.hurry()
+        most = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+        if limits := [name for name in most if name in self._options.given]:
+            _log.warning(
+                "this Spark tells a Python source neither trigger nor limits: a run with "
+                "AvailableNow or Once ends after one batch, of what %s allows. Leave it out to "
+                "read all there is, run again, or use Spark 4.2",
+                " and ".join(limits),
+            )
 
     def _begun(self) -> StreamDriver | JoinedDriver:
         if self._driver is None:

@@ -139,6 +139,55 @@ def test_old_spark_gives_nothing_and_limits_hold_all_the_same(
     assert SourceOffset.from_json(again.latestOffset()).offsets[queue] == 25
 
 
+def test_old_spark_is_told_that_a_limit_ends_a_run(
+    loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 25)
+    made = reader(maxOffsetsPerTrigger="10", maxBytesPerTrigger="1m")
+    for _ in range(3):
+        made.latestOffset()
+    (told,) = [line for line in caplog.messages if "AvailableNow" in line]
+    assert "one batch, of what maxOffsetsPerTrigger and maxBytesPerTrigger allows" in told
+    caplog.clear()
+    for other in (reader(), reader(minOffsetsPerTrigger="100")):
+        other.latestOffset()
+    limited = reader(maxOffsetsPerTrigger="10")
+    limited.latestOffset(limited.initialOffset(), limited.getDefaultReadLimit())
+    assert not [line for line in caplog.messages if "AvailableNow" in line]
+
+
+def test_old_spark_may_ask_for_one_batch_alone_so_the_first_does_not_wait_for_a_minimum(
+    loader: Loader, topic: str, reader: Make
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 25)
+    made = reader(minOffsetsPerTrigger="100")
+    end = made.latestOffset()
+    assert SourceOffset.from_json(end).offsets == {queue: 25}
+    loader.put(queue, 5)
+    assert made.latestOffset() == end
+    # Newer Spark says what a run is, so there the minimum holds from the first batch on.
+    limited = reader(minOffsetsPerTrigger="100")
+    start = limited.initialOffset()
+    assert limited.latestOffset(start, limited.getDefaultReadLimit()) == start
+
+
+def test_a_line_says_what_each_batch_reads(
+    loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    queues = loader.create(topic, 2)
+    loader.put(queues[0], 25)
+    made = reader(logBatches="true", minPartitions="3")
+    start = made.initialOffset()
+    end = made.latestOffset(start)
+    caplog.clear()
+    made.partitions(start, end)
+    made.partitions(end, end)
+    told = f"batch of 25 messages in 3 tasks: {topic} 25 in 1 queue"
+    assert [line for line in caplog.messages if "messages in" in line] == [told]
+
+
 def test_a_replayed_batch_needs_no_driver_and_reads_the_same(
     loader: Loader, topic: str, reader: Make
 ) -> None:
