@@ -12,18 +12,24 @@ from pyspark_rocketmq import writers
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.sink_plan import sink_plan
-from pyspark_rocketmq.sink_requests import SinkLayout
+from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_stamps import WriteId
+from pyspark_rocketmq.sink_transactions import send_halves
 from pyspark_rocketmq.writers import SinkPlan, batch_write_id, stream_writer, write_task
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.producer import SendOutcomeUnknownError
+from rocketmq_client.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError
-from rocketmq_wire.model import Bounds, TopicConfig
+from rocketmq_wire.message_id import offset_message_id
+from rocketmq_wire.model import Bounds, Host, Message, QueueId, TopicConfig
+from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
 from support.fault_proxy import FaultProxy
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+from support.visible_messages import visible
 
 TOPIC = "written"
 
@@ -71,8 +77,9 @@ def plan_of(settings: ConnectionSettings, *, is_grpc: bool) -> SinkPlan:
     return SinkPlan(settings, layout, "producers", 8, "write")
 
 
-def rows(count: int) -> pa.RecordBatch:
-    return pa.record_batch({"body": pa.array([b"%d" % number for number in range(count)])})
+def rows(count: int, first: int = 0) -> pa.RecordBatch:
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    return pa.record_batch({"body": pa.array(bodies)})
 
 
 def stored(cluster: Cluster) -> int:
@@ -106,13 +113,62 @@ def test_a_broken_connection_loses_nothing(proxied, cluster):
     proxy, settings = proxied
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for _ in range(4):
-            yield rows(500)
+        for first in range(0, 2_000, 500):
+            yield rows(500, first)
             proxy.reset()
 
     assert task(settings, batches()) == 2_000
+    found = visible(cluster.settings, TOPIC)
+    assert {message.body for message in found} == {b"%d" % number for number in range(2_000)}
     # What was under way when the connection broke is there again, under the same unique keys.
-    assert stored(cluster) >= 2_000
+    assert len({(message.body, message.message_id) for message in found}) == 2_000
+
+
+STORED_SO_FAR = [
+    SendStatus.FLUSH_DISK_TIMEOUT,
+    SendStatus.FLUSH_SLAVE_TIMEOUT,
+    SendStatus.SLAVE_NOT_AVAILABLE,
+]
+
+
+@pytest.fixture(params=STORED_SO_FAR, ids=lambda status: status.name)
+def hesitant(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
+    """A broker that has stored what it gets, and waited in vain for its disk or its replica."""
+    queue = QueueId(TOPIC, "broker-a", 0)
+    message_id = offset_message_id(Host(bytes(4), 10911), 7)
+
+    def script(asked: Request[Reply]) -> Reply | None:
+        is_send = isinstance(asked, (SendMessage, SendBatch))
+        return SendReply(request.param, message_id, 0, 3) if is_send else None
+
+    with ScriptedBroker({queue: SimulatedQueue(0, 0)}) as broker:
+        broker.script = script
+        yield broker
+
+
+def sends_to(broker: ScriptedBroker) -> int:
+    return sum(isinstance(one, (SendMessage, SendBatch)) for one in broker.requests)
+
+
+def test_what_is_stored_is_not_sent_again_whatever_else_is_late(hesitant: ScriptedBroker) -> None:
+    settings = ConnectionSettings(name_servers=(hesitant.address,), outage_ms=300)
+    with Producer(settings) as producer:
+        assert producer.send(Message(TOPIC, b"x")).start == 3
+    assert sends_to(hesitant) == 1
+    assert task(settings, iter([rows(10)])) == 10
+    assert sends_to(hesitant) == 2
+
+
+def test_a_half_message_that_is_stored_is_one_whatever_else_is_late(
+    hesitant: ScriptedBroker,
+) -> None:
+    settings = ConnectionSettings(name_servers=(hesitant.address,), outage_ms=300)
+    layout = SinkLayout(SinkColumns({"body": 0}), TOPIC, 10_000, False, immunity_seconds=60)
+    with Producer(settings, repeats_unknown=True) as producer:
+        requests = SinkRequests(layout, producer, WriteId("write", "0", 0)).of_batch(rows(5))
+        halves = send_halves(producer, requests)
+    assert [(half.offset, half.position) for half in halves] == [(3, 7)] * 5
+    assert sends_to(hesitant) == 5
 
 
 def named_plan(write_id: str, topic: str | None = None) -> SinkPlan:
