@@ -33,12 +33,19 @@ def queue_of(topic: str, index: int = 0) -> QueueId:
 class EngineUnderTest:
     """The engine, its store, and a clock that the test advances."""
 
-    def __init__(self, files: Files | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        files: Files | None = None,
+        *,
+        store_config: StoreConfig | None = None,
+        **settings: object,
+    ) -> None:
         self.config = config_from({"flush": "memory", **settings})
         self.files: Files = files or MemoryFiles()
         self.store = Store.open(
             self.files,
-            StoreConfig(
+            store_config
+            or StoreConfig(
                 FlushMode(self.config.flush),
                 STORE_HOST,
                 segment_size=min(1 << 20, self.config.commit_log_file_bytes),

@@ -1,4 +1,6 @@
-"""Slow disk work that nobody waits for: tables, checkpoints, retention and the key index."""
+"""Slow disk work that nobody waits for: tables, checkpoints, retention, the key index, and the
+comparison of old log with its checksums.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from typing import Final
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.servers.index_turns import IndexTurns
+from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import RocketMQError
 
@@ -20,16 +23,22 @@ _CLEAN_SECONDS: Final = 10.0
 # How much log a start after a crash has to read again.
 _CHECKPOINT_SECONDS: Final = 1.0
 _INDEX_PAUSE_SECONDS: Final = 0.05
+_AFTER_FAILURE_SECONDS: Final = 1.0
+_VERIFIED_SIZE_PER_SECOND: Final = 64 * 1024 * 1024
+"""A terabyte takes four hours and a half, and readers keep most of the disk."""
 
 
 async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
     """Do some work again and again; what it fails by is logged."""
+    pause = seconds
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(pause)
+        pause = seconds
         try:
             await work()
         except (OSError, RocketMQError) as error:
             _LOG.error("background work failed: %s", error)
+            pause = max(seconds, _AFTER_FAILURE_SECONDS)
 
 
 class Housekeeping:
@@ -47,6 +56,7 @@ class Housekeeping:
                 repeat(_CLEAN_SECONDS, self.clean),
                 repeat(_CHECKPOINT_SECONDS, self._checkpoint),
                 self._index(),
+                self._verify(),
             )
         ]
 
@@ -136,3 +146,16 @@ class Housekeeping:
                 return
             turns.worked(clock(), index_end=store.index_end)
             await asyncio.sleep(0 if is_behind else _INDEX_PAUSE_SECONDS)
+
+    async def _verify(self) -> None:
+        """Compare the log that the start did not read with its checksums, unhurriedly."""
+        size = 1
+        while size:
+            try:
+                size = await self._loop.run_in_executor(self._thread, self._store.verify_step)
+            except DamagedStoreError as error:
+                _LOG.error("reads of this part of the log fail until it is repaired: %s", error)
+            except OSError as error:
+                _LOG.error("old log is not compared with its checksums any more: %s", error)
+                return
+            await asyncio.sleep(size / _VERIFIED_SIZE_PER_SECOND)

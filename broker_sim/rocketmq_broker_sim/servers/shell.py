@@ -32,7 +32,7 @@ from rocketmq_broker_sim.servers.housekeeping import Housekeeping, repeat
 from rocketmq_broker_sim.servers.member_calls import AskClient, MemberCalls
 from rocketmq_broker_sim.servers.pop_waiters import HeldPop, PopWaiters
 from rocketmq_broker_sim.servers.transaction_checks import OnCheck, TransactionChecks
-from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_broker_sim.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.consumption_requests import SendBack
@@ -93,6 +93,10 @@ def _refusal_of(error: Exception, what: str) -> BrokerError:
     """What a failed request is answered with."""
     if isinstance(error, BrokerError):
         return error
+    if isinstance(error, DamagedStoreError):
+        # Of a running broker that is old log, which was to be read.
+        _LOG.error("request=%s: %s", what, error)
+        return broker_error(refusals.SYSTEM_ERROR, str(error))
     if isinstance(error, StorageError):
         _LOG.error("request=%s: %s", what, error)
         # Of a block that goes over the end of a file the first part may be stored.
@@ -247,7 +251,7 @@ class EngineShell:
             if future.done():
                 return  # Whoever asked has gone.
             if isinstance(result, RocketMQError):
-                future.set_exception(result)
+                future.set_exception(_refusal_of(result, type(request).__name__))
             else:
                 future.set_result(cast(R, result))
 
@@ -362,7 +366,7 @@ class EngineShell:
         try:
             outcome: Outcome = self.engine.resume(pull.hold, now_ms(), is_final=is_final)
         except RocketMQError as error:
-            pull.done(error)
+            pull.done(_refusal_of(error, "PullMessages"))
             return
         if isinstance(outcome, Hold):
             pull.hold = outcome

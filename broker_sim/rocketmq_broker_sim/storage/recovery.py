@@ -1,6 +1,7 @@
 """Opens a store: makes a new one, or brings an old one to the state its mark vouches for.
 
-    1. the log up to the mark must be what its checksums say, else the broker refuses to start
+    1. the log up to the mark must be what its checksums say, else the broker refuses to start;
+       of a large log that is its end, the rest is compared while the broker serves (`older_log`)
     2. queues are taken from their files as far as those were synced, the rest is read from the log
     3. whole records behind the mark go on in it, what is torn behind them is cut away
     4. everything kept is made durable and marked, before anybody sees it
@@ -33,7 +34,7 @@ from rocketmq_broker_sim.storage.queue_recovery import QueueRecovery
 from rocketmq_broker_sim.storage.queue_table import QueueTable
 from rocketmq_broker_sim.storage.repair_plan import PLAN_NAME
 from rocketmq_broker_sim.storage.scan import columns_of, scan, split_filler, whole_prefix
-from rocketmq_broker_sim.storage.seals import SealFile
+from rocketmq_broker_sim.storage.seals import Seal, SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker_sim.storage.settings import Adoption, RecoveryReport, StoreConfig
 from rocketmq_broker_sim.storage.verification import verify
@@ -58,6 +59,8 @@ class Recovered:
     report: RecoveryReport
     store_ms: int
     """The store time of the newest record."""
+    unverified: tuple[Seal, ...] = ()
+    """Checksums of older log that was not compared with them."""
 
 
 def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
@@ -163,7 +166,9 @@ class _Recovery:
             scan_start = mark.log_start
             if derived is not None and verify_start > scan_start:
                 verified_size += verify(self._log, mark, seals.seals, start=scan_start)
+                verify_start = scan_start
         self._store_ms = derived.store_ms if derived is not None else 0
+        unverified = tuple(seal for seal in seals.seals if seal.end <= verify_start)
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
         cut_size = 0 if was_clean and adopted is None else self._cut(end)
@@ -201,6 +206,7 @@ class _Recovery:
             derived=derived or Derived(),
             report=report,
             store_ms=self._store_ms,
+            unverified=unverified,
         )
 
     def _load_derived(self) -> Derived | None:

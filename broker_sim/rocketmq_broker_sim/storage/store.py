@@ -1,7 +1,8 @@
 """The broker's store: appends blocks of records to the log, and reads queues of them back.
 
 One thread (the loop) appends, publishes and reads. Any one worker thread at a time calls `sync`,
-and any one `index_step`, `checkpoint` and `clean`. In sync mode only what is durable gets visible:
+and any one `index_step`, `checkpoint`, `clean` and `verify_step`. In sync mode only what is durable
+gets visible:
 
     append -> (log, not visible) -> sync -> (durable, marked) -> publish -> (in its consume queue)
 """
@@ -25,6 +26,7 @@ from rocketmq_broker_sim.storage.files import File, Files
 from rocketmq_broker_sim.storage.key_entries import index_hash
 from rocketmq_broker_sim.storage.log import FILLER
 from rocketmq_broker_sim.storage.maintenance import Maintenance, record_store_ms
+from rocketmq_broker_sim.storage.older_log import OlderLog
 from rocketmq_broker_sim.storage.progress_recovery import drop_progress
 from rocketmq_broker_sim.storage.queue_index import QueueIndex
 from rocketmq_broker_sim.storage.queue_table import make_entries
@@ -64,6 +66,7 @@ class Store:
         # Guards the tables against the worker threads; never held while waiting for the disk.
         self._lock = threading.RLock()
         self._maintenance = Maintenance(files, config, parts, self._lock)
+        self._older = OlderLog(self._log, parts.unverified)
 
     @classmethod
     def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:
@@ -217,6 +220,8 @@ class Store:
 
         Without `tag_hashes` every record matches. `scan_max` limits how many entries a filtered
         read looks at. `stops_at_file_end` ends a read where RocketMQ does: with its queue's file.
+
+        Raises DamagedStoreError: the first record is in a stretch that `verify_step` found damaged.
         """
         with self._lock:
             queue = self._queues.get(topic, queue_index)
@@ -235,7 +240,7 @@ class Store:
                 if hole_end is not None:
                     return ReadResult((), b"", 0, hole_end, scanned=0, lost=hole_end - start)
                 end = queue.end_before_hole(start, end)
-            entries = queue.read(start, end)
+            entries = self._older.intact(queue.read(start, end))
             selection = select(
                 entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
             )
@@ -265,7 +270,7 @@ class Store:
             low, high = queue.start, queue.end
             while low < high:
                 middle = (low + high) // 2
-                if record_store_ms(self._log, queue.position_of(middle)) < limit_ms:
+                if self._store_ms_of(queue, middle) < limit_ms:
                     low = middle + 1
                 else:
                     high = middle
@@ -281,7 +286,7 @@ class Store:
                 return -1
             if queue.hole_end(offset) is not None:
                 return -1
-            return record_store_ms(self._log, queue.position_of(offset))
+            return self._store_ms_of(queue, offset)
 
     def record_at(self, position: int) -> memoryview | None:
         """The published record that begins at a log position, or None if none does."""
@@ -298,6 +303,7 @@ class Store:
                 return None
             if size < _RECORD_SIZE_MIN or begin + size > segment.size:
                 return None
+            self._older.require(position)
             record = segment.view[begin : begin + size]
             return None if is_blank(record) else record
 
@@ -338,6 +344,14 @@ class Store:
     def index_step(self) -> bool:
         """Put some more of what is published into the key index; True while there is more."""
         return self._maintenance.index_step()
+
+    def verify_step(self) -> int:
+        """Compare some acknowledged log that the start did not read with its checksum; its size, or
+        0 once all is compared.
+
+        Raises DamagedStoreError: that log is damaged, and reads of it fail from now on.
+        """
+        return self._older.verify_step()
 
     def checkpoint(self) -> bool:
         """Bring queues and index to the disk, so that the next start need not read the log again.
@@ -399,6 +413,11 @@ class Store:
         if ends[-1] <= room:
             return len(ends)
         return int(np.searchsorted(ends, room, side="right"))
+
+    def _store_ms_of(self, queue: QueueIndex, offset: int) -> int:
+        position = queue.position_of(offset)
+        self._older.require(position)
+        return record_store_ms(self._log, position)
 
     def _segment_bytes(self, position: int) -> tuple[memoryview, int]:
         segment = self._log.segment_at(position)

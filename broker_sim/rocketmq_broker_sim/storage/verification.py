@@ -25,17 +25,23 @@ def verify(log: CommitLog, mark: Mark, seals: Sequence[Seal], *, start: int) -> 
     if mark.end > mark.anchor:
         stretches.append(Seal(mark.anchor, mark.end, mark.checksum))
     for stretch in stretches:
-        found = 0
-        position = stretch.start
-        while position < stretch.end:
-            # A checksum may go on behind the end of a file, where the file ended with the mark.
-            left = log.segment_size - position % log.segment_size
-            size = min(left, stretch.end - position)
-            found = crc32(log.view(position, size), found)
-            position += size
+        found = checksum_of(log, stretch)
         if found != stretch.checksum:
             raise damage_in(log, stretch, found)
     return sum(stretch.end - stretch.start for stretch in stretches)
+
+
+def checksum_of(log: CommitLog, stretch: Seal) -> int:
+    """The checksum that a stretch of the log has now."""
+    found = 0
+    position = stretch.start
+    while position < stretch.end:
+        # A checksum may go on behind the end of a file, where the file ended with the mark.
+        left = log.segment_size - position % log.segment_size
+        size = min(left, stretch.end - position)
+        found = crc32(log.view(position, size), found)
+        position += size
+    return found
 
 
 def damage_in(log: CommitLog, stretch: Seal, found: int) -> DamagedStoreError:
