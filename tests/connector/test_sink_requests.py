@@ -20,7 +20,7 @@ from pyspark_rocketmq.writers import TaskWritten, check_written
 from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.model import BrokerAddresses, QueueId, QueueSet, Route
 from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.requests import SendBatch, SendMessage
 
@@ -96,6 +96,23 @@ def test_a_group_has_one_queue_and_keeps_its_order():
 def test_the_group_order_42_goes_where_the_official_clients_send_it():
     places = places_of(QUEUES, 1, None, None, pa.array(["order-42"]))
     assert places.tolist() == [-7687897554513327571 % 4]
+
+
+@pytest.mark.parametrize("listed", [("broker-a", "broker-b"), ("broker-b", "broker-a")])
+def test_a_group_keeps_its_queue_in_whatever_order_a_route_lists_the_brokers(listed):
+    counts = {"broker-a": 2, "broker-b": 3}
+    route = Route(
+        tuple(QueueSet(name, 4, counts[name], 6) for name in listed),
+        tuple(BrokerAddresses(name, "c", {0: "a:1"}) for name in listed),
+    )
+    queues = route.writable_queues("orders")
+    assert [(queue.broker[-1], queue.index) for queue in queues] == [
+        *(("a", 0), ("a", 1)),
+        *(("b", 0), ("b", 1), ("b", 2)),
+    ]
+    (place,) = places_of(queues, 1, None, None, pa.array(["order-42"])).tolist()
+    assert place == -7687897554513327571 % 5
+    assert queues[place] == QueueId("orders", "broker-b", 2)
 
 
 def test_each_topic_of_a_column_gets_its_rows():
