@@ -3,151 +3,19 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
 
 import pytest
 
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import config_from
-from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.group_consumer import GroupConsumer
-from rocketmq_client.groups.group_seat import GroupSeat
-from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus
-from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
-from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import Bounds
 from support.consuming import Topic, settings_of, until
+from support.mixed_members import KINDS, Ledger, Member, are_at_rest
 
-Place = tuple[int, int]
 MEMBERS = 5
 ROUNDS = 30
-
-
-class Ledger:
-    """Who was given which message: counted before anybody says that it is consumed."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[Place] = Counter()
-        self._lock = threading.Lock()
-
-    def note(self, places: list[Place]) -> None:
-        with self._lock:
-            self.counts.update(places)
-
-
-class Member(Protocol):
-    """One member, whatever its kind."""
-
-    def stop(self) -> None: ...
-
-    def kill(self) -> None:
-        """Its connections break: nothing is stored any more."""
-        ...
-
-
-def cut(consumer: GroupConsumer) -> None:
-    instance = consumer._instance
-    if instance is not None:
-        instance.wire.stop()
-
-
-class Pushed:
-    def __init__(
-        self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
-    ) -> None:
-        def listen(messages: list[ReceivedMessage], _: ConsumeContext) -> ConsumeStatus:
-            ledger.note([(m.queue_index, m.queue_offset) for m in messages])
-            return ConsumeStatus.SUCCESS
-
-        self.consumer = PushConsumer(connection, settings, listen).start()
-
-    def stop(self) -> None:
-        self.consumer.shut_down()
-
-    def kill(self) -> None:
-        cut(self.consumer)
-        self.consumer.shut_down()
-
-
-class Looping:
-    """A member with a thread that asks it again and again."""
-
-    def __init__(self, consumer: LitePullConsumer | GroupSeat) -> None:
-        self.consumer = consumer
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                self.turn()
-        except RocketMQError:
-            assert self._ended.is_set(), "only an end breaks connections"
-
-    def turn(self) -> None: ...
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self.consumer.close()
-
-    def kill(self) -> None:
-        self._ended.set()
-        cut(self.consumer)
-        self._thread.join()
-        self.consumer.close()
-
-
-class Polled(Looping):
-    def __init__(
-        self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
-    ) -> None:
-        self.ledger = ledger
-        self.polls = LitePullConsumer(connection, settings).start()
-        super().__init__(self.polls)
-
-    def turn(self) -> None:
-        messages = self.polls.poll(20)
-        self.ledger.note([(m.queue_index, m.queue_offset) for m in messages])
-
-
-class Seated(Looping):
-    """Reads as a query does: what is there when a batch begins, to its end."""
-
-    def __init__(
-        self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
-    ) -> None:
-        self.ledger, self.cluster = ledger, open_cluster(connection)
-        self.seat = GroupSeat(connection, settings).start({})
-        super().__init__(self.seat)
-
-    def turn(self) -> None:
-        places = self.seat.take()
-        held = self.cluster.bounds(tuple(places)) if places else {}
-        ends = {q: max(at.end, places[q]) for q, at in held.items() if isinstance(at, Bounds)}
-        self.ledger.note([(q.index, n) for q, end in ends.items() for n in range(places[q], end)])
-        self.seat.settle(ends)
-        self.seat.release(tuple(self.seat.held))
-        self._ended.wait(0.02)
-
-    def stop(self) -> None:
-        super().stop()
-        self.cluster.close()
-
-    def kill(self) -> None:
-        super().kill()
-        self.cluster.close()
-
-
-KINDS = (Pushed, Polled, Seated)
 
 
 @pytest.fixture
@@ -158,32 +26,84 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionSettings]:
         yield ConnectionSettings(name_servers=(broker.name_server,))
 
 
+class Group:
+    """A group's members, what was sent to it and what it got."""
+
+    def __init__(self, connection: ConnectionSettings, chance: random.Random) -> None:
+        self.connection, self.chance = connection, chance
+        self.topic, self.ledger = Topic(connection, "mixed", 7), Ledger()
+        self.settings: ConsumerSettings = settings_of(
+            self.topic, persist_ms=100, lock_ms=200, threads=2, suspend_ms=500
+        )
+        self.members: list[Member] = []
+        self.sent = 0
+
+    def add(self, kind: int | None = None) -> None:
+        made = self.chance.choice(KINDS) if kind is None else KINDS[kind]
+        self.members.append(made(self.connection, self.settings, self.ledger))
+
+    def leave(self, *, kills: bool) -> None:
+        leaving = self.members.pop(self.chance.randrange(len(self.members)))
+        (leaving.kill if kills else leaving.stop)()
+
+    def send(self, count: int) -> None:
+        self.sent += len(self.topic.send(count, prefix=f"{self.sent}-"))
+
+    def finish(self) -> None:
+        """Until everything that was sent is consumed, and that is stored."""
+        until(lambda: len(self.ledger.counts) == self.sent)
+        until(lambda: self.topic.progress(self.settings.group) == self.topic.ends())
+
+    def rest(self) -> None:
+        """Until everybody has what is his, and nobody anything else."""
+        group = self.settings.group
+        until(lambda: are_at_rest(self.members, self.topic, group, len(self.members)))
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.stop()
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_members_of_all_kinds_come_go_and_die_and_no_message_is_lost(
     connection: ConnectionSettings, seed: int
 ) -> None:
-    chance, topic, ledger = random.Random(seed), Topic(connection, "mixed", 7), Ledger()
-    settings = settings_of(topic, persist_ms=100, lock_ms=200, threads=2, suspend_ms=500)
-
-    def joined() -> Member:
-        return chance.choice(KINDS)(connection, settings, ledger)
-
-    members: list[Member] = [kind(connection, settings, ledger) for kind in KINDS]
-    ends = 0
+    chance = random.Random(seed)
+    group = Group(connection, chance)
     try:
-        for round_number in range(ROUNDS):
-            ends += len(topic.send(40, prefix=f"{round_number}-"))
-            if len(members) < MEMBERS:
-                members.append(joined())
+        for kind in range(len(KINDS)):
+            group.add(kind)
+        for _ in range(ROUNDS):
+            group.send(40)
+            if len(group.members) < MEMBERS:
+                group.add()
             elif chance.random() < 0.4:
-                leaving = members.pop(chance.randrange(len(members)))
-                (leaving.kill if chance.random() < 0.5 else leaving.stop)()
-        until(lambda: len(ledger.counts) == ends)
-        until(lambda: topic.progress(settings.group) == topic.ends())
+                group.leave(kills=chance.random() < 0.5)
+        group.finish()
     finally:
-        for member in members:
-            member.stop()
-    assert sum(topic.ends().values()) == len(ledger.counts) == ends
-    repeated = sum(ledger.counts.values()) - ends
+        group.stop()
+    assert sum(group.topic.ends().values()) == len(group.ledger.counts) == group.sent
     # Of what was at work when somebody joined, left or died; a broken rule repeats far more.
-    assert repeated < ends, f"{repeated} of {ends} came again"
+    assert group.ledger.repeats < group.sent / 2, f"of {group.sent}"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_stored_is_never_consumed_again_and_at_rest_each_queue_has_one_member(
+    connection: ConnectionSettings, seed: int
+) -> None:
+    group = Group(connection, random.Random(seed))
+    try:
+        for number in range(MEMBERS):
+            group.add(number % len(KINDS))
+        for change in ("join", "stop", "join", "kill", "join", "stop", "kill"):
+            if change == "join":
+                group.add()
+            else:
+                group.leave(kills=change == "kill")
+            group.rest()
+            group.send(70)
+            group.finish()
+            assert group.ledger.repeats == 0, f"after {change} of {len(group.members)} members"
+    finally:
+        group.stop()
+    assert group.sent == len(group.ledger.counts) == 490
