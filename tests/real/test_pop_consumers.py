@@ -21,6 +21,7 @@ globals().update(
         ours,
         without={
             "test_a_void_handle_cannot_be_renewed": "RocketMQ renews it, and lends twice",
+            "test_more_is_popped_unless_more_wait_than_may": "no broker takes part in it",
         },
         short=(
             "test_what_is_not_acknowledged_comes_again_with_its_attempts",
