@@ -27,7 +27,7 @@ from pyspark_rocketmq.job_progress import ask_at_sigterm, follow, say
 from pyspark_rocketmq.job_session import job_session
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.pacing import at_rate
-from pyspark_rocketmq.resending import as_sent_anew
+from pyspark_rocketmq.resending import as_sent_anew, brokers_of
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -50,7 +50,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--files-per-batch", type=int, default=8, metavar="N", help="(default: 8)")
     parser.add_argument(
-        "--keep-queues", action="store_true", help="into the queues they came from (queueId)"
+        "--keep-queues",
+        action="store_true",
+        help="into the queues they came from: queueId, and brokerName where the topic has several",
     )
     add_trigger_argument(parser, "available-now")
     args = parser.parse_args(argv)
@@ -59,7 +61,18 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def messages_of(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
+def queue_names(columns: list[str], brokers: frozenset[str]) -> list[str]:
+    """The columns that name a row's queue.
+
+    One broker alone is not named: the files may come from a cluster whose brokers had other names.
+    """
+    has_broker = len(brokers) > 1 and "brokerName" in columns
+    return ["queueId", "brokerName"] if has_broker else ["queueId"]
+
+
+def messages_of(
+    spark: SparkSession, args: argparse.Namespace, brokers: frozenset[str]
+) -> DataFrame:
     """The rows to send, as the files come."""
     schema = spark.read.parquet(args.input).schema
     files = (
@@ -67,8 +80,8 @@ def messages_of(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
         .option("maxFilesPerTrigger", args.files_per_batch)
         .parquet(args.input)
     )
-    queue = {"queueId": sf.col("queueId")} if args.keep_queues else {}
-    rows = as_sent_anew(files, **queue)
+    names = queue_names(files.columns, brokers) if args.keep_queues else []
+    rows = as_sent_anew(files, **{name: sf.col(name) for name in names})
     return rows if args.rate is None else at_rate(rows, args.rate, args.tasks)
 
 
@@ -77,11 +90,12 @@ def main() -> None:
     with told_in_one_line():
         options = source_options(args)
         options["topic"] = options.pop("subscribe")
-        require_sink(parse_options(options))
+        parsed = require_sink(parse_options(options))
+        brokers = brokers_of(parsed) if args.keep_queues else frozenset()
     spark = job_session("parquet_to_topic")
     asked_to_end = ask_at_sigterm()
     writer = (
-        messages_of(spark, args)
+        messages_of(spark, args, brokers)
         .writeStream.format("rocketmq")
         .options(**options)
         .queryName("parquet_to_topic")

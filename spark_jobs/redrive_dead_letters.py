@@ -8,11 +8,16 @@ message group and own properties, and without the history of its attempts: it ha
 What is sent is committed as the progress of a group of its own (--progress, by default
 <group>-redrive), so that the next run begins behind it. Killed in between, a run sends again what
 it had not committed.
+
+A run with --tags passes over the other letters, so it has a progress of its own: that of a group
+for these tags (its name is said). A run without --tags, or with others, knows nothing of it, and
+sends its letters too.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
 
 from pyspark.sql import DataFrame
@@ -28,7 +33,7 @@ from pyspark_rocketmq.job_arguments import (
 )
 from pyspark_rocketmq.job_progress import say
 from pyspark_rocketmq.job_session import job_session
-from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.options import ReadOptions, parse_options
 from pyspark_rocketmq.pacing import at_rate
 from pyspark_rocketmq.resending import as_sent_anew
 
@@ -40,7 +45,11 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add_cluster_arguments(parser)
     parser.add_argument("--group", required=True, help="the group whose dead letters they are")
     parser.add_argument("--to", metavar="TOPIC", help="send all there (default: where they began)")
-    parser.add_argument("--progress", metavar="GROUP", help="(default: <group>-redrive)")
+    parser.add_argument(
+        "--progress",
+        metavar="GROUP",
+        help="whose progress it is (default: <group>-redrive); with --tags a name made from it",
+    )
     parser.add_argument(
         "--start",
         choices=("progress", "earliest"),
@@ -54,10 +63,10 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def options_of(args: argparse.Namespace) -> dict[str, str]:
-    """The source's options: dead letters up to now."""
+    """The source's options: dead letters up to now. Raises OptionError."""
     progress = args.progress or f"{args.group}-redrive"
     start = "group:earliest" if args.start == "progress" else "earliest"
-    return source_options(
+    options = source_options(
         args,
         deadLettersOf=args.group,
         group=progress,
@@ -65,6 +74,21 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
         tags=args.tags,
         includeProperties="true",
     )
+    if options.get("group") == progress:
+        options["group"] += suffix_of(parse_options(options))
+    return options
+
+
+def suffix_of(options: ReadOptions) -> str:
+    """What the name of a group ends with whose progress is that of some letters only.
+
+    Not their tags: those may hold what a group's name must not.
+    """
+    chosen = options.subscription
+    if chosen.selects_all:
+        return ""
+    words = {word.strip() for word in chosen.expression.split("||")} - {""}
+    return f"-{hashlib.sha256('||'.join(sorted(words)).encode()).hexdigest()[:8]}"
 
 
 def letters(messages: DataFrame, to: str | None) -> DataFrame:
@@ -77,8 +101,8 @@ def letters(messages: DataFrame, to: str | None) -> DataFrame:
 
 def main() -> None:
     args = parse_arguments()
-    options = options_of(args)
     with told_in_one_line():
+        options = options_of(args)
         pinned = pin_offsets(options)
         where = parse_options(options)
     say(f"{pinned.messages:,} dead letters of {args.group} to look at")

@@ -6,15 +6,18 @@
 
 For each window and key: how many messages, how many bytes, and the sum of a field. A window is
 written once, when the watermark has passed its end, and not before; what comes later than that is
-left out and counted. The checkpoint makes every message count exactly once, also over restarts.
+left out, and so is a message without a time: both are said with every batch and at the end. The
+checkpoint makes every other message count exactly once, also over restarts.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pyspark_rocketmq import GroupProgressListener
 from pyspark_rocketmq.job_arguments import (
@@ -29,6 +32,7 @@ from pyspark_rocketmq.job_session import job_session
 
 _TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
 _COLUMNS = ("topic", "tags", "keys")
+_OBSERVED = "times"
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -47,7 +51,8 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--time",
         default="stored",
         metavar="stored|born|$.FIELD",
-        help="when a message happened: a time of RocketMQ's (default: stored), or one in its body",
+        help="when a message happened: a time of RocketMQ's (default: stored), or one in its body; "
+        "messages without one are in no window, and counted",
     )
     parser.add_argument(
         "--by",
@@ -78,6 +83,8 @@ def totals(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
         value.alias("value"),
         sf.octet_length("body").cast("long").alias("size"),
     )
+    # Spark leaves out what is in no window without a word.
+    rows = rows.observe(_OBSERVED, sf.count_if(sf.col("time").isNull()).alias("missing"))
     window = sf.window("time", args.window, args.slide or args.window)
     return (
         rows.withWatermark("time", args.watermark)
@@ -89,6 +96,32 @@ def totals(messages: DataFrame, args: argparse.Namespace) -> DataFrame:
         )
         .select("window.start", "window.end", "key", "messages", "bytes", "total")
     )
+
+
+@dataclass
+class LeftOut:
+    """Messages that are in no total."""
+
+    without_time: int = 0
+    late: int = 0
+    """At least: Spark counts what comes too late after it has added up some of it."""
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        """What a batch left out."""
+        missing = progress.observedMetrics[_OBSERVED]["missing"]
+        late = sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
+        self.without_time += missing
+        self.late += late
+        if missing or late:
+            say(f"batch {progress.batchId}: {LeftOut(missing, late)}")
+
+    def __str__(self) -> str:
+        found = []
+        if self.without_time:
+            found.append(f"{self.without_time:,} without a time were not counted")
+        if self.late:
+            found.append(f"at least {self.late:,} came too late")
+        return ", ".join(found)
 
 
 def main() -> None:
@@ -111,13 +144,9 @@ def main() -> None:
     )
     query = triggered(writer, args).start()
     say(f"adding up {args.topic} in windows of {args.window} into {args.output}")
-    total = follow(query, asked_to_end)
-    late = sum(
-        state.numRowsDroppedByWatermark
-        for progress in query.recentProgress
-        for state in progress.stateOperators
-    )
-    say(f"ended after {total:,} messages" + (f", {late:,} came too late" if late else ""))
+    left_out = LeftOut()
+    total = follow(query, asked_to_end, on_batch=left_out.add)
+    say(", ".join(filter(None, (f"ended after {total:,} messages", str(left_out)))))
     spark.stop()
 
 

@@ -6,9 +6,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _POLL_S = 1
 
@@ -29,9 +31,15 @@ def ask_at_sigterm() -> threading.Event:
     return asked_to_end
 
 
-def follow(query: StreamingQuery, asked_to_end: threading.Event, what: str = "messages") -> int:
+def follow(
+    query: StreamingQuery,
+    asked_to_end: threading.Event,
+    what: str = "messages",
+    on_batch: Callable[[StreamingQueryProgress], None] | None = None,
+) -> int:
     """Say what every batch read until the query ends; returns how many in all.
 
+    `on_batch` is called once for each of them: Spark itself remembers the last hundred only.
     Raises what the query failed with.
     """
     total = 0
@@ -49,5 +57,7 @@ def follow(query: StreamingQuery, asked_to_end: threading.Event, what: str = "me
                     f"batch {seen}: {progress.numInputRows:,} {what} in"
                     f" {progress.durationMs['triggerExecution']} ms, {total:,} in all"
                 )
+                if on_batch is not None:
+                    on_batch(progress)
         if not is_active:
             return total

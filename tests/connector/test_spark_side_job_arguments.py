@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from types import ModuleType
 
 import pytest
@@ -92,15 +93,48 @@ def test_both_jobs_hand_their_own_arguments_on() -> None:
     }
 
 
+def redriven(*words: str) -> dict[str, str]:
+    args = redrive_dead_letters.parse_arguments(["--name-server", "h:1", "--group", "g", *words])
+    return redrive_dead_letters.options_of(args)
+
+
+def test_dead_letters_of_some_tags_have_a_progress_of_their_own() -> None:
+    """Else those of other tags would be taken for sent."""
+    some = redriven("--tags", "a || b")
+    assert some["tags"] == "a || b"
+    assert re.fullmatch("g-redrive-[0-9a-f]{8}", some["group"])
+    assert redriven("--tags", "b||a")["group"] == some["group"]
+    assert redriven("--option", "subExpression=a||b")["group"] == some["group"]
+    others = [
+        redriven("--tags", "a"),
+        redriven("--tags", "b"),
+        redriven("--option", "sql=a = 1"),
+        redriven("--tags", "a || b", "--progress", "p"),
+        redriven(),
+        some,
+    ]
+    assert len({options["group"] for options in others}) == len(others)
+    assert redriven("--tags", "*")["group"] == "g-redrive"
+    assert redriven("--progress", "p")["group"] == "p"
+
+
+def test_a_replay_into_kept_queues_names_the_broker_where_there_are_several() -> None:
+    columns = ["body", "queueId", "brokerName"]
+    for known, brokers, wanted in (
+        (columns, frozenset("ab"), ["queueId", "brokerName"]),
+        (columns, frozenset("a"), ["queueId"]),
+        (columns[:2], frozenset("ab"), ["queueId"]),
+    ):
+        assert parquet_to_topic.queue_names(known, brokers) == wanted
+
+
 def test_dead_letters_are_read_behind_what_was_sent_again_before() -> None:
-    words = ["--name-server", "h:1", "--group", "g", "--tags", "a", "--option", "tls=true"]
-    options = redrive_dead_letters.options_of(redrive_dead_letters.parse_arguments(words))
+    options = redriven("--option", "tls=true")
     assert options == {
         "nameServer": "h:1",
         "deadLettersOf": "g",
         "group": "g-redrive",
         "startingOffsets": "group:earliest",
-        "tags": "a",
         "includeProperties": "true",
         "tls": "true",
     }
