@@ -34,11 +34,7 @@ from rocketmq_client.patience import Patience, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_client.stride import Stride
 from rocketmq_client.transport import RangeChunk, ReadLimits
-from rocketmq_wire.errors import (
-    BrokerError,
-    RemoteProtocolError,
-    RocketMQError,
-)
+from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
 from rocketmq_wire.requests import LOST_REMARK, PullReply, PullStatus
 
@@ -242,21 +238,21 @@ class FetchWindow:
     def on_failure(
         self, ticket: int, error: RocketMQError, now_ms: int, *, heard_ms: int = 0
     ) -> None:
-        """A pull failed. Raises the error when asking again cannot help or has lasted too long.
+        """A pull failed; `heard_ms` is when anything last came on its way.
 
-        `heard_ms` is when anything last came on its way: before, the way was slow, not in trouble.
+        Raises the error when asking again cannot help or has lasted too long.
         """
         flight = self._land(ticket)
         if flight is None:
             return
         if not (error.retryable or is_doubtful(error)):
             raise error
-        self._patience.last_error = error
+        asked, self._patience.last_error = flight.pull.start, error
         if is_doubtful(error):
             self._patience.answered(now_ms)
-            self._open_doubt(DoubtKind.REFUSED, flight.pull.start, self.wanted.end, now_ms)
+            self._open_doubt(DoubtKind.REFUSED, asked, self.wanted.end, now_ms)
             return
-        since_ms = max(flight.sent_ms, heard_ms)
+        since_ms = max(flight.sent_ms, heard_ms)  # Until then it was slow, not in trouble.
         self._patience.trouble(since_ms, now_ms)
         if isinstance(error, BrokerError) and error.code == _FLOW_CONTROL:
             self._patience.pause(now_ms + _BUSY_DELAY_MS)
@@ -375,7 +371,7 @@ class FetchWindow:
                 f"{len(body)} bytes up to offset {reply.next_begin} came"
             )
         if not asked and not self._begins_rightly(flight, body, reply.next_begin):
-            self._on_foreign(flight, reply.next_begin, now_ms)
+            self._on_foreign(flight, body, reply.next_begin, now_ms)
             return False
         if self._is_filtered:
             # Counting would mean walking the records: the first one's size stands for all.
@@ -412,12 +408,14 @@ class FetchWindow:
             return flight.pull.count_max == 1 and first < next_begin
         return first == 0
 
-    def _on_foreign(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
-        """What is gone is offset 0 alone: by itself it is asked for, and then doubted."""
+    def _on_foreign(self, flight: _Flight, body: Buffer, next_begin: int, now_ms: int) -> None:
+        """Offset 0 is gone: by itself it is asked for, and then doubted."""
         if flight.pull.count_max > 1:
             self._narrow_count, self._narrow_end = 1, max(self._narrow_end, 1)
             return
-        self._open_doubt(DoubtKind.VANISHED, 0, next_begin, now_ms)
+        # A later message of the queue may have been found: that one is there.
+        end = min(self._first_offset(body) or next_begin, next_begin)
+        self._open_doubt(DoubtKind.VANISHED, 0, end, now_ms)
 
     def _on_advance(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
         """No message, but a later offset to go on from."""

@@ -7,10 +7,9 @@ import pytest
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
 from rocketmq_wire.model import Bounds
 from support.simulated_broker import (
-    FOREIGN_OFFSET,
     SimulatedQueue,
     driver_of,
-    offsets_in,
+    first_offset_in,
     window_of,
 )
 
@@ -105,6 +104,20 @@ def test_another_messages_record_at_offset_0_is_a_loss_of_it_alone(is_filtered, 
     assert {loss.reason for loss in driver.losses} == {LossReason.EXPIRED}
 
 
+@pytest.mark.parametrize("policy", LossPolicy)
+def test_the_first_message_behind_what_expired_is_there(policy):
+    queue = SimulatedQueue(0, 900, vanished=range(100))
+    window = window_of(0, 900, loss_policy=policy, first_offset=first_offset_in)
+    driver = driver_of(window, queue)
+    if policy is LossPolicy.RAISE:
+        with pytest.raises(RangeLostError) as caught:
+            driver.run()
+        assert (caught.value.start, caught.value.end) == (0, 100)
+        return
+    assert driver.run().offsets == list(range(100, 900))
+    assert [(loss.start, loss.end) for loss in driver.losses] == [(0, 100)]
+
+
 @pytest.mark.parametrize("first", [0, 1, 5, 799, 800, 2_000])
 def test_a_queues_first_message_need_not_match_a_filter(first):
     queue = SimulatedQueue(
@@ -128,12 +141,6 @@ def test_under_a_filter_too_another_record_at_offset_0_is_told_from_a_later_matc
     driver = driver_of(window, queue).run()
     assert driver.offsets == list(range(1, 900))
     assert [(loss.start, loss.end) for loss in driver.losses] == [(0, 1)]
-
-
-def first_offset_in(body, foreign_is=None):
-    """As `first_record` tells it, of the simulated broker's stand-ins."""
-    first = offsets_in(body)[0]
-    return foreign_is if first == FOREIGN_OFFSET else first
 
 
 def test_a_server_side_reset_is_asked_again_and_loses_nothing():
