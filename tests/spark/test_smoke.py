@@ -94,6 +94,23 @@ def test_available_now_ends_by_itself_and_goes_on(
     assert sum(seen) == 320
 
 
+def test_available_now_with_limits_reads_all_in_one_run_or_in_several(
+    loader: Loader, topic: str, queries: Queries
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 25)
+    # Spark before 4.2 tells a Python source neither the trigger nor its limits: one batch a run.
+    is_old = pyspark.__version__ < "4.2"
+    start = 0
+    for end in (10, 20, 25) if is_old else (25,):
+        read = queries.available(startingOffsets="earliest", maxOffsetsPerTrigger="10").rows
+        assert read == loader.rows(queue, start=start, end=end)
+        start = end
+    loader.put(queue, 5)
+    rest = queries.available(minOffsetsPerTrigger="100").rows
+    assert rest == loader.rows(queue, start=25)
+
+
 @pytest.mark.parametrize("way", ["nameServer", "endpoints", "transactional"])
 def test_a_batch_is_written_and_read_back(
     way: str, spark: SparkSession, broker: Broker, loader: Loader, topic: str, read: Read
