@@ -48,11 +48,20 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         help="the groups' names, one a line",
         description="The groups that brokers keep settings of. Brokers of 4.9 have none of a group "
         "that only commits, as a Spark query does; `rmq group describe` finds it all the same.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq group list\n  rmq group list --all --json",
     )
     listed.add_argument("--all", action="store_true", help="RocketMQ's and our own groups too")
     listed.set_defaults(run=_list)
 
-    describe = actions.add_parser("describe", help="members, subscriptions, progress and lag")
+    describe = actions.add_parser(
+        "describe",
+        help="members, subscriptions, progress and lag",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq group describe billing\n"
+        "  rmq group describe billing --topic orders --json",
+    )
     describe.add_argument("group")
     describe.add_argument("--topic", help="only this topic")
     describe.set_defaults(run=_describe)
@@ -79,14 +88,18 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     reset.add_argument("--execute", action="store_true", help="do it; without, it is only shown")
     reset.set_defaults(run=_reset)
 
-    delete = actions.add_parser("delete", help="delete a group and its offsets")
+    delete = actions.add_parser(
+        "delete",
+        help="delete a group and its offsets",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq group delete billing\n  rmq group delete billing --yes --json",
+    )
     delete.add_argument("group")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     delete.set_defaults(run=_delete)
 
-    for parser in (listed, describe, reset):
-        add_json_option(parser)
     for parser in (listed, describe, reset, delete):
+        add_json_option(parser)
         add_connection_options(parser)
 
 
@@ -212,5 +225,8 @@ def _delete(args: argparse.Namespace) -> int:
     for answer in answers.values():
         if isinstance(answer, RocketMQError):
             raise answer
-    print(f"group {args.group} is deleted")
+    if args.json:
+        show([{"group": args.group, "deleted": True}], {}, as_json=True)
+    else:
+        print(f"group {args.group} is deleted")
     return 0

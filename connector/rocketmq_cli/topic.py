@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,16 @@ from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import TopicNotFoundError
-from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import (
+    MASTER_ID,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    TopicConfig,
+    is_system_topic,
+)
 
+_QUEUES = 8
 _PERMISSIONS = {
     "rw": PERMISSION_READ | PERMISSION_WRITE,
     "r": PERMISSION_READ,
@@ -29,15 +37,43 @@ _TITLES = {
 }
 
 
+class ConfigUnknownError(RocketMQError):
+    """A broker that has the topic did not tell how it keeps it."""
+
+    def __init__(self, topic: str, broker: str) -> None:
+        super().__init__(topic, broker)
+        self.topic, self.broker = topic, broker
+
+    def __str__(self) -> str:
+        return (
+            f"broker {self.broker} has topic {self.topic} and does not tell its settings, which "
+            "would be lost: nothing was changed"
+        )
+
+
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `topic` with its own verbs."""
     topic = verbs.add_parser("topic", help="list, describe, create, alter and delete topics")
     actions = topic.add_subparsers(metavar="ACTION", required=True)
 
-    create = actions.add_parser("create", help="create a topic, or change its queues")
+    create = actions.add_parser(
+        "create",
+        help="create a topic, or change its queues",
+        description="Creates a topic on every broker, or on one. Of a topic that is there already "
+        "only what is given changes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq topic create orders --queues 16\n"
+        "  rmq topic create archive --queues 4 --permission r --broker broker-a --json",
+    )
     create.add_argument("topic")
-    create.add_argument("--queues", type=int, default=8, help="queues a broker (default: 8)")
-    create.add_argument("--permission", choices=_PERMISSIONS, default="rw")
+    create.add_argument(
+        "--queues",
+        type=int,
+        metavar="N",
+        help=f"queues a broker (default: {_QUEUES}, or as many as there are)",
+    )
+    create.add_argument("--permission", choices=_PERMISSIONS, help="default: rw, or as it is")
     create.set_defaults(run=_create)
 
     alter = actions.add_parser(
@@ -56,64 +92,54 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
             "--shrink", action="store_true", help="also when that hides queues and what they hold"
         )
 
-    show_names = actions.add_parser("list", help="the topics' names, one a line")
+    show_names = actions.add_parser(
+        "list",
+        help="the topics' names, one a line",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic list\n  rmq topic list --all --json",
+    )
     show_names.add_argument("--all", action="store_true", help="RocketMQ's own topics too")
     show_names.set_defaults(run=_list)
 
-    describe = actions.add_parser("describe", help="a topic's queues and what they hold")
+    describe = actions.add_parser(
+        "describe",
+        help="a topic's queues and what they hold",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic describe orders\n  rmq topic describe orders --json",
+    )
     describe.add_argument("topic")
     describe.set_defaults(run=_describe)
 
-    delete = actions.add_parser("delete", help="delete a topic and all that it holds")
+    delete = actions.add_parser(
+        "delete",
+        help="delete a topic and all that it holds",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic delete orders\n  rmq topic delete orders --yes --json",
+    )
     delete.add_argument("topic")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     delete.set_defaults(run=_delete)
 
-    for parser in (show_names, describe):
-        add_json_option(parser)
     for parser in (create, alter, show_names, describe, delete):
+        add_json_option(parser)
         add_connection_options(parser)
 
 
 def _create(args: argparse.Namespace) -> int:
-    if args.queues < 1:
-        raise UsageError(f"--queues must be 1 or more, not {args.queues}")
-    config = TopicConfig(
-        args.topic,
-        read_queue_count=args.queues,
-        write_queue_count=args.queues,
-        permission=_PERMISSIONS[args.permission],
-    )
     with open_from(args) as cluster:
-        if not args.shrink:
-            _refuse_to_shrink(cluster, args.topic, args.queues, args.broker)
-        cluster.create_topic(config, broker=args.broker)
-    print(f"topic {args.topic}: {args.queues} queues")
-    return 0
-
-
-def _refuse_to_shrink(cluster: Cluster, topic: str, count: int, broker: str | None) -> None:
-    try:
-        queues = cluster.queues(topic)
-    except TopicNotFoundError:
-        return
-    known = [queue.index + 1 for queue in queues if broker in (None, queue.broker)]
-    if known and max(known) > count:
-        raise UsageError(
-            f"topic {topic} has {max(known)} queues: with {count}, what the others hold could not "
-            "be read any more. Give --shrink to do it all the same."
-        )
+        before = _configs(cluster, args)
+        names = [args.broker] if args.broker is not None else _masters(cluster)
+        new = TopicConfig(args.topic, read_queue_count=_QUEUES, write_queue_count=_QUEUES)
+        return _carry_out(cluster, args, {name: before.get(name, new) for name in names}, before)
 
 
 def _alter(args: argparse.Namespace) -> int:
     if args.queues is None and args.permission is None:
         raise UsageError("what is to change? Give --queues or --permission")
-    if args.queues is not None and args.queues < 1:
-        raise UsageError(f"--queues must be 1 or more, not {args.queues}")
     with open_from(args) as cluster:
-        if args.queues is not None and not args.shrink:
-            _refuse_to_shrink(cluster, args.topic, args.queues, args.broker)
-        before = cluster.topic_configs(args.topic)
+        before = _configs(cluster, args)
+        if not before:
+            raise TopicNotFoundError(17, f"topic[{args.topic}] not exist")
         if args.broker is not None:
             if args.broker not in before:
                 raise UsageError(
@@ -121,10 +147,61 @@ def _alter(args: argparse.Namespace) -> int:
                     f" {', '.join(before)}"
                 )
             before = {args.broker: before[args.broker]}
-        for broker, config in before.items():
-            cluster.create_topic(_altered(config, args), broker=broker)
-            print(f"topic {args.topic} on {broker}: {_described(_altered(config, args))}")
+        return _carry_out(cluster, args, before, before)
+
+
+def _configs(cluster: Cluster, args: argparse.Namespace) -> dict[str, TopicConfig]:
+    """The topic as its brokers keep it; none when there is no such topic.
+
+    Raises RocketMQError when one that has the topic does not tell, for it would be reset.
+    """
+    try:
+        route = cluster.route(args.topic)
+        found = cluster.topic_configs(args.topic)
+    except TopicNotFoundError:
+        return {}
+    for queues in route.queue_sets:
+        if queues.broker not in found and args.broker in (None, queues.broker):
+            raise ConfigUnknownError(args.topic, queues.broker)
+    return found
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    brokers = cluster.cluster_info().brokers
+    names = sorted(broker.name for broker in brokers if MASTER_ID in broker.addresses)
+    if not names:
+        raise UsageError("no broker with a master is registered there")
+    return names
+
+
+def _carry_out(
+    cluster: Cluster,
+    args: argparse.Namespace,
+    wanted: Mapping[str, TopicConfig],
+    before: Mapping[str, TopicConfig],
+) -> int:
+    """Change what is given, broker by broker."""
+    if args.queues is not None and args.queues < 1:
+        raise UsageError(f"--queues must be 1 or more, not {args.queues}")
+    if args.queues is not None and not args.shrink:
+        _refuse_to_shrink(args, [before[name] for name in wanted if name in before])
+    for broker, config in wanted.items():
+        changed = _altered(config, args)
+        cluster.create_topic(changed, broker=broker)
+        if args.json:
+            show([_record(changed, broker)], {}, as_json=True)
+        else:
+            print(f"topic {args.topic} on {broker}: {_described(changed)}")
     return 0
+
+
+def _refuse_to_shrink(args: argparse.Namespace, before: Sequence[TopicConfig]) -> None:
+    count = max((config.read_queue_count for config in before), default=0)
+    if count > args.queues:
+        raise UsageError(
+            f"topic {args.topic} has {count} queues: with {args.queues}, what the others hold "
+            "could not be read any more. Give --shrink to do it all the same."
+        )
 
 
 def _altered(config: TopicConfig, args: argparse.Namespace) -> TopicConfig:
@@ -135,12 +212,26 @@ def _altered(config: TopicConfig, args: argparse.Namespace) -> TopicConfig:
     return config
 
 
-def _described(config: TopicConfig) -> str:
+def _record(config: TopicConfig, broker: str) -> Record:
+    return {
+        "topic": config.name,
+        "broker": broker,
+        "readQueues": config.read_queue_count,
+        "writeQueues": config.write_queue_count,
+        "permission": _permission(config),
+    }
+
+
+def _permission(config: TopicConfig) -> str:
     names = {value: name for name, value in _PERMISSIONS.items()}
+    return names.get(config.permission, str(config.permission))
+
+
+def _described(config: TopicConfig) -> str:
     queues = f"{config.read_queue_count} queues"
     if config.write_queue_count != config.read_queue_count:
         queues = f"{config.read_queue_count} queues to read, {config.write_queue_count} to write"
-    return f"{queues}, permission {names.get(config.permission, config.permission)}"
+    return f"{queues}, permission {_permission(config)}"
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -186,5 +277,8 @@ def _delete(args: argparse.Namespace) -> int:
         total = sum(stat.end - stat.start for stat in stats.values())
         confirm(f"delete topic {args.topic} and its {total:,} messages?", is_sure=args.yes)
         cluster.delete_topic(args.topic)
-    print(f"topic {args.topic} is deleted")
+    if args.json:
+        show([{"topic": args.topic, "deleted": True, "messages": total}], {}, as_json=True)
+    else:
+        print(f"topic {args.topic} is deleted")
     return 0

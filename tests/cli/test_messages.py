@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 from rocketmq_cli.message_lines import body_of, parse_line
 from rocketmq_cli.rendering import Format, json_lines
 from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import PERMISSION_READ, BrokerAddresses, QueueId, TopicConfig
+from rocketmq_wire.requests import CreateTopic, ListTopicConfigs, TopicConfigsReply
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
 
 WAIT_S = 20.0
 Produce = Callable[..., int]
@@ -162,3 +169,62 @@ def test_bench_measures_and_leaves_no_topic_behind(
     assert (sent["messages"], read["messages"]) == (2_000, 2_000)
     assert main(["topic", "list", *here]) == 0
     assert "rmq-bench" not in capfd.readouterr().out
+
+
+def test_creating_a_topic_again_changes_only_what_is_given(
+    topic: str, broker: Broker, here: tuple[str, str], printed: Callable[[], list[str]]
+) -> None:
+    with open_cluster(ConnectionSettings(name_servers=(broker.name_server,))) as cluster:
+        kept = replace(cluster.topic_config(topic), permission=PERMISSION_READ, is_ordered=True)
+        cluster.create_topic(kept)
+        printed()
+        assert main(["topic", "create", topic, "--json", *here]) == 0
+        assert cluster.topic_config(topic) == kept
+        assert main(["topic", "create", topic, "--queues", "3", "--json", *here]) == 0
+        wider = replace(kept, read_queue_count=3, write_queue_count=3)
+        assert cluster.topic_config(topic) == wider
+        assert main(["topic", "alter", topic, "--permission", "rw", "--json", *here]) == 0
+        assert cluster.topic_config(topic) == replace(wider, permission=kept.permission | 2)
+    told = [json.loads(line) for line in printed()]
+    assert [(row["readQueues"], row["permission"]) for row in told] == [
+        (1, "r"),
+        (3, "r"),
+        (3, "rw"),
+    ]
+    assert told[0].keys() == {"topic", "broker", "readQueues", "writeQueues", "permission"}
+
+
+def test_a_topic_is_not_created_over_one_whose_broker_does_not_tell(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    queues = {QueueId("orders", f"broker-{b}", 0): SimulatedQueue(0, 1) for b in "ab"}
+    with ScriptedBroker(queues) as broker:
+        broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: "127.0.0.1:1"}),)
+        config = TopicConfig("orders", 1, 1, permission=PERMISSION_READ)
+        broker.script = lambda request: (
+            TopicConfigsReply((config,)) if isinstance(request, ListTopicConfigs) else None
+        )
+        where = ("--name-server", broker.address)
+        for verb in (("create",), ("alter", "--queues", "2")):
+            assert main(["topic", verb[0], "orders", *verb[1:], *where]) == EXIT_FAILED
+            assert "broker broker-b has topic orders" in capfd.readouterr().err
+        assert not any(isinstance(request, CreateTopic) for request in broker.requests)
+
+
+def test_what_is_deleted_is_told_as_json(
+    topic: str,
+    broker: Broker,
+    here: tuple[str, str],
+    produce: Produce,
+    printed: Callable[[], list[str]],
+) -> None:
+    produce(b"one\ntwo\n", topic, "-q", *here)
+    with open_cluster(ConnectionSettings(name_servers=(broker.name_server,))) as cluster:
+        cluster.commit(f"g-{topic}", dict.fromkeys(cluster.queues(topic), 1))
+    printed()
+    assert main(["group", "delete", f"g-{topic}", "--yes", "--json", *here]) == 0
+    assert main(["topic", "delete", topic, "--yes", "--json", *here]) == 0
+    assert [json.loads(line) for line in printed()] == [
+        {"group": f"g-{topic}", "deleted": True},
+        {"topic": topic, "deleted": True, "messages": 2},
+    ]
