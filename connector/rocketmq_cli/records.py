@@ -7,8 +7,8 @@ from typing import Final
 
 from rocketmq_cli.output import Cell, moment
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.transport import ReadSpec
-from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.errors import CorruptRecordError, RocketMQError
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
@@ -31,16 +31,42 @@ MESSAGE_FIELDS: Final = (
 )
 
 
+class MessagesGoneError(RocketMQError):
+    """A queue lists messages that its broker does not give: a hole in it."""
+
+    def __init__(self, queue: QueueId, start: int, end: int, count: int) -> None:
+        super().__init__(queue, start, end, count)
+        self.queue, self.start, self.end, self.count = queue, start, end, count
+
+    def __str__(self) -> str:
+        return (
+            f"{self.count:,} messages of {self.queue} between offsets {self.start:,} and "
+            f"{self.end:,} are gone: the broker lists them and does not give them"
+        )
+
+
+def require_whole(chunk: RangeChunk, count: int) -> None:
+    """Raise MessagesGoneError when fewer messages came than the chunk's offsets stand for."""
+    if chunk.expected_count is not None and count < chunk.expected_count:
+        gone = chunk.expected_count - count
+        raise MessagesGoneError(chunk.queue, chunk.start, chunk.end, gone)
+
+
 def read_messages(
     cluster: Cluster, ranges: Sequence[OffsetRange], group: str
 ) -> Iterator[tuple[QueueId, StoredMessage]]:
-    """Every message of the ranges, bodies as they were sent. Raises CorruptRecordError."""
+    """Every message of the ranges, bodies as they were sent.
+
+    Raises CorruptRecordError, and MessagesGoneError behind the messages around a hole.
+    """
     for chunk in cluster.read_ranges(ranges, ReadSpec(group, Subscription())):
-        position = 0
+        position = count = 0
         while position < len(chunk.body):
             message, position = decode_record(chunk.body, position, where=str(chunk.queue))
             if chunk.start <= message.queue_offset < chunk.end:
+                count += 1
                 yield chunk.queue, message
+        require_whole(chunk, count)
 
 
 def plain_body(message: StoredMessage) -> bytes:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from rocketmq_arrow.decode import Decoder
+    from rocketmq_cli.printing import Printer
     from rocketmq_client.cluster import Cluster
-    from rocketmq_client.transport import RangeChunk
     from rocketmq_wire.model import Bounds, QueueId
 
-GROUP = "rmq-tail"
-_WAIT_MS = 1_000
+_EXIT_FAILED = 1
 _LINE = r"%s\n"
 
 
@@ -29,7 +25,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     parser = verbs.add_parser(
         "tail",
         help="print a topic's messages",
-        description="Prints message bodies, one a line, queue after queue; commits nothing.",
+        description="Prints message bodies, one a line, queue after queue; commits nothing. With "
+        "--follow it goes on with what arrives, also in new queues and when the topic is deleted "
+        "and made anew; what happens to queues is said on standard error.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset"
         "  %S body's length\n"
@@ -64,7 +62,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
 
 def _tail(args: argparse.Namespace) -> int:
-    from rocketmq_client.arrivals import ArrivalWatch
+    from rocketmq_cli.follow import Follower
+    from rocketmq_cli.printing import Printer
     from rocketmq_client.cluster import open_cluster
 
     if args.count is not None and args.count < 1:
@@ -72,7 +71,7 @@ def _tail(args: argparse.Namespace) -> int:
     if args.follow and args.end is not None:
         raise UsageError("--follow goes on for ever: leave out --to")
     settings = connection_settings(args)
-    printer = _Printer(args)
+    printer = Printer(args)
     with open_cluster(settings) as cluster:
         queues = [
             queue for queue in cluster.queues(args.topic) if args.queue in (None, queue.index)
@@ -85,19 +84,28 @@ def _tail(args: argparse.Namespace) -> int:
         ends = {queue: bounds[queue].end for queue in queues}
         if args.end is not None:
             ends = _places(cluster, args.end, "--to", bounds)
-        printer.print_between(cluster, positions, ends)
-        if not args.follow or printer.is_done:
-            return 0
-        watch = ArrivalWatch(settings, tuple(queues))
-        try:
-            while not printer.is_done:
-                positions = {queue: max(positions[queue], ends[queue]) for queue in queues}
-                watch.wait(positions, _WAIT_MS)
-                ends = {**positions, **watch.ends()}
-                printer.print_between(cluster, positions, ends)
-        finally:
-            watch.close()
-    return 0
+        if not args.follow:
+            _print(cluster, printer, positions, ends)
+        else:
+            with Follower(cluster, args.topic, positions, index=args.queue) as follower:
+                _print(cluster, printer, positions, {**positions, **ends})
+                follower.run(printer)
+    return 0 if printer.is_whole else _EXIT_FAILED
+
+
+def _print(
+    cluster: Cluster, printer: Printer, positions: dict[QueueId, int], ends: Mapping[QueueId, int]
+) -> None:
+    """Print what is there; where it goes to the terminal, it is the progress itself."""
+    from rocketmq_cli.progress import CountLine
+
+    size = sum(max(0, ends[queue] - at) for queue, at in positions.items())
+    is_seen = sys.stdout.isatty()
+    line = CountLine("messages", total=printer.left, size_total=size, is_shown=not is_seen)
+    try:
+        printer.print_between(cluster, positions, ends, line)
+    finally:
+        line.close()
 
 
 def _bounds(cluster: Cluster, queues: list[QueueId]) -> dict[QueueId, Bounds]:
@@ -140,64 +148,3 @@ def _places(
             raise found
         places[queue] = found
     return places
-
-
-class _Printer:
-    """Downloads ranges and prints them, up to a count."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        from rocketmq_arrow.columns import arrow_schema
-        from rocketmq_arrow.decode import DecodeOptions, Decoder
-        from rocketmq_cli.rendering import JSON_COLUMNS, Format
-        from rocketmq_wire.model import Subscription
-        from rocketmq_wire.tags import TagExpression
-
-        expression = TagExpression.parse(args.tags)
-        self._subscription = Subscription(args.tags)
-        if args.sql is not None:
-            self._subscription = Subscription(args.sql, "SQL92")
-        self._left = args.count
-        self._format = None if args.json else Format(args.format)
-        self._decoder: Decoder = Decoder(
-            DecodeOptions(
-                schema=arrow_schema(JSON_COLUMNS if args.json else Format(args.format).columns),
-                tags=None if expression.matches_all else expression.tags,
-            )
-        )
-
-    @property
-    def is_done(self) -> bool:
-        return bool(self._left == 0)
-
-    def print_between(
-        self, cluster: Cluster, starts: Mapping[QueueId, int], ends: Mapping[QueueId, int]
-    ) -> None:
-        from rocketmq_client.transport import ReadSpec
-        from rocketmq_wire.model import OffsetRange
-
-        ranges = [
-            OffsetRange(queue, start, ends[queue])
-            for queue, start in sorted(starts.items())
-            if ends[queue] > start
-        ]
-        if not ranges or self.is_done:
-            return
-        out = sys.stdout.buffer
-        for chunk in cluster.read_ranges(ranges, ReadSpec(GROUP, self._subscription)):
-            for batch in self._batches(chunk):
-                if self._left is not None:
-                    batch = batch.slice(0, self._left)
-                    self._left -= batch.num_rows
-                for piece in self._rendered(batch):
-                    out.write(piece)
-            if self.is_done:
-                break
-        out.flush()
-
-    def _batches(self, chunk: RangeChunk) -> Iterable[pa.RecordBatch]:
-        return self._decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes)
-
-    def _rendered(self, batch: pa.RecordBatch) -> Iterable[bytes | memoryview]:
-        from rocketmq_cli.rendering import json_lines
-
-        return json_lines(batch) if self._format is None else self._format.render(batch)

@@ -1,0 +1,229 @@
+"""`rmq tail`: what is printed of queues that come, go, are made anew or have holes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_cli.command_line import parse
+from rocketmq_cli.follow import Follower, Seen, go_on
+from rocketmq_cli.main import EXIT_USAGE, main
+from rocketmq_cli.printing import Printer
+from rocketmq_cli.records import MessagesGoneError, require_whole
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport import RangeChunk
+from rocketmq_wire.model import Bounds, QueueId
+from support.records import lay_out, make_messages
+
+WAIT_S = 30.0
+QUEUE = QueueId("orders", "broker-a", 0)
+Produce = Callable[..., int]
+
+
+@pytest.mark.parametrize(
+    ("position", "before", "now", "goes_on"),
+    [
+        pytest.param(5, (0, 5, 100), (0, 9, 100), 5, id="more arrived"),
+        pytest.param(5, (0, 5, 100), (3, 9, None), 5, id="some expired"),
+        pytest.param(0, (0, 0, None), (0, 2, 100), 0, id="the first arrived"),
+        pytest.param(5, (0, 5, 100), (0, 0, None), 0, id="made anew, and empty"),
+        pytest.param(5, (0, 5, 100), (0, 2, 200), 0, id="made anew, with less"),
+        pytest.param(5, (0, 5, 100), (0, 9, 200), 0, id="made anew, with more"),
+        pytest.param(5, (3, 5, None), (0, 2, 200), 0, id="made anew, though it began later"),
+        pytest.param(5, (0, 5, 100), (0, 4, 100), 4, id="cut off"),
+    ],
+)
+def test_a_queue_goes_on_where_nothing_new_is_missed(
+    position: int,
+    before: tuple[int, int, int | None],
+    now: tuple[int, int, int | None],
+    goes_on: int,
+) -> None:
+    at, told = go_on(QUEUE, position, seen(*before), seen(*now))
+    assert at == goes_on
+    assert bool(told) == (goes_on != position)
+
+
+def seen(start: int, end: int, birth_ms: int | None) -> Seen:
+    return Seen(Bounds(start, end), birth_ms)
+
+
+@contextmanager
+def following(
+    settings: ConnectionSettings, topic: str, count: int, index: int | None = None
+) -> Iterator[list[str]]:
+    """Follows from the end until so many messages are printed; gives what it says meanwhile."""
+    told: list[str] = []
+    args = parse(["tail", topic, "--count", str(count)])
+    with open_cluster(settings) as cluster:
+        positions = ends_of(cluster, topic, index)
+        with Follower(cluster, topic, positions, index=index, look_s=0.05, say=told.append) as own:
+            thread = threading.Thread(target=own.run, args=(Printer(args),), daemon=True)
+            thread.start()
+            yield told
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), f"it waits for more; said: {told}"
+
+
+def ends_of(cluster: Cluster, topic: str, index: int | None) -> dict[QueueId, int]:
+    found: dict[QueueId, int] = {}
+    for queue, bounds in cluster.bounds(cluster.queues(topic)).items():
+        assert isinstance(bounds, Bounds)
+        if index in (None, queue.index):
+            found[queue] = bounds.end
+    return found
+
+
+def settings_of(where: tuple[str, str]) -> ConnectionSettings:
+    if where[0] == "--endpoints":
+        return ConnectionSettings(endpoints=where[1])
+    return ConnectionSettings(name_servers=(where[1],))
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < give_up_at, "it did not come about"
+        time.sleep(0.01)
+
+
+def test_messages_of_a_queue_that_comes_later_are_printed_from_its_start(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    produce(b"before\n", topic, "-q", *where)
+    capfd.readouterr()
+    with following(settings_of(where), topic, 3) as told:
+        assert main(["topic", "alter", topic, "--queues", "2", *where]) == 0
+        produce(b"one\ntwo\n", topic, "--queue", "1", "-q", *where)
+        until(lambda: bool(told))
+        produce(b"three\n", topic, "--queue", "0", "-q", *where)
+    printed = capfd.readouterr().out.splitlines()
+    assert sorted(line for line in printed if "queues" not in line) == ["one", "three", "two"]
+    (sentence,) = told
+    assert "queue=1 is new" in sentence
+
+
+def test_only_wanted_queues_are_looked_for(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "create", topic, "--queues", "2", *where]) == 0
+    with following(settings_of(where), topic, 2, index=1) as told:
+        capfd.readouterr()
+        produce(b"no\n", topic, "--queue", "0", "-q", *where)
+        produce(b"one\ntwo\n", topic, "--queue", "1", "-q", *where)
+    assert capfd.readouterr().out.splitlines() == ["one", "two"]
+    assert told == []
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_messages_of_a_topic_that_was_made_anew_are_printed(
+    count: int,
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    produce(b"a\nb\nc\n", topic, "-q", *where)
+    wanted = [f"new {number}" for number in range(count)]
+    with following(settings_of(where), topic, count) as told:
+        assert main(["topic", "delete", topic, "--yes", *where]) == 0
+        until(lambda: any("is gone" in sentence for sentence in told))
+        assert main(["topic", "create", topic, "--queues", "1", *where]) == 0
+        capfd.readouterr()
+        produce("".join(f"{line}\n" for line in wanted).encode(), topic, "-q", *where)
+    assert capfd.readouterr().out.splitlines() == wanted
+    assert any("made anew" in sentence for sentence in told)
+
+
+def test_a_broker_that_is_away_is_said_and_its_return(
+    produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = Broker(BrokerConfig(flush="memory"))
+    broker.start()
+    where = ("--name-server", broker.name_server)
+    assert main(["topic", "create", "t", "--queues", "1", *where]) == 0
+    with following(settings_of(where), "t", 1) as told:
+        broker.stop()
+        until(lambda: any("cannot be seen" in sentence for sentence in told))
+        port = int(where[1].rpartition(":")[2])
+        again = Broker(BrokerConfig(flush="memory", port=port))
+        again.start()
+        try:
+            assert main(["topic", "create", "t", "--queues", "1", *where]) == 0
+            until(lambda: any("is seen again" in sentence for sentence in told))
+            capfd.readouterr()
+            produce(b"late\n", "t", "-q", *where)
+            until(lambda: "late" in capfd.readouterr().out)
+        finally:
+            again.stop()
+
+
+def test_a_hole_in_a_queue_is_said_and_the_rest_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    messages = make_messages(4, 10, topic="orders", queue_index=0)
+    body = b"".join(lay_out(message) for index, message in enumerate(messages) if index != 2)
+    chunk = RangeChunk(QUEUE, 0, 4, body, expected_count=4)
+
+    class Torn:
+        def read_ranges(self, *_: object) -> Iterator[RangeChunk]:
+            yield chunk
+
+    printer = Printer(parse(["tail", "orders", "--format", r"%o\n"]))
+    positions = {QUEUE: 0}
+    printer.print_between(Torn(), positions, {QUEUE: 4})  # type: ignore[arg-type]
+    shown = capfd.readouterr()
+    assert (shown.out.split(), printer.is_whole, positions) == (["0", "1", "3"], False, {QUEUE: 4})
+    assert "1 messages of topic=orders broker=broker-a queue=0 between offsets 0 and 4" in shown.err
+    with pytest.raises(MessagesGoneError):
+        require_whole(chunk, 3)
+
+
+def test_tail_ends_before_the_offset_or_time_that_it_is_told(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    produce(b"a\nb\nc\nd\n", topic, "-q", *where)
+    capfd.readouterr()
+
+    def tailed(*words: str) -> str:
+        assert main(["tail", topic, *words, *where]) == 0
+        return capfd.readouterr().out.replace("\n", "")
+
+    assert tailed("--to", "3") == "abc"
+    assert tailed("--from", "1", "--to", "3") == "bc"
+    assert tailed("--from", "3", "--to", "1") == ""
+    assert tailed("--to", "99") == "abcd"
+    assert tailed("--to", "1h") == ""
+    assert tailed("--from", "1h", "--to", "latest") == "abcd"
+    # A moment that is to come is behind everything.
+    assert tailed("--to", "2099-01-31T12:00:00Z") == "abcd"
+    assert main(["tail", topic, "--to", "3", "--follow", *where]) == EXIT_USAGE
+
+
+def test_tail_prints_what_fits_an_sql_expression(
+    produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = Broker(BrokerConfig(flush="memory", property_filter=True))
+    broker.start()
+    try:
+        where = ("--name-server", broker.name_server)
+        assert main(["topic", "create", "priced", "--queues", "1", *where]) == 0
+        rows = [{"body": f"{n}", "properties": {"amount": n * 10}} for n in range(5)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        assert produce(lines.encode(), "priced", "--json", "-q", *where) == 0
+        capfd.readouterr()
+        assert main(["tail", "priced", "--sql", "amount > 15 AND amount < 40", *where]) == 0
+        assert capfd.readouterr().out == "2\n3\n"
+        for wrong in ("amount >", "amount > 15 amount < 40"):
+            assert main(["tail", "priced", "--sql", wrong, *where]) == EXIT_USAGE
+            assert capfd.readouterr().err.startswith("rmq: --sql")
+    finally:
+        broker.stop()
