@@ -173,4 +173,12 @@ def test_expired_messages(
         survivors = queries.available(failOnDataLoss="false").rows
         assert survivors == loader.rows(queue, start=held.start)
         assert queries.available().rows == []
+        # Created anew and refilled beyond the checkpoint: told by where the old one began.
+        cluster.delete_topic(topic)
+        loader.sent.clear()
+        loader.create(topic, 1)
+        loader.put(queue, 1_600)
+        with pytest.raises(PySparkException, match=r"TOPIC_RECREATED\].*requested=1505"):
+            queries.available()
+        assert queries.available(failOnDataLoss="false").rows == loader.rows(queue)
     queries.stop()
