@@ -7,6 +7,7 @@ import pytest
 import spark.test_lookup as lookup
 import spark.test_sink as sink
 import spark.test_sink_send_back as send_back
+import spark.test_sink_transactions as sink_transactions
 from real.adoption import adopt
 from support.real_cluster import RealCluster
 
@@ -31,6 +32,7 @@ globals().update(
     )
 )
 globals().update(adopt(lookup, without={}))
+globals().update(adopt(sink_transactions, without={}))
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ import spark.test_batch_read as batch_read
 import spark.test_data_loss as data_loss
 import spark.test_group_progress as group_progress
 import spark.test_lag as lag
+import spark.test_push_down as push_down
+import spark.test_sql as sql
 import spark.test_stream_read as stream_read
+import spark.test_typed_bodies as typed_bodies
 from real.adoption import adopt
 
 _OURS = "the gRPC service is the bundled broker's"
@@ -60,3 +63,8 @@ globals().update(
     )
 )
 globals().update(adopt(lag, without={}))
+globals().update(adopt(push_down, without={"test_spark_says_what_to_switch_on": _NO_BROKER}))
+globals().update(adopt(sql, without={}))
+globals().update(adopt(typed_bodies, without={}))
+name, outbox = sql.name, sql.outbox
+switched_on, filled = push_down.switched_on, push_down.filled
