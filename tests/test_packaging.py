@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from trove_classifiers import classifiers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -134,3 +135,18 @@ def test_the_locks_pin_every_requirement_with_hashes(lock: str, extras: tuple[st
     assert wanted - {"pyspark-rocketmq"} - _names(pinned) == set()
     assert all(line.endswith("\\") for line in pinned), "a pin without hashes"
     assert "://" not in text, "a lock names no registry"
+
+
+def test_the_package_says_what_it_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = project["classifiers"]
+    assert set(said) <= set(classifiers)
+    assert said == sorted(said)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
+    # The Pythons that `./run` takes, and no other.
+    lowest, above = re.findall(r"\((3), (\d+)\)", (ROOT / "run").read_text())[:2]
+    pythons = [f"3.{minor}" for minor in range(int(lowest[1]), int(above[1]))]
+    prefix = "Programming Language :: Python :: 3."
+    named = [name.removeprefix(prefix) for name in said if name.startswith(prefix)]
+    assert [f"3.{minor}" for minor in named] == pythons
+    assert project["requires-python"] == f">={pythons[0]}"
