@@ -32,6 +32,8 @@ _QUEUES = 4
 _TRANSACTIONAL: Final = "transactional"
 _ROWS: Final = {"at-least-once": 20_000, _TRANSACTIONAL: 2_000}
 """Rows in a batch, so many that most of it is writing them."""
+_WHOLE_S: Final = 10.0
+"""A decided batch is whole so soon after the restart, Spark's own start included."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,10 @@ class Restarts:
     whole_since_query_s: list[float] = field(default_factory=list)
     """The same without Spark's own start."""
 
+    def late(self, limit_s: float) -> list[float]:
+        """What took longer, of the restarts that a decided batch waited for."""
+        return [seconds for seconds in self.whole_s if seconds > limit_s]
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run accounting-writes", description=__doc__)
@@ -52,6 +58,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--delivery", choices=_ROWS, help="only this one, not both")
     parser.add_argument("--plain", action="store_true", help="the sink's steps without Spark")
     parser.add_argument("--rows", type=int, help=f"rows in a batch, not {_ROWS}")
+    parser.add_argument(
+        "--whole-within",
+        type=float,
+        default=_WHOLE_S,
+        metavar="SECONDS",
+        help="what a decided batch may take from the restart on, with Spark's start (%(default)g)",
+    )
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's random choices")
     parser.add_argument("--name-server", default=None, help="a cluster, not a broker of its own")
     args = parser.parse_args(argv)
@@ -72,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
                 is_clean &= run.whole()
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-    print("accounting: no row is lost" if is_clean else "accounting: FAILED")
+    print("accounting: no row is lost or late" if is_clean else "accounting: FAILED")
     return 0 if is_clean else 1
 
 
@@ -90,6 +103,7 @@ class _Run:
     ) -> None:
         self._cluster, self._delivery, self._chance = cluster, delivery, chance
         self._rows, self._kills = args.rows or _ROWS[delivery], args.kills
+        self._whole_within_s = args.whole_within
         self._topic = f"accounting-writes-{chance.randrange(1 << 30)}"
         words = ["--name-server", where, "--topic", self._topic, "--rows", str(self._rows)]
         words += ["--delivery", delivery]
@@ -124,7 +138,7 @@ class _Run:
         wanted = writer.finished() * self._rows
         count = count_rows(rows_of(self._cluster, self._topic), wanted)
         self._report(count, wanted)
-        return count.is_clean(self._delivery)
+        return count.is_clean(self._delivery) and not self._restarts.late(self._whole_within_s)
 
     def _restart(self) -> None:
         writer, before = self._writer, self._writer.finished()
@@ -165,7 +179,8 @@ class _Run:
 
     def _report(self, count: Count, wanted: int) -> None:
         restarts = self._restarts
-        for name, numbers in (("lost", count.lost), ("repeated", count.repeated)):
+        late = restarts.late(self._whole_within_s)
+        for name, numbers in (("lost", count.lost), ("repeated", count.repeated), ("late", late)):
             if numbers:
                 say(f"{name}: {numbers[:10]}")
         figures = {
@@ -179,12 +194,21 @@ class _Run:
         }
         if self._decisions is not None:
             figures["decided batches whole after the restart, s"] = restarts.whole_s
+            figures[f"later than {self._whole_within_s:g} s"] = len(late)
             figures["the same without Spark's start, s"] = restarts.whole_since_query_s
         print(json.dumps(figures))
-        print(summary(self._delivery, self._kills, wanted, count, restarts))
+        limit_s = self._whole_within_s
+        print(summary(self._delivery, self._kills, wanted, count, restarts, limit_s))
 
 
-def summary(delivery: str, kills: int, wanted: int, count: Count, restarts: Restarts) -> str:
+def summary(
+    delivery: str,
+    kills: int,
+    wanted: int,
+    count: Count,
+    restarts: Restarts,
+    limit_s: float = _WHOLE_S,
+) -> str:
     """A run in a line."""
     words = [f"{kills} kills", f"{len(count.lost)} of {wanted:,} rows lost"]
     words.append(f"{len(count.repeated):,} repeated")
@@ -192,7 +216,8 @@ def summary(delivery: str, kills: int, wanted: int, count: Count, restarts: Rest
         words.append(
             f"{len(restarts.whole_s)} decided batches were cut short, each whole within "
             f"{max(restarts.whole_s)} s of the restart and "
-            f"{max(restarts.whole_since_query_s)} s of the query's own start"
+            f"{max(restarts.whole_since_query_s)} s of the query's own start "
+            f"({len(restarts.late(limit_s))} later than {limit_s:g} s)"
         )
     elif delivery == _TRANSACTIONAL:
         words.append("no decided batch was cut short")

@@ -50,8 +50,13 @@ def test_a_run_in_a_line_says_when_decided_batches_were_whole() -> None:
     assert summary("transactional", 20, 1, clean, cut) == (
         "accounting: transactional: 20 kills, 0 of 1 rows lost, 0 repeated, "
         "2 decided batches were cut short, each whole within 7.4 s of the restart and "
-        "1.2 s of the query's own start"
+        "1.2 s of the query's own start (0 later than 10 s)"
     )
+    late = Restarts([9.0], [7.4, 16.1], [1.2, 0.8])
+    assert late.late(10.0) == [16.1]
+    assert cut.late(7.0) == [7.4]
+    assert "16.1 s of the restart" in summary("transactional", 20, 1, clean, late)
+    assert "(1 later than 10 s)" in summary("transactional", 20, 1, clean, late)
     assert summary("transactional", 2, 1, clean, Restarts()).endswith(
         "no decided batch was cut short"
     )
