@@ -216,7 +216,13 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
     panels = json.loads(dashboard)["panels"]
     asked = set(re.findall(r"rocketmq_\w+", " ".join(p["targets"][0]["expr"] for p in panels)))
     # A topic is on several brokers, a group in several topics: what is drawn is added up.
-    assert all(p["targets"][0]["expr"].startswith("sum") for p in panels)
+    expressions = [panel["targets"][0]["expr"] for panel in panels]
+    assert all(expression.startswith("sum") for expression in expressions)
+    text = " ".join(expressions)
+    labels = set(re.findall(r"(\w+)=", text))
+    labels |= set(re.findall(r"\w+", " ".join(re.findall(r"by \(([\w, ]+)\)", text))))
+    assert labels == {"topic", "consumer_group"}
+    assert labels <= set(re.findall(r"(\w+)=", metrics.render(sample(0))))
     served = {
         line.split()[2] for line in metrics.render(sample(0)).splitlines() if "# TYPE" in line
     }
