@@ -96,6 +96,9 @@ def wrong_with(block: Block) -> str | None:
         json.loads(block.text)
     elif block.language not in RUN and block.why_not is None:
         return f"{block.language or 'no language'}: neither run nor with a reason why not"
+    for path in re.findall(r"tests/[\w/]+(?:\.py)?", block.why_not or ""):
+        if not (ROOT / path).exists():
+            return f"there is no {path}"
     return None
 
 
@@ -106,6 +109,8 @@ def test_commands_do_not_escape_under_another_name(fence: str) -> None:
     assert wrong_with(block) is not None
     (excused,) = blocks_of(f"<!-- not run: a reason -->\n{page}")
     assert wrong_with(excused) is None
+    (elsewhere,) = blocks_of(f"<!-- not run: tests/no_such_test.py does so -->\n{page}")
+    assert wrong_with(elsewhere) == "there is no tests/no_such_test.py"
 
 
 @pytest.mark.parametrize("fence", ["```sh hl_lines=1", "  ```sh", "~~~sh"])
