@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -11,12 +12,15 @@ import pytest
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.buffers import BufferPool
 from rocketmq_client.transport.clock import ActiveClock
+from rocketmq_client.transport.connection import Connection
 from rocketmq_client.transport.exchange import Exchange
 from rocketmq_client.transport.tcp_socket import TcpTransport
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
+    ConnectionLostError,
     DeadlineExceededError,
     RocketMQError,
     TopicNotFoundError,
@@ -132,6 +136,30 @@ def deaf_address():
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         for filler in fillers:
             filler.close()
+
+
+@pytest.mark.parametrize(("silent_ms", "is_dead"), [(1_000, False), (30_000, True)])
+def test_an_answer_that_stops_in_its_middle_ends_its_connection(silent_ms, is_dead):
+    results = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        connection = Connection(f"{host}:{port}", BufferPool(), now_ms=0, timeout_ms=10_000)
+        peer, _ = listener.accept()
+        with peer:
+            select.select([], [connection.fileno()], [], 10)
+            connection.on_ready(0, readable=False, writable=True)
+            for timeout_ms in (40_000, 90_000):
+                connection.submit(
+                    GetMaxOffset(QUEUES[0]), results.append, now_ms=0, timeout_ms=timeout_ms
+                )
+            peer.sendall(b"\x00\x00\x01\x00\x00\x00\x00\x64{")
+            select.select([connection.fileno()], [], [], 10)
+            connection.on_ready(40_000 - silent_ms, readable=True, writable=False)
+            connection.expire(40_000)
+            assert connection.is_dead is is_dead
+            kinds = [type(result) for result in results]
+            assert kinds == [DeadlineExceededError, ConnectionLostError][: 1 + is_dead]
+            connection.close()
 
 
 def test_a_connection_attempt_that_nobody_answers_ends_at_its_own_time_out(deaf_address):

@@ -208,6 +208,9 @@ class Connection:
             if callback is not None:
                 expired.append((callback, now_ms - sent_at_ms))
         was_open = self.is_open
+        # Within a frame that no longer goes on: whatever is asked here waits behind it.
+        is_stuck = not self._session.is_between_frames and bool(expired)
+        is_silent = is_silent or (is_stuck and now_ms - self.heard_ms >= _PEER_SILENT_MS)
         for callback, waited_ms in expired:
             if was_open:
                 callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
