@@ -6,7 +6,7 @@ limits goes to the next one. So every range gets its turn, at the latest when it
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -26,9 +26,11 @@ def due_pulls(
     bytes_free = min(limits.bytes_max, 2 * AHEAD_BYTES_MAX)
     bytes_free -= sum(window.outstanding_bytes for window in windows)
     in_flight_max = max(PULLS_PER_BROKER_MAX, limits.pulls_in_flight)
-    in_flight: Counter[str] = Counter()
-    for window in windows:
-        in_flight[window.wanted.queue.broker] += window.in_flight
+    in_flight: defaultdict[str, int] = defaultdict(int)
+    # A few ranges cannot have too many, and this is asked for every few answers.
+    if len(windows) * limits.pulls_in_flight > in_flight_max:
+        for window in windows:
+            in_flight[window.wanted.queue.broker] += window.in_flight
     is_urgent = True
     for window in windows:
         broker = window.wanted.queue.broker
