@@ -69,6 +69,15 @@ def test_messages_that_retention_deleted_are_a_loss_with_numbers(
     assert rows_of(read()) == loader.rows(queue, start=500)
     assert queries.available(failOnDataLoss="false").rows == loader.rows(queue, start=500)
     assert queries.available().rows == []
+    # Created anew and refilled beyond the checkpoint: told by where the old one began.
+    loader.cluster.delete_topic(topic)
+    loader.sent.clear()
+    loader.create(topic, 1)
+    loader.put(queue, 700)
+    message = rf"TOPIC_RECREATED\] topic={topic} .*requested=600 available=\[0,700\)"
+    with pytest.raises(PySparkException, match=message):
+        queries.available()
+    assert queries.available(failOnDataLoss="false").rows == loader.rows(queue)
 
 
 def _bounds_after_retention(loader: Loader, queue: QueueId) -> Bounds:
