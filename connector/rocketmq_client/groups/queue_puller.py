@@ -238,16 +238,18 @@ class QueuePuller:
             "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
             *(owned.queue, start, reply.start, reply.end, reply.next_begin),
         )
+        is_expired = start < reply.start <= reply.next_begin
         with owned.lock:
-            if start < reply.start <= reply.next_begin:
-                # Expired. What was pulled before is nowhere else any more, and still consumed.
+            offset = process.corrected(reply.next_begin)
+            if is_expired:
+                # What was pulled before is nowhere else any more, and still consumed.
                 process.add([], reply.next_begin)
             else:
                 process.drop()
-        if process.is_dropped:
-            self._on_illegal(owned, process.corrected(reply.next_begin))
-        else:
+        if is_expired:
             self._step(owned)
+        else:
+            self._on_illegal(owned, offset)
 
     def _decoded(self, owned: OwnedQueue, reply: PullReply) -> list[ReceivedMessage]:
         queue = owned.queue
