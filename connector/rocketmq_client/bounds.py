@@ -90,9 +90,12 @@ def _ask_each(ask: Ask, wanted: Sequence[QueueId]) -> dict[QueueId, Bounds | Roc
 
 
 def search_times(
-    ask: Ask, timestamps_ms: Mapping[QueueId, int], boundary: Boundary
+    ask: Ask,
+    timestamps_ms: Mapping[QueueId, int],
+    boundary: Boundary,
+    group: str = READER_GROUP,
 ) -> dict[QueueId, int | RocketMQError]:
-    """Offsets by store time, as `Cluster.search_offsets` documents."""
+    """Offsets by store time, as `Cluster.search_offsets` documents; `group` is who looks."""
     step = 0 if boundary is Boundary.LOWER else 1
     found: dict[QueueId, int | RocketMQError] = {}
     searches: dict[QueueId, TimeSearch] = {}
@@ -107,7 +110,7 @@ def search_times(
         else:
             assert isinstance(guess, OffsetReply)
             searches[queue] = TimeSearch.start(timestamp_ms + step, queue_bounds, guess.value)
-    _finish_searches(ask, searches, found)
+    _finish_searches(ask, searches, found, group)
     if boundary is Boundary.UPPER:
         for queue in searches:
             offset, queue_bounds = found[queue], bounds[queue]
@@ -117,7 +120,10 @@ def search_times(
 
 
 def _finish_searches(
-    ask: Ask, searches: dict[QueueId, TimeSearch], found: dict[QueueId, int | RocketMQError]
+    ask: Ask,
+    searches: dict[QueueId, TimeSearch],
+    found: dict[QueueId, int | RocketMQError],
+    group: str,
 ) -> None:
     """Ask for store times, one round trip for all open searches, until all are answered."""
     for _ in range(_ROUNDS_MAX):
@@ -127,7 +133,7 @@ def _finish_searches(
         still_open = [queue for queue in searches if queue not in found]
         if not still_open:
             return
-        replies = ask([(q.broker, one_pull(q, searches[q].probe)) for q in still_open])
+        replies = ask([(q.broker, one_pull(q, searches[q].probe, group)) for q in still_open])
         for queue, reply in zip(still_open, replies, strict=True):
             if isinstance(reply, RocketMQError):
                 found[queue] = reply

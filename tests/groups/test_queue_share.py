@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
@@ -12,23 +14,36 @@ from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_wire.consumption_requests import LockQueues, UnlockQueues
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests import CommitProgress, Reply, Request
-from support.group_fakes import FakeInstance
+from rocketmq_wire.requests import (
+    CommitProgress,
+    GetMaxOffset,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+    SearchOffset,
+)
+from support.group_fakes import FakeInstance, FakeWire
 from support.received import received
+from support.records import lay_out, make_messages, sealed
 
 FIRST, SECOND = QueueId("T", "a", 0), QueueId("T", "a", 1)
 TOPICS = {"T": Subscription()}
+STORED_MS = 1_700_000_000_000
 
 
 class Member:
     """A share of queues whose surroundings the test plays."""
 
-    def __init__(self, *, is_orderly: bool = True, limits: FlowLimits | None = None) -> None:
-        self.instance = FakeInstance()
+    def __init__(
+        self, *, is_orderly: bool = True, wire: FakeWire | None = None, **more: object
+    ) -> None:
+        self.instance = FakeInstance(wire=wire)
         self.wire = self.instance.fake_wire
-        settings = ConsumerSettings(
-            "g", TOPICS, consume_from=ConsumeFrom.FIRST, limits=limits or FlowLimits()
-        )
+        values = {"consume_from": ConsumeFrom.FIRST, **more}
+        settings = ConsumerSettings("g", TOPICS, **values)  # type: ignore[arg-type]
         puller = QueuePuller(
             self.instance.wire,
             settings,
@@ -39,7 +54,7 @@ class Member:
         self.share = QueueShare(
             self.instance.as_instance(), settings, puller, is_orderly=is_orderly
         )
-        assert self.share.rebalance(TOPICS)
+        self.is_balanced = self.share.rebalance(TOPICS)
 
     def consumed(self, queue: QueueId, offset: int) -> OwnedQueue:
         """Everything before the offset is consumed, the message at it is not."""
@@ -62,6 +77,42 @@ def test_limits_of_a_topic_are_divided_anew_when_queues_come_and_go() -> None:
     assert member.share.take_exactly([FIRST])
     assert member.share.owned[FIRST].control.limits.count_max == 100
     assert member.share.restart(FIRST, 0).control.limits.count_max == 100
+
+
+class OldBroker(FakeWire):
+    """Ten messages a millisecond; searched for a time it answers with any of that time."""
+
+    def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
+        if isinstance(request, GetMaxOffset):
+            return OffsetReply(100)
+        if isinstance(request, SearchOffset):
+            return OffsetReply((request.timestamp_ms - STORED_MS) * 10 + 7)
+        if isinstance(request, PullMessages):
+            (message,) = make_messages(1, topic="T", start=request.start)
+            stored_ms = STORED_MS + request.start // 10
+            record = lay_out(sealed(replace(message, store_ms=stored_ms)))
+            return PullReply(PullStatus.FOUND, request.start + 1, 0, 100, (record,))
+        return super()._answer(request)
+
+
+def test_where_a_time_is_found_nothing_of_that_time_is_skipped() -> None:
+    member = Member(
+        wire=OldBroker(),
+        consume_from=ConsumeFrom.TIMESTAMP,
+        consume_timestamp_ms=STORED_MS + 5,
+    )
+    assert [one.process.next_begin for one in member.share.owned.values()] == [50, 50]
+    assert {pull.group for pull in member.wire.asked_of(PullMessages)} == {"g"}
+
+
+def test_a_queue_whose_time_cannot_be_searched_for_is_begun_with_later() -> None:
+    wire = OldBroker()
+    away = DeadlineExceededError("a", "waited")
+    wire.fail = lambda request: away if isinstance(request, SearchOffset) else None
+    member = Member(wire=wire, consume_from=ConsumeFrom.TIMESTAMP)
+    assert (member.is_balanced, member.share.owned) == (False, {})
+    wire.fail = lambda _: None
+    assert member.share.rebalance(TOPICS)
 
 
 def failing_once(wire_fail: RocketMQError) -> object:

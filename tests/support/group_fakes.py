@@ -87,8 +87,8 @@ class FakeInstance:
 
     client_id = "c1"
 
-    def __init__(self, queue_count: int = 2) -> None:
-        self.fake_wire = FakeWire()
+    def __init__(self, queue_count: int = 2, *, wire: FakeWire | None = None) -> None:
+        self.fake_wire = wire or FakeWire()
         self.wire = cast(WireThread, self.fake_wire)
         self.members: tuple[str, ...] = ("c1",)
         self.queue_count = queue_count

@@ -14,20 +14,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_client.bounds import search_times
 from rocketmq_client.commit_rounds import commit_in_rounds
 from rocketmq_client.groups.client_instance import ClientInstance
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.local_progress import LocalProgressFile
 from rocketmq_client.groups.progress_table import ProgressTable
 from rocketmq_client.groups.pull_control import ILLEGAL_DELAY_MS
+from rocketmq_client.groups.queue_locks import QueueLocks
 from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.rebalance import Change, change_between, rebalance
 from rocketmq_client.groups.start_offset import ConsumeFrom, Need, start_of
 from rocketmq_client.groups.wire_thread import now_ms
-from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, UnlockQueues
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests import (
+    Boundary,
     CommitProgress,
     GetMaxOffset,
     GetMinOffset,
@@ -35,7 +37,6 @@ from rocketmq_wire.requests import (
     OffsetReply,
     Reply,
     Request,
-    SearchOffset,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class QueueShare:
     ) -> None:
         self._instance, self._settings, self._puller = instance, settings, puller
         self._locks = is_orderly and not settings.is_broadcasting
+        self._queue_locks = QueueLocks(instance, settings)
         self._on_change = on_change
         self.owned: Mapping[QueueId, OwnedQueue] = {}
         self.keeps_progress = True
@@ -181,7 +183,7 @@ class QueueShare:
         left = self.lose(change.lost)
         # As long as it is not corrected, the stored progress is as illegal as it was.
         wanted = [queue for queue in change.gained if queue not in self._corrections]
-        locked = self._lock(wanted) if self._locks else wanted
+        locked = self._queue_locks.acquire(wanted) if self._locks else wanted
         starts = self._starts(locked)
         gained = {}
         for queue, start in starts.items():
@@ -227,7 +229,8 @@ class QueueShare:
             else:
                 left.append(queue)
         self._store({owned.queue: self._done(owned) for owned in gone})
-        self._unlock([owned.queue for owned in gone])
+        if self._locks:
+            self._queue_locks.release([owned.queue for owned in gone])
         self._forget(gone)
         return left
 
@@ -247,7 +250,8 @@ class QueueShare:
             due = self._store(due)
             if not due:
                 break
-        self._unlock(free)
+        if self._locks:
+            self._queue_locks.release(free)
         if len(free) < len(owned):
             _LOG.warning(
                 "group=%s: %d queues are left to their locks' expiry: a listener is at work",
@@ -359,6 +363,7 @@ class QueueShare:
         """Where to begin; queues of which that is not known now are left out."""
         starts: dict[QueueId, int] = {}
         asked: dict[QueueId, Request[Reply]] = {}
+        by_time: list[QueueId] = []
         for queue, stored in self._stored(queues).items():
             if self.is_cautious and (stored is None or stored < self.known.get(queue, 0)):
                 stored = self.known.get(queue, stored)
@@ -370,11 +375,26 @@ class QueueShare:
             elif start.need is Need.END:
                 asked[queue] = GetMaxOffset(queue)
             else:
-                asked[queue] = SearchOffset(queue, self._timestamp_ms())
+                by_time.append(queue)
         for queue, reply in self._ask_all(asked, "learn where to begin").items():
             if isinstance(reply, OffsetReply):
                 starts[queue] = max(reply.value, 0)
-        return starts
+        return {**starts, **self._search(by_time)}
+
+    def _search(self, queues: Sequence[QueueId]) -> dict[QueueId, int]:
+        """Where the time to begin at is; old brokers' own answers would skip messages."""
+        times = dict.fromkeys(queues, self._timestamp_ms())
+        wire, timeout_ms = self._instance.wire, self._settings.request_timeout_ms
+        found = search_times(
+            lambda requests: wire.call_many(requests, timeout_ms=timeout_ms),
+            times,
+            Boundary.LOWER,
+            self._settings.group,
+        )
+        for queue, offset in found.items():
+            if isinstance(offset, RocketMQError):
+                _LOG.warning("%s: could not learn where to begin: %s", queue, offset)
+        return {queue: offset for queue, offset in found.items() if isinstance(offset, int)}
 
     def _stored(self, queues: Iterable[QueueId]) -> dict[QueueId, int | None]:
         if self._local is not None:
@@ -411,7 +431,7 @@ class QueueShare:
         if not self._locks:
             return
         owned = self.owned
-        granted = set(self._lock(owned))
+        granted = set(self._queue_locks.acquire(owned))
         time_ms = now_ms()
         for queue, one in owned.items():
             if queue in granted:
@@ -419,34 +439,6 @@ class QueueShare:
             elif one.process.is_locked:
                 _LOG.warning("%s: the lock was lost", queue)
                 one.process.is_locked = False
-
-    def _lock(self, queues: Iterable[QueueId]) -> list[QueueId]:
-        group, client_id = self._settings.group, self._instance.client_id
-        granted: list[QueueId] = []
-        by_broker = _by_broker(queues)
-        requests = [
-            (broker, LockQueues(group, client_id, some)) for broker, some in by_broker.items()
-        ]
-        replies = self._instance.wire.call_many(
-            requests, timeout_ms=self._settings.request_timeout_ms
-        )
-        for broker, reply in zip(by_broker, replies, strict=True):
-            if isinstance(reply, QueuesReply):
-                granted += reply.queues
-            else:
-                _LOG.warning("broker=%s: queues could not be locked: %s", broker, reply)
-        return granted
-
-    def _unlock(self, queues: Iterable[QueueId]) -> None:
-        if not self._locks:
-            return
-        group, client_id = self._settings.group, self._instance.client_id
-        requests = [
-            (broker, UnlockQueues(group, client_id, some))
-            for broker, some in _by_broker(queues).items()
-        ]
-        # A lock that is not returned expires by itself.
-        self._instance.wire.call_many(requests, timeout_ms=self._settings.request_timeout_ms)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -478,10 +470,3 @@ class QueueShare:
             _LOG.error("%s: nothing was pulled for two minutes: beginning again", queue)
         self.lose(stale)
         return bool(stale)
-
-
-def _by_broker(queues: Iterable[QueueId]) -> dict[str, tuple[QueueId, ...]]:
-    by_broker: dict[str, list[QueueId]] = defaultdict(list)
-    for queue in queues:
-        by_broker[queue.broker].append(queue)
-    return {broker: tuple(some) for broker, some in by_broker.items()}
