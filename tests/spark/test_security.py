@@ -18,6 +18,7 @@ from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.tls import TlsSettings
 from rocketmq_wire.acl import Credentials
+from rocketmq_wire.model import Bounds
 from support.certificates import Authority
 from support.loader import Loader
 from support.queries import Batches, rows_of
@@ -38,6 +39,9 @@ accounts:
 """
 KEYS = {"accessKey": ACCESS, "secretKey": SECRET, "securityToken": TOKEN}
 BAD_KEYS = {**KEYS, "secretKey": WRONG}
+# Whoever writes here may write anywhere.
+WRITER = {"accessKey": ADMIN[0], "secretKey": ADMIN[1], "securityToken": TOKEN}
+_OF_READS = ("subscribe", "startingOffsets")
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +157,143 @@ def test_no_key_shows_in_plans_errors_logs_or_checkpoints(
     out = capfd.readouterr()
     texts += out.out, out.err, caplog.text, guarded.log_path.read_text()
     assert "[ROCKETMQ_AUTH.WRONG_KEY]" in "".join(texts)
-    found = [(place, text.encode()) for place, text in enumerate(texts)]
-    found += [(path, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file()]
-    keys = [word.encode() for word in (SECRET, TOKEN, WRONG, ADMIN[1])]
-    assert [place for place, text in found if any(key in text for key in keys)] == []
+    assert leaks(texts, tmp_path) == []
     assert any(path.is_file() for path in (tmp_path / "checkpoint").rglob("*"))
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transactional"])
+def test_no_key_shows_where_topics_are_written(
+    spark: SparkSession,
+    guarded: BrokerProcess,
+    loader: Loader,
+    topic: str,
+    options: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    delivery: str,
+) -> None:
+    if delivery == "transactional" and "endpoints" in options:
+        delivery = "at-least-once"  # Transactions need nameServer.
+    for logger in ("pyspark_rocketmq", "rocketmq_client", "rocketmq_wire"):
+        caplog.set_level("DEBUG", logger)
+    queues = loader.create(topic, 1)
+    where = {**writing(options, topic), "delivery": delivery}
+    texts = [executions_of(spark)]
+
+    rows = spark.range(10).selectExpr("string(id) body")
+    rows.write.format("rocketmq").options(**where, **WRITER).mode("append").save()
+    source = tmp_path / "in"
+    rows.write.json(str(source))
+    bodies = spark.readStream.schema("body STRING").json(str(source))
+
+    def sent(folder: str, keys: dict[str, str]) -> StreamingQuery:
+        writer = bodies.writeStream.format("rocketmq").options(**where, **keys)
+        writer = writer.option("checkpointLocation", str(tmp_path / folder))
+        return writer.trigger(availableNow=True).start()
+
+    query = sent("checkpoint", WRITER)
+    finish(query)
+    texts += said(lambda: query.explain(True)), str(query.recentProgress), str(query.status)
+    held = loader.cluster.bounds(queues)[queues[0]]
+    assert isinstance(held, Bounds)
+    assert held.end == 20
+
+    wrong = {**WRITER, "secretKey": WRONG}
+    writer = rows.write.format("rocketmq").options(**where, **wrong).mode("append")
+    texts.append(failure_of(writer.save))
+    failing = sent("failing", wrong)
+    texts.append(failure_of(lambda: finish(failing)))
+    texts += str(failing.exception()), said(lambda: failing.explain(True))
+
+    out = capfd.readouterr()
+    texts += out.out, out.err, caplog.text, guarded.log_path.read_text(), executions_of(spark)
+    assert "[ROCKETMQ_AUTH.WRONG_KEY]" in "".join(texts)
+    assert leaks(texts, tmp_path) == []
+
+
+def test_no_key_shows_where_sql_holds_the_options(
+    spark: SparkSession,
+    loader: Loader,
+    topic: str,
+    options: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    queues = loader.create(topic, 1)
+    loader.put(queues[0], 10)
+    view, outbox, table = (f"{name}_{topic}".replace("-", "_") for name in ("v", "o", "t"))
+    read, write = listed({**options, **KEYS}), listed({**writing(options, topic), **WRITER})
+    spark.sql(f"CREATE TEMPORARY VIEW {view} USING rocketmq OPTIONS ({read})")
+    spark.sql(f"CREATE TEMPORARY VIEW {outbox} (body BINARY) USING rocketmq OPTIONS ({write})")
+    spark.sql(f"CREATE TABLE {table} (body BINARY) USING rocketmq")
+    texts = []
+    try:
+        insert = f"INSERT INTO {outbox} VALUES (X'31')"
+        insert_with = f"INSERT INTO {table} WITH ({write}) VALUES (X'32')"
+        select_with = f"SELECT * FROM {table} WITH ({listed({**options, **KEYS})})"
+        stream_with = f"SELECT * FROM STREAM {table} WITH ({listed({**options, **KEYS})})"
+        spark.sql(insert)
+        spark.sql(insert_with)
+        for query in (f"SELECT * FROM {view}", select_with):
+            frame = spark.sql(query)
+            assert frame.count() == 12
+            texts += plans_of(frame), repr(frame)
+        texts.append(plans_of(spark.sql(stream_with)))
+        for query in (insert, insert_with, select_with, f"SELECT * FROM {view}"):
+            for kind in ("", "EXTENDED", "FORMATTED", "COST", "CODEGEN"):
+                texts.append(str(spark.sql(f"EXPLAIN {kind} {query}").collect()))
+        for name in (view, outbox, table):
+            texts.append(str(spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()))
+            texts.append(str(spark.sql(f"SHOW TABLE EXTENDED LIKE '{name}'").collect()))
+        texts += str(spark.catalog.listTables()), str(spark.sql("SHOW VIEWS").collect())
+        texts.append(str(spark.sql(f"SHOW CREATE TABLE {table}").collect()))
+        bad = f"SELECT * FROM {table} WITH ({listed({**options, **BAD_KEYS})})"
+        texts.append(failure_of(lambda: spark.sql(bad).collect()))
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+        for name in (view, outbox):
+            spark.catalog.dropTempView(name)
+    out = capfd.readouterr()
+    texts += out.out, out.err, executions_of(spark)
+    assert "[ROCKETMQ_AUTH.WRONG_KEY]" in "".join(texts)
+    assert leaks(texts, tmp_path) == []
+
+
+def leaks(texts: list[str], folder: Path) -> list[str]:
+    """Where one of the keys stands: around it in a text, or which of the folder's files."""
+    words = (SECRET, TOKEN, WRONG, ADMIN[1])
+    found = [
+        f"{place}: {text[max(0, at - 300) : at + 30]}"
+        for place, text in enumerate(texts)
+        for word in words
+        if (at := text.find(word)) >= 0
+    ]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    keys = [word.encode() for word in words]
+    return found + [str(path) for path in files if any(key in path.read_bytes() for key in keys)]
+
+
+def writing(options: dict[str, str], topic: str) -> dict[str, str]:
+    """Of the options of a read those that a write takes, and the topic."""
+    kept = {name: text for name, text in options.items() if name not in _OF_READS}
+    return {**kept, "topic": topic}
+
+
+def listed(options: dict[str, str]) -> str:
+    """Options as SQL takes them in `OPTIONS` and `WITH`."""
+    return ", ".join(f"`{name}`='{text}'" for name, text in options.items())
+
+
+def executions_of(spark: SparkSession) -> str:
+    """What Spark remembers of all that it ran, for its page and its event log."""
+    store = spark._jsparkSession.sharedState().statusStore()  # type: ignore[operator]
+    listed = store.executionsList()
+    executions = [listed.apply(place) for place in range(listed.size())]
+    return "".join(
+        f"{execution.description()}{execution.details()}{execution.physicalPlanDescription()}"
+        for execution in executions
+    )
 
 
 def stream(
@@ -198,6 +334,10 @@ def failure_of(work: Callable[[], object]) -> str:
     return f"{error}{error!r}{error.__cause__!r}{getattr(error, 'desc', '')}"
 
 
-def test_the_helpers_know_a_key_when_they_see_one(spark: SparkSession) -> None:
+def test_the_helpers_know_a_key_when_they_see_one(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(1).selectExpr(f"'{SECRET}' AS leaked")
     assert SECRET in plans_of(frame)
+    frame.collect()
+    assert SECRET in executions_of(spark)
+    (tmp_path / "state").write_text(f"b{WRONG}")
+    assert leaks(["", f"a{TOKEN}"], tmp_path) == [f"1: a{TOKEN}", str(tmp_path / "state")]
