@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -267,6 +268,11 @@ def check_redrive(
     assert stored(cluster, topic) == sorted(before + dead)
     assert "0 dead letters" in submit("redrive_dead_letters.py", *words)
     assert stored(cluster, topic) == sorted(before + dead)
+    # Whoever sends the letters of one tag does not take those of the other for sent.
+    odd = [number for number in dead if number % 2]
+    for tag, sent in (("odd", odd), ("even", dead), ("odd", dead)):
+        submit("redrive_dead_letters.py", *words, "--tags", tag)
+        assert stored(cluster, topic) == sorted(before + dead + sent)
 
 
 def check_lag(submit: Submit, where: tuple[str, ...], topic: str, group: str, output: Path) -> None:
@@ -279,32 +285,126 @@ def check_lag(submit: Submit, where: tuple[str, ...], topic: str, group: str, ou
     assert table.num_rows == 8
 
 
+STANDALONE = pytest.mark.parametrize("start", ["standalone"], indirect=True)
+
+
+@dataclass(frozen=True)
+class Bereaved:
+    """Runs a job and kills a worker when it has said something."""
+
+    start: Callable[..., subprocess.Popen[str]]
+    workers: StandaloneCluster
+
+    def run(self, said_before: str, job: str, *words: str) -> str:
+        """What the job said; it must end well. Killed is what runs its tasks."""
+        said = []
+        is_killed = False
+        with self.start(job, *words) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                said.append(line)
+                if said_before in line and not is_killed:
+                    self.workers.kill_worker(0)
+                    is_killed = True
+        assert running.returncode == 0, "".join(said)
+        assert is_killed, "".join(said)
+        return "".join(said)
+
+
+@pytest.fixture
+def bereaved(
+    start: Callable[..., subprocess.Popen[str]], standalone: StandaloneCluster
+) -> Bereaved:
+    return Bereaved(start, standalone)
+
+
 @pytest.mark.short
-@pytest.mark.parametrize("start", ["standalone"], indirect=True)
-def test_a_job_outlives_a_worker_that_is_killed(
+@STANDALONE
+def test_a_stream_into_files_outlives_a_worker_that_is_killed(
+    bereaved: Bereaved, broker: Broker, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nothing is lost and nothing there twice: Spark runs the dead worker's tasks again."""
+    topic, output = "outlived", tmp_path / "output"
+    produce(cluster, topic)
+    bereaved.run(
+        "batch 2:",
+        "stream_to_parquet.py",
+        *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
+        *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
+        *("--max-offsets-per-trigger", "300"),
+    )
+    assert numbers(read_rows(output, ["body"])) == list(range(ORDERS))
+
+
+@STANDALONE
+def test_totals_outlive_a_worker_that_is_killed(
+    bereaved: Bereaved, broker: Broker, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The state that died with it is read from the checkpoint: each message counts once."""
+    topic, output = "totalled", tmp_path / "output"
+    produce(cluster, topic)
+    said = bereaved.run(
+        "batch 2:",
+        "windowed_totals.py",
+        *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
+        *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
+        *("--max-offsets-per-trigger", "300", "--time", "$.at", "--by", "$.customer"),
+        *("--watermark", "1 minute"),
+    )
+    assert f"ended after {ORDERS:,} messages" in said
+    assert "not counted" not in said
+    assert "too late" not in said
+    closed = (ORDERS - 1 - 60) // 60 * 60
+    assert sum(read_rows(output, ["messages"])["messages"].to_pylist()) == closed
+
+
+@STANDALONE
+def test_a_copy_outlives_a_worker_that_is_killed(
     start: Callable[..., subprocess.Popen[str]],
     standalone: StandaloneCluster,
     broker: Broker,
     cluster: Cluster,
     tmp_path: Path,
 ) -> None:
-    """Nothing is lost and nothing there twice: Spark runs the dead worker's tasks again."""
-    topic, output = "outlived", tmp_path / "output"
+    """It is killed when the first of a hundred tasks have written their files."""
+    topic, output = "copied-on", tmp_path / "output"
     produce(cluster, topic)
-    said = []
-    is_killed = False
     with start(
-        "stream_to_parquet.py",
+        "topic_to_parquet.py",
         *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
-        *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
-        *("--max-offsets-per-trigger", "300"),
+        *("--option", f"maxRecordsPerPartition={ORDERS // 100}"),
     ) as job:
-        assert job.stdout is not None
-        for line in job.stdout:
-            said.append(line)
-            if "batch 2:" in line:
-                standalone.kill_worker(0)
-                is_killed = True
-    assert job.returncode == 0, "".join(said)
-    assert is_killed
-    assert numbers(read_rows(output, ["body"])) == list(range(ORDERS))
+        deadline = time.monotonic() + SECONDS_MAX
+        while not [*output.glob("_temporary/0/task_*")]:
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        standalone.kill_worker(0)
+        assert not (output / "_SUCCESS").exists()
+        said, _ = job.communicate(timeout=SECONDS_MAX)
+    assert job.returncode == 0, said
+    assert numbers(pq.read_table(output)) == list(range(ORDERS))
+
+
+@STANDALONE
+def test_a_replay_outlives_a_worker_that_is_killed(
+    bereaved: Bereaved, submit: Submit, broker: Broker, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nothing is lost: what the dead worker had sent of its task is sent again."""
+    topic, again, copy = "to-replay", "replayed", str(tmp_path / "copy")
+    produce(cluster, topic)
+    cluster.create_topic(TopicConfig(again, 4, 4))
+    where = ("--name-server", broker.name_server)
+    submit(
+        "topic_to_parquet.py",
+        *(*where, "--topic", topic, "--output", copy),
+        *("--option", f"maxRecordsPerPartition={ORDERS // 20}"),
+    )
+    bereaved.run(
+        "batch 1:",
+        "parquet_to_topic.py",
+        *(*where, "--input", copy, "--topic", again, "--files-per-batch", "2"),
+        *("--checkpoint", str(tmp_path / "checkpoint")),
+        *("--rate", "300", "--tasks", "2"),
+    )
+    assert sorted(set(stored(cluster, again))) == list(range(ORDERS))

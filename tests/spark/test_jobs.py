@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -48,9 +48,14 @@ def produce(broker: Broker, topic: str, start: int, end: int) -> None:
         assert rmq(["topic", "create", topic, "--queues", str(QUEUES), *where]) == 0
     middle = (start + end) // 2
     for queue, numbers in enumerate((range(start, middle), range(middle, end))):
-        lines = "".join(f"{number}\n" for number in numbers).encode()
-        words = [sys.executable, "-m", "rocketmq_cli", "produce", topic, "--queue", str(queue)]
-        subprocess.run([*words, "--quiet", *where], input=lines, check=True, timeout=60)
+        send(broker, topic, queue, map(str, numbers))
+
+
+def send(broker: Broker, topic: str, queue: int, texts: Iterable[str]) -> None:
+    words = [sys.executable, "-m", "rocketmq_cli", "produce", topic, "--queue", str(queue)]
+    words += ["--quiet", "--name-server", broker.name_server]
+    lines = "".join(f"{text}\n" for text in texts).encode()
+    subprocess.run(words, input=lines, check=True, timeout=60)
 
 
 # spark-submit hands on the driver's standard error in its own standard output.
@@ -140,3 +145,23 @@ def test_a_stream_that_ends_and_starts_again_writes_every_message_once(
     assert numbers(read_rows(output, ["body"])["body"].to_pylist()) == list(range(1_200))
     queues = cluster.queues(topic)
     assert cluster.progress("streamer", queues) == dict.fromkeys(queues, 600)
+
+
+def test_messages_without_a_time_are_told_and_all_others_counted(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic, output = "timed", tmp_path / "output"
+    produce(broker, topic, 0, 100)
+    send(broker, topic, 1, [json.dumps({"at": "tomorrow"})] * 7)
+    times = [f"2026-05-01T00:{minute:02}:00Z" for minute in range(50)]
+    send(broker, topic, 0, [json.dumps({"at": time}) for time in times])
+    ended = submit(
+        "windowed_totals.py",
+        *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
+        *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
+        *("--max-offsets-per-trigger", "80", "--time", "$.at"),
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "ended after 157 messages, 107 without a time were not counted\n" in ended.stdout
+    # The watermark is a minute behind the last one; what it has not passed is not closed yet.
+    assert sum(read_rows(output, ["messages"])["messages"].to_pylist()) == 48
