@@ -21,6 +21,7 @@ _MODULES = (
     "planning",
     "broker",
     "startup",
+    "command_line",
     "fetch",
     "push",
     "pop",
