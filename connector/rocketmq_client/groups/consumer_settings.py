@@ -46,7 +46,7 @@ class ConsumerSettings:
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     """Of a group without progress. A queue of which nothing is gone yet it consumes from 0, as in
-    RocketMQ; not so by `TIMESTAMP`, unless the broker is older than 5.1."""
+    RocketMQ; not so by `TIMESTAMP`, unless the broker is of 4.9."""
     consume_timestamp_ms: int | None = None
     """Where `TIMESTAMP` begins; None: half an hour before the start."""
     strategy: Strategy = field(default_factory=Average)
