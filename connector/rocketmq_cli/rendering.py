@@ -10,10 +10,10 @@ and `\n`, `\t`, `\0`, `\\`. Times are milliseconds since 1970.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -121,18 +121,28 @@ def values_of(array: pa.Array) -> memoryview:
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
     """A JSON object a row; a body that is no text is given in base64, as `bodyBase64`."""
     names: Sequence[str] = batch.schema.names
-    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        fields: dict[str, Any] = {}
-        for name, value in zip(names, row, strict=True):
-            if name == "body":
-                _put_body(fields, value)
-            elif name == "properties":
-                fields[name] = dict(value)
-            elif isinstance(value, datetime):
-                fields[name] = value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            else:
-                fields[name] = value
-        yield json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    for row in zip(*map(_values_for_json, batch.columns), strict=True):
+        fields: dict[str, Any] = dict(zip(names, row, strict=True))
+        if "body" in fields:
+            _put_body(fields, fields.pop("body"))
+        yield encode(fields).encode() + b"\n"
+
+
+def _values_for_json(column: pa.Array) -> list[Any]:
+    """Texts for times and dicts for maps, both made whole columns at a time."""
+    if pa.types.is_timestamp(column.type):
+        # Without a zone: there may be no data of zones here, and they are UTC.
+        local = pc.cast(column.cast(pa.int64()), pa.timestamp("us")).cast(pa.timestamp("ms"), False)
+        return list(pc.strftime(local, "%Y-%m-%dT%H:%M:%SZ").to_pylist())
+    if pa.types.is_map(column.type):
+        ends = column.offsets.to_pylist()
+        names, values = column.keys.to_pylist(), column.items.to_pylist()
+        return [
+            dict(zip(names[start:end], values[start:end], strict=True))
+            for start, end in itertools.pairwise(ends)
+        ]
+    return list(column.to_pylist())
 
 
 def _put_body(fields: dict[str, Any], body: bytes) -> None:

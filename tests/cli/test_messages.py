@@ -27,6 +27,8 @@ from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
 WAIT_S = 20.0
+_TIME = pa.timestamp("us", tz="UTC")
+_PROPERTIES = pa.map_(pa.string(), pa.string())
 Produce = Callable[..., int]
 
 
@@ -128,6 +130,31 @@ def test_bodies_are_rendered_as_one_by_one(bodies: list[bytes], start: int) -> N
     batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}).slice(start)
     expected = b"".join(body + b"\n" for body in bodies[start:])
     assert b"".join(Format(r"%s\n").render(batch)) == expected
+
+
+def test_json_of_a_part_of_a_batch_is_that_of_its_rows() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "keys": pa.array(["k", None, "ö"], pa.string()),
+            "storeTimestamp": pa.array([1_500_000, None, 1_700_000_000_123_999], _TIME),
+            "properties": pa.array([[("a", "b")], [], [("c", "d"), ("e", "f")]], _PROPERTIES),
+            "body": pa.array([b"x", b"\xff", b"z"], pa.binary()),
+        }
+    )
+    rows = [
+        {"keys": "k", "storeTimestamp": "1970-01-01T00:00:01.500Z", "properties": {"a": "b"}},
+        {"keys": None, "storeTimestamp": None, "properties": {}},
+        {
+            "keys": "ö",
+            "storeTimestamp": "2023-11-14T22:13:20.123Z",
+            "properties": {"c": "d", "e": "f"},
+        },
+    ]
+    bodies = ({"body": "x"}, {"bodyBase64": "/w=="}, {"body": "z"})
+    wanted = [{**row, **body} for row, body in zip(rows, bodies, strict=True)]
+    for start in range(3):
+        assert list(map(json.loads, json_lines(batch.slice(start)))) == wanted[start:]
+        assert list(map(json.loads, json_lines(batch.slice(0, start)))) == wanted[:start]
 
 
 @pytest.mark.parametrize("text", ["%q", "\\q", "%", "abc\\"])
