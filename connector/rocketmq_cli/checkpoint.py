@@ -33,7 +33,11 @@ class _Sources(NamedTuple):
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `checkpoint` with its own verb."""
-    checkpoint = verbs.add_parser("checkpoint", help="what a Spark checkpoint says about offsets")
+    checkpoint = verbs.add_parser(
+        "checkpoint",
+        help="what a Spark checkpoint says about offsets",
+        epilog="example: rmq checkpoint show /data/checkpoints/orders",
+    )
     actions = checkpoint.add_subparsers(metavar="ACTION", required=True)
     parser = actions.add_parser(
         "show",

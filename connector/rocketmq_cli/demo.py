@@ -39,6 +39,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "demo",
         help="broker, orders and a streaming query over them, in one command",
         description="Starts the bundled broker, sends it orders, and adds them up with Spark.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq demo --short\n  rmq demo --orders 20000 --endpoints",
     )
     parser.add_argument("--orders", type=int, default=6_000, help="how many (default: 6000)")
     parser.add_argument("--short", action="store_true", help="2,000 orders")

@@ -36,7 +36,11 @@ _TITLES = {
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `dlq` with its own verbs."""
-    dlq = verbs.add_parser("dlq", help="list dead letters and send them again")
+    dlq = verbs.add_parser(
+        "dlq",
+        help="list dead letters and send them again",
+        epilog="example: rmq dlq list",
+    )
     actions = dlq.add_subparsers(metavar="ACTION", required=True)
 
     listed = actions.add_parser(

@@ -40,7 +40,11 @@ _MOVE_TITLES = {
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `group` with its own verbs."""
-    group = verbs.add_parser("group", help="list and describe consumer groups, move their offsets")
+    group = verbs.add_parser(
+        "group",
+        help="list and describe consumer groups, move their offsets",
+        epilog="example: rmq group describe billing",
+    )
     actions = group.add_subparsers(metavar="ACTION", required=True)
 
     listed = actions.add_parser(

@@ -23,13 +23,7 @@ EXIT_BROKEN_PIPE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["serve"]:
-        from rocketmq_cli import serve
-
-        # The broker reads its own command line, so that both ways to start it stay alike.
-        return _guarded(lambda: serve.run(words[1:]))
-    args = parse(words)
+    args = parse(sys.argv[1:] if argv is None else argv)
     return _guarded(lambda: args.run(args))
 
 

@@ -29,7 +29,11 @@ class MessageNotFoundError(RocketMQError):
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `message` with its own verb."""
-    message = verbs.add_parser("message", help="get one message by its id, key or offset")
+    message = verbs.add_parser(
+        "message",
+        help="get one message by its id, key or offset",
+        epilog="example: rmq message get orders --key order-42",
+    )
     actions = message.add_subparsers(metavar="ACTION", required=True)
     get = actions.add_parser(
         "get",

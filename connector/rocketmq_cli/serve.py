@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.ui import PORT_DEFAULT
@@ -17,17 +16,18 @@ _STOP_TIMEOUT_S = 10
 
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
-    """Lists the verb; its arguments are read by the broker itself."""
-    verbs.add_parser("serve", help="run the bundled broker", add_help=False)
-
-
-def run(words: Sequence[str]) -> int:
-    """Serve until told to stop."""
+    """Add `serve`, with the options of a broker process."""
     from rocketmq_broker_sim import __main__ as broker
-    from rocketmq_cli.command_line import Parser
 
-    parser = Parser(
-        prog="rmq serve", description="Runs the bundled broker until it is told to stop."
+    parser = verbs.add_parser(
+        "serve",
+        help="run the bundled broker",
+        description="Runs the bundled broker until it is told to stop.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq serve --port 9876 --data-dir /var/lib/rocketmq\n"
+        "  rmq serve --memory --port 0 --ready-file ready.json\n"
+        "  rmq serve --config conf/broker.toml --ui",
     )
     broker.add_arguments(parser)
     parser.add_argument(
@@ -38,7 +38,13 @@ def run(words: Sequence[str]) -> int:
         metavar="PORT",
         help=f"serve the status page, too (port {PORT_DEFAULT}; 0 for any)",
     )
-    args = parser.parse_args(words)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    from rocketmq_broker_sim import __main__ as broker
+
     if args.ui is None:
         return broker.run(args)
     pages: list[subprocess.Popen[bytes]] = []

@@ -53,7 +53,11 @@ class ConfigUnknownError(RocketMQError):
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `topic` with its own verbs."""
-    topic = verbs.add_parser("topic", help="list, describe, create, alter and delete topics")
+    topic = verbs.add_parser(
+        "topic",
+        help="list, describe, create, alter and delete topics",
+        epilog="example: rmq topic create orders --queues 16",
+    )
     actions = topic.add_subparsers(metavar="ACTION", required=True)
 
     create = actions.add_parser(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rocketmq_cli.command_line import VERBS, make_parser
+from rocketmq_cli.command_line import VERBS, make_parser, parse
+from rocketmq_cli.completion import walk
 from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import EXIT_USAGE, main
 from rocketmq_cli.output import Record, moment, show
@@ -144,6 +148,52 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"usage: rmq {verb}" in capsys.readouterr().out
 
 
+def leaves(parser: ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every verb, and every verb of a verb, by the words that name it."""
+    if path:
+        yield path
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for word, below in action.choices.items():
+                yield from leaves(below, (*path, word))
+
+
+LEAVES = sorted(leaves(make_parser()))
+# Up to a comment, which stands behind several blanks or in parentheses, or to the next command.
+_EXAMPLE = re.compile(r"\brmq [a-z].*?(?=\s{2,}|\s*\||\)|$)", re.MULTILINE)
+
+
+def test_every_noun_and_verb_is_looked_at() -> None:
+    assert {path[0] for path in LEAVES} == set(VERBS)
+    assert ("topic", "create") in LEAVES
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_verb_s_help_has_examples_that_are_right(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*path, "--help"])
+    assert stopped.value.code == 0
+    _, word, examples = capsys.readouterr().out.rpartition("example")
+    assert word, "there are none"
+    found = [shlex.split(example.group()) for example in _EXAMPLE.finditer(examples)]
+    assert any(words[1 : 1 + len(path)] == list(path) for words in found), examples
+    for words in found:
+        parse(words[1:])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in LEAVES if path[0] not in {"completion", "demo", "ui", "serve"}],
+    ids=" ".join,
+)
+def test_everything_that_tells_something_tells_it_as_json(path: tuple[str, ...]) -> None:
+    """`produce` reads it instead, as its option of that name says."""
+    words = dict(walk(make_parser()))["".join(f" {word}" for word in path)]
+    assert "--json" in words or any(longer[:-1] == path for longer in LEAVES)
+
+
 def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -244,6 +294,7 @@ def test_completion_knows_verbs_and_options(shell: str, capsys: pytest.CaptureFi
     assert all(verb in script for verb in VERBS)
     assert "reset-offsets" in script
     assert "starting-offsets" in script
+    assert "ready-file" in script
 
 
 def test_bash_completes_with_the_printed_script(
@@ -254,11 +305,14 @@ def test_bash_completes_with_the_printed_script(
     main(["completion", "bash"])
     script = tmp_path / "rmq.bash"
     script.write_text(capsys.readouterr().out)
-    asked = 'source "$1"; COMP_WORDS=(rmq group res); COMP_CWORD=2; _rmq; echo "${COMPREPLY[@]}"'
-    ended = subprocess.run(
-        [bash, "-c", asked, "bash", str(script)], capture_output=True, text=True, check=True
-    )
-    assert ended.stdout == "reset-offsets\n"
+    for words, completed in (("group res", "reset-offsets"), ("serve --ready", "--ready-file")):
+        asked = (
+            f'source "$1"; COMP_WORDS=(rmq {words}); COMP_CWORD=2; _rmq; echo "${{COMPREPLY[@]}}"'
+        )
+        ended = subprocess.run(
+            [bash, "-c", asked, "bash", str(script)], capture_output=True, text=True, check=True
+        )
+        assert ended.stdout == f"{completed}\n"
 
 
 def test_lines_are_paced_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
