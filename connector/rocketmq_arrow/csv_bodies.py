@@ -24,10 +24,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as compute
 import pyarrow.csv as pc
 
 from rocketmq_arrow.assemble import Constant, Ranges, assemble
+from rocketmq_arrow.body_patterns import matches
 from rocketmq_arrow.csv_verdicts import FALSE, TRUE, CsvVerdicts
 from rocketmq_arrow.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
 from rocketmq_arrow.numpy_arrays import int64_values
@@ -136,8 +136,7 @@ class _Lines:
 
     def looks_good(self, rows: Positions) -> Mask:
         bodies = take_binary(self.data, self.starts[rows], self.ends[rows])
-        found = compute.match_substring_regex(bodies, self.verdicts.pattern)
-        mask: Mask = found.to_numpy(zero_copy_only=False)
+        mask = matches(bodies, self.verdicts.pattern)
         if not is_utf8(self.data):
             mask &= [is_utf8(self.data[self.starts[row] : self.ends[row]]) for row in rows]
         return mask

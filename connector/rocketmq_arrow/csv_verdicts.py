@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketmq_arrow.number_patterns import INTEGER_BITS, integer_pattern
+from rocketmq_arrow.body_patterns import INTEGER_BITS, integer_pattern
 from rocketmq_arrow.read_bodies import Verdict
 
 _GOOD, _UNSURE, _BAD = Verdict

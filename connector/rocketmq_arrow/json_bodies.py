@@ -31,10 +31,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from rocketmq_arrow.assemble import Constant, Ranges, assemble
+from rocketmq_arrow.body_patterns import matches
 from rocketmq_arrow.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
 from rocketmq_arrow.json_verdicts import JsonVerdicts
 from rocketmq_arrow.read_bodies import Bodies, ReadBodies, Verdict, joined_array, read_bodies
@@ -151,9 +151,7 @@ class _Texts:
     def matches(self, pattern: str, rows: Positions) -> Mask:
         """In which of the rows a regular expression finds something."""
         bodies = take_binary(self.data, self.starts[rows], self.ends[rows])
-        found = pc.match_substring_regex(bodies, pattern)
-        mask: Mask = found.to_numpy(zero_copy_only=False)
-        return mask
+        return matches(bodies, pattern)
 
     def marked(self, prefix: bytes, rows: Positions) -> Bytes:
         """The rows with the prefix for their braces, a line each."""

@@ -359,3 +359,12 @@ def test_a_chunk_behind_one_with_bad_bodies_is_read_alike() -> None:
         assert read.bad == bad
         wanted = [None if row in bad else row for row in range(1_000)]
         assert read.columns[0].to_pylist() == wanted
+
+
+def test_bodies_of_very_many_fields_are_judged_one_by_one() -> None:
+    schema = pa.schema([(f"f{number}", pa.int64()) for number in range(300)])
+    bodies = [b"{%s}" % b",".join(b'"f%d":%d' % (i, row) for i in range(300)) for row in range(250)]
+    bodies[7] = b'{"f0":"x"}'
+    read = JsonBodies(schema, NAME).read(pa.array(bodies, pa.binary()))
+    assert read.bad == [7]
+    assert read.columns[299].to_pylist() == [*range(7), None, *range(8, 250)]

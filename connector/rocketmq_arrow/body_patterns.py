@@ -1,11 +1,18 @@
-"""Regular expressions of whole numbers within the limits of a type."""
+"""Regular expressions of bodies: their whole numbers within limits, and how they are looked for."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rocketmq_arrow.gather import Mask
+
+# Some 150 fields. Beyond that the states of the expression do not fit in its memory, and looking
+# for it takes longer than judging the bodies one by one.
+_SIZE_MAX: Final = 50_000
 INTEGER_BITS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -23,3 +30,11 @@ def _up_to(limit: str) -> str:
             smaller = f"[{least}-{chr(ord(digit) - 1)}]"
             choices.append(f"{limit[:place]}{smaller}[0-9]{{{len(limit) - place - 1}}}")
     return f"(?:{'|'.join(choices)})"
+
+
+def matches(bodies: pa.BinaryArray, pattern: str) -> Mask:
+    """In which of the bodies it is found; in none if it is too large."""
+    if len(pattern) > _SIZE_MAX:
+        return np.zeros(len(bodies), np.bool_)
+    mask: Mask = pc.match_substring_regex(bodies, pattern).to_numpy(zero_copy_only=False)
+    return mask
