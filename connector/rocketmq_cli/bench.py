@@ -65,7 +65,7 @@ def _bench(args: argparse.Namespace) -> int:
         cluster.create_topic(TopicConfig(topic, args.queues, args.queues))
         try:
             began = time.perf_counter()
-            line = CountLine("messages sent")
+            line = CountLine("messages sent", total=args.messages)
             with LineSender(settings, topic) as sender:
                 for some in _bodies(args.messages, args.size):
                     sender.send(some)
@@ -115,7 +115,7 @@ def _read(cluster: Cluster, topic: str) -> int:
         for queue, held in cluster.bounds(cluster.queues(topic)).items()
         if isinstance(held, Bounds) and held.end > held.start
     ]
-    line = CountLine("messages read")
+    line = CountLine("messages read", total=sum(map(len, ranges)))
     for chunk in cluster.read_ranges(ranges, ReadSpec("rmq-bench")):
         for batch in decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes):
             line.add(batch.num_rows)

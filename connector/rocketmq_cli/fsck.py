@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
     lock = files.lock(LOCK_NAME)
     plan: RepairPlan | None = None
     try:
-        line.say("looking at the log and its queues")
-        found = inspect(files)
+        found = inspect(files, line.say)
         is_unfinished = PLAN_NAME in files.names("")
         # RocketMQ's own store is verified by the start that adopts it.
         if is_unfinished or (found.has_own_files and not found.is_sound):

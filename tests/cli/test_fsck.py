@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker_sim.storage.files import OsFiles
+from rocketmq_broker_sim.storage.inspection import inspect
 from rocketmq_broker_sim.storage.settings import StoreConfig
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
@@ -67,6 +68,14 @@ def test_a_missing_file_of_the_log_is_damage(
     printed = capsys.readouterr().out
     assert "is missing" in printed
     assert "damaged    orders/0" in printed
+
+
+def test_a_long_verification_says_how_far_it_is(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    said: list[str] = []
+    assert inspect(OsFiles(tmp_path), said.append).is_sound
+    assert [line for line in said if line.startswith("comparing")][-1] == "comparing the log: 100 %"
+    assert said[-1] == "looking at messages: 40 in 2 queues"
 
 
 def damage(root: Path, *numbers: int) -> None:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import EXIT_USAGE, main
 from rocketmq_cli.output import Record, moment, show
 from rocketmq_cli.produce import LINE_SIZE_MAX, paced, read_lines
+from rocketmq_cli.progress import CountLine
 from rocketmq_cli.table import format_table, format_time
 from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
 from rocketmq_cli.usage import UsageError
@@ -85,6 +86,53 @@ def test_a_line_at_the_limit_is_taken_with_either_end() -> None:
     pieces = (b"12345678\r", b"\n12345678\n12345678")
     lines = read_lines(Pipe(*pieces), 8)  # type: ignore[arg-type]
     assert [line for some in lines for line in some] == [b"12345678"] * 3
+
+
+class Terminal(io.StringIO):
+    """Standard error that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a line of progress writes in a second of work, ten steps of it."""
+    clock = [0.0]
+    monkeypatch.setattr("rocketmq_cli.progress.time.monotonic", lambda: clock[0])
+    error = Terminal() if is_seen else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", error)
+    counted = line()
+    for _ in range(10):
+        clock[0] += 0.1
+        counted.add(5, 50)
+    counted.close()
+    return error.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (lambda: CountLine("messages"), "\r50 messages, 50/s\x1b[K"),
+        (lambda: CountLine("messages", total=80), "\r50 of 80 messages, 50/s\x1b[K"),
+        (lambda: CountLine("messages", size_total=1_000), "\r50 messages (50 %), 50/s\x1b[K"),
+        (lambda: CountLine("messages", size_total=0), "\r50 messages, 50/s\x1b[K"),
+    ],
+    ids=["count", "total", "share", "nothing to do"],
+)
+def test_progress_is_shown_to_people_only_and_cleared(
+    line: Callable[[], CountLine], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = shown_by(line, True, monkeypatch)
+    assert shown in written
+    assert written.endswith("\r\x1b[K")
+    assert written.count("/s") < 10
+    assert shown_by(line, False, monkeypatch) == ""
+
+
+def test_what_is_printed_to_a_terminal_is_its_own_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown_by(lambda: CountLine("messages", is_shown=False), True, monkeypatch) == ""
 
 
 def test_a_table_aligns_numbers_to_the_right_and_text_to_the_left() -> None:

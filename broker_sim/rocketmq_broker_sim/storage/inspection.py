@@ -6,7 +6,7 @@ messages are meant to be there, so damage can be named by queue and offset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,6 +34,7 @@ from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, segment_name
 _ENTRIES_PER_STEP: Final = 16_384
 
 Ranges = list[tuple[int, int]]
+Said = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -59,14 +60,15 @@ class Inspection:
         return not self.problems and not self.damaged
 
 
-def inspect(files: Files) -> Inspection:
-    """Compare everything; the caller holds the store's lock."""
+def inspect(files: Files, progress: Said | None = None) -> Inspection:
+    """Compare everything; the caller holds the store's lock. `progress` is told how far it is."""
+    say: Said = progress or (lambda _: None)
     found = Inspection()
     log = _Log(files)
     mark = _read_mark(files, found)
     if mark is not None:
         found.log_start, found.log_end = mark.log_start, mark.end
-        _compare_seals(files, log, mark, found)
+        _compare_seals(files, log, mark, found, say)
     elif log.starts:
         found.log_start, found.log_end = log.starts[0], log.end
     for topic in files.names(QUEUE_DIRECTORY):
@@ -74,7 +76,7 @@ def inspect(files: Files) -> Inspection:
             if name.isdecimal():
                 found.queue_count += 1
                 directory = join(QUEUE_DIRECTORY, topic, name)
-                damaged = _inspect_queue(files, directory, log, found)
+                damaged = _inspect_queue(files, directory, log, found, say)
                 if damaged:
                     found.damaged[topic, int(name)] = damaged
     return found
@@ -120,7 +122,7 @@ def _read_mark(files: Files, found: Inspection) -> Mark | None:
     return mark
 
 
-def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection) -> None:
+def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection, say: Said) -> None:
     seals: list[Seal] = []
     try:
         seal_file = SealFile(files, log_start=mark.log_start, anchor=mark.anchor)
@@ -143,6 +145,7 @@ def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection) -> No
             checksum = crc32(piece.data, checksum)
             position += len(piece)
             found.verified_size += len(piece)
+            say(f"comparing the log: {found.verified_size * 100 // (mark.end - mark.log_start)} %")
         if position == seal.end and checksum != seal.checksum:
             found.problems.append(
                 f"{LOG_DIRECTORY}: positions {seal.start} to {seal.end} are not what was written, "
@@ -150,7 +153,7 @@ def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection) -> No
             )
 
 
-def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection) -> Ranges:
+def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Said) -> Ranges:
     damaged: Ranges = []
     for first, entries in queue_files(files, directory):
         unused = np.flatnonzero(entries["size"] <= 0)
@@ -163,6 +166,7 @@ def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection) -
             is_meant &= step["position"] < found.log_end
             step, offsets = step[is_meant], offsets[is_meant]
             found.message_count += len(step)
+            say(f"looking at messages: {found.message_count:,} in {found.queue_count:,} queues")
             for offset in offsets[~_are_sound(log, step, offsets)].tolist():
                 if damaged and damaged[-1][1] == offset:
                     damaged[-1] = (damaged[-1][0], offset + 1)
