@@ -11,6 +11,7 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.acl import Credentials
 from rocketmq_wire.errors import RocketMQError
 from support.real_cluster.jars import fetch_jars
 from support.real_cluster.java import class_path, make_home, run_admin, run_program
@@ -277,9 +278,12 @@ class RealCluster:
         """Our client on this cluster."""
         return open_cluster(self.settings)
 
-    def admin(self, *command: str, seconds: float = 60.0) -> str:
+    def admin(
+        self, *command: str, credentials: Credentials | None = None, seconds: float = 60.0
+    ) -> str:
         """mqadmin of the same version; see `run_admin`."""
-        return run_admin(self.version, self.name_server, *command, seconds=seconds)
+        words = (self.version, self.name_server, *command)
+        return run_admin(*words, credentials=credentials, seconds=seconds)
 
     def java(self, source: Path, *arguments: str, seconds: float = 60.0) -> str:
         """A program of ours on the same version's client, the name server its first argument."""

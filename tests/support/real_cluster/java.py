@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rocketmq_wire.acl import Credentials
 from support.real_cluster.jars import cache_folder, fetch_jars
 
 # Starts in half the time: nothing here runs long enough for the optimising compiler to pay.
@@ -53,11 +54,22 @@ def jvm_arguments(version: str, home: Path, *before: Path) -> list[str]:
     return [*_SMALL_JVM, *places, "-cp", class_path(version, *before)]
 
 
-def run_admin(version: str, name_server: str, *command: str, seconds: float = _SECONDS_MAX) -> str:
+def run_admin(
+    version: str,
+    name_server: str,
+    *command: str,
+    credentials: Credentials | None = None,
+    jvm: Sequence[str] = (),
+    seconds: float = _SECONDS_MAX,
+) -> str:
     """`mqadmin COMMAND -n NAME_SERVER`: what it prints. Raises JavaError when it fails."""
     with tempfile.TemporaryDirectory(prefix="mqadmin-") as folder:
         home = make_home(Path(folder))
-        arguments = [*jvm_arguments(version, home), _ADMIN, *command, "-n", name_server]
+        if credentials is not None:
+            keys = {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+            lines = [f"{name}: {text}\n" for name, text in keys.items()]
+            (home / "conf" / "tools.yml").write_text("".join(lines))
+        arguments = [*jvm_arguments(version, home), *jvm, _ADMIN, *command, "-n", name_server]
         printed = _run("mqadmin " + " ".join(command), arguments, home, seconds)
     # It ends with code 0 whatever happened.
     if "SubCommandException" in printed or "Exception:" in printed:
