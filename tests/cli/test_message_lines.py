@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -21,10 +23,12 @@ from rocketmq_cli.usage import UsageError
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import BrokerAddresses, Message, QueueId
+from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
+WAIT_S = 20.0
 Produce = Callable[..., int]
 
 
@@ -159,15 +163,17 @@ TOPIC = "spread"
 QUEUES = tuple(QueueId(TOPIC, f"broker-{b}", index) for b in "ab" for index in range(2))
 
 
-def sent_to(rows: list[dict[str, object]], *words: str, produce: Produce) -> list[QueueId]:
-    """The queue of each request that the rows became, in a topic of two brokers."""
+def requests_of(
+    rows: list[dict[str, object]], *words: str, produce: Produce
+) -> list[SendMessage | SendBatch]:
+    """The requests that the rows became, in a topic of two brokers."""
     with ScriptedBroker({queue: SimulatedQueue(0, 0) for queue in QUEUES}) as broker:
         broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: broker.address}),)
-        found: list[QueueId] = []
+        found: list[SendMessage | SendBatch] = []
 
         def take(request: Request[Reply]) -> Reply | None:
             if isinstance(request, (SendBatch, SendMessage)):
-                found.append(request.queue)
+                found.append(request)
                 return SendReply(SendStatus.OK, "id", request.queue.index, len(found))
             return None
 
@@ -176,6 +182,11 @@ def sent_to(rows: list[dict[str, object]], *words: str, produce: Produce) -> lis
         where = ("--name-server", broker.address)
         assert produce(lines.encode(), TOPIC, "--json", "-q", "--batch", "1", *words, *where) == 0
     return found
+
+
+def sent_to(rows: list[dict[str, object]], *, produce: Produce) -> list[QueueId]:
+    """The queue of each request that the rows became."""
+    return [request.queue for request in requests_of(rows, produce=produce)]
 
 
 def test_a_row_goes_to_the_broker_that_it_names(produce: Produce) -> None:
@@ -205,3 +216,40 @@ def test_a_queue_that_does_not_exist_is_refused_with_the_line(
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     assert produce(lines.encode(), topic, "--json", *where) == EXIT_USAGE
     assert "line 2: topic" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("delay", [("--delay-level", "1"), ("--delay", "1s")], ids=" ".join)
+def test_delayed_lines_come_later_and_in_order(
+    delay: tuple[str, str],
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    began = time.time()
+    assert produce(b"one\ntwo\nthree\n", topic, *delay, "-q", *where) == 0
+    rows: list[dict[str, str]] = []
+    while len(rows) < 3 and time.time() < began + WAIT_S:
+        capfd.readouterr()
+        assert main(["tail", topic, "--json", *where]) == 0
+        rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [row["body"] for row in rows] == ["one", "two", "three"]
+    stored = datetime.fromisoformat(rows[0]["storeTimestamp"].replace("Z", "+00:00")).timestamp()
+    # Stored when due, a second after it was sent; times are to the second.
+    assert stored - began > 0.9
+
+
+@pytest.mark.parametrize("words", [("--delay-level", "0"), ("--delay", "soon")], ids=" ".join)
+def test_a_delay_that_is_none_is_refused(
+    words: tuple[str, str], topic: str, where: tuple[str, str], produce: Produce
+) -> None:
+    assert produce(b"x\n", topic, *words, *where) == EXIT_USAGE
+
+
+def test_a_delay_travels_as_the_property_that_brokers_know(produce: Produce) -> None:
+    row: list[dict[str, object]] = [{"body": "x"}]
+    level = requests_of(row, "--delay-level", "3", produce=produce)
+    timed = requests_of(row, "--delay", "90s", produce=produce)
+    assert [type(request) for request in (*level, *timed)] == [SendMessage, SendMessage]
+    assert decode_properties(level[0].properties)["DELAY"] == "3"
+    assert decode_properties(timed[0].properties)["TIMER_DELAY_MS"] == "90000"
