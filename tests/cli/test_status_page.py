@@ -55,6 +55,11 @@ def test_rates_are_what_grew_between_two_looks() -> None:
     assert history.lag("billing") == [Point(0, 6), Point(2_000, 24), Point(4_000, 0)]
     assert history.rate_in() == [Point(2_000, 10.0), Point(4_000, 0.0)]
     assert history.rate_in("no such topic") == []
+    assert (history.rate_in_now("orders"), history.rate_out_now("billing")) == (0.0, 0.0)
+    assert history.rate_in_now("no such topic") is None
+    history.add(Sample(6_000, topics={"orders": {}}))
+    # The broker did not tell: the value of before is not one of now.
+    assert (history.rate_in_now("orders"), history.rate_out_now("billing")) == (None, None)
 
 
 def test_the_oldest_looks_are_forgotten() -> None:

@@ -45,6 +45,11 @@ class Series:
         """All of them."""
         return list(map(Point, self._times, self._values))
 
+    def value_at(self, time_ms: int) -> float | None:
+        """The newest value if it is of that moment: what a list of many numbers shows of each."""
+        is_there = bool(self._times) and self._times[-1] == time_ms
+        return self._values[-1] if is_there else None
+
 
 class _Growth:
     """How fast counters grow, each measured from when it was last seen."""
@@ -113,6 +118,19 @@ class History:
     def rate_out(self, group: str) -> list[Point]:
         """Messages that a group got on a second."""
         return self._groups[group].rate.points() if group in self._groups else []
+
+    def rate_in_now(self, topic: str) -> float | None:
+        """What the newest look found of a topic; None when it could not tell."""
+        return self._rate_now(self._topics.get(topic))
+
+    def rate_out_now(self, group: str) -> float | None:
+        """What the newest look found of a group; None when it could not tell."""
+        return self._rate_now(self._groups.get(group))
+
+    def _rate_now(self, track: _Track | None) -> float | None:
+        if track is None or self.newest is None:
+            return None
+        return track.rate.value_at(self.newest.time_ms)
 
     def _take_topics(self, sample: Sample) -> None:
         every = None

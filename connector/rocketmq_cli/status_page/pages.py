@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rocketmq_cli.output import Cell, cell_text, moment
 from rocketmq_cli.status_page.charts import line_chart, short
-from rocketmq_cli.status_page.history import History, Point
+from rocketmq_cli.status_page.history import History
 from rocketmq_cli.status_page.samples import Sample, behind
 
 _BODY_SHOWN: Final = 600
@@ -66,7 +66,7 @@ def topics(history: History, interval_s: float) -> str:
             topic_link(name),
             len(queues),
             sample.held(name),
-            _now(history.rate_in(name), sample),
+            _rate(history.rate_in_now(name)),
             _newest(sample, name),
         )
         for name, queues in sorted(sample.topics.items())
@@ -111,7 +111,7 @@ def groups(history: History, interval_s: float) -> str:
             group_link(name),
             ", ".join(sorted({queue.topic for queue in places})),
             sample.lag(name),
-            _now(history.rate_out(name), sample),
+            _rate(history.rate_out_now(name)),
         )
         for name, places in sorted(sample.groups.items())
     ]
@@ -260,10 +260,8 @@ def _newest(sample: Sample, name: str) -> Cell:
     return moment(max((stat.updated_ms for stat in sample.topics[name].values()), default=0))
 
 
-def _now(points: Sequence[Point], sample: Sample) -> str:
-    """The value of this very look; none when it could not be had."""
-    is_now = bool(points) and points[-1].time_ms == sample.time_ms
-    return short(points[-1].value) if is_now else "-"
+def _rate(value: float | None) -> str:
+    return "-" if value is None else short(value)
 
 
 def _cut(text: str) -> str:
