@@ -6,11 +6,14 @@ Every refusal must come within two seconds, by an error of its own that says wha
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -250,6 +253,30 @@ def test_a_renewed_certificate_counts_without_a_restart_and_old_connections_live
             settings_for(broker, transport, TlsSettings(stranger.ca_file))
         ) as trusting:
             trusting.topics()
+
+
+def test_files_renewed_at_the_client_count_for_its_next_connection(
+    serve: Serve, authority: Authority, stranger: Authority, transport: str, tmp_path: Path
+) -> None:
+    broker = serve("enforcing", tls_client_auth="require", tls_client_ca_file=authority.ca_file)
+    trusted, shown = tmp_path / "ca.pem", stranger.issue("DNS:reader")
+    shutil.copyfile(stranger.ca_file, trusted)
+    # File systems tell times apart by some milliseconds only.
+    os.utime(trusted, (0, 0))
+    tls = TlsSettings(str(trusted), cert_file=shown.cert_file, key_file=shown.key_file)
+    settings = settings_for(broker, transport, tls)
+    with refused("CERTIFICATE_UNKNOWN"):
+        ask(settings)
+    shutil.copyfile(authority.ca_file, trusted)
+    with refused("CLIENT_CERTIFICATE"):
+        ask(settings)
+    replace_pair(shown, authority.issue("DNS:reader"))
+    with open_cluster(settings) as cluster:
+        cluster.topics()
+        replace_pair(shown, stranger.issue("DNS:reader"))
+        cluster.topics()
+        with refused("CLIENT_CERTIFICATE"):
+            ask(settings)
 
 
 def _fails(settings: ConnectionSettings) -> bool:
