@@ -25,6 +25,7 @@ _MODULES = (
     "fetch",
     "push",
     "pop",
+    "delays",
     "batch_read",
     "typed",
     "write",
