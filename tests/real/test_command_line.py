@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 import pytest
 
@@ -87,6 +89,91 @@ def _found(rmq: Rmq, topic: str, *words: str) -> list[dict[str, object]]:
         return rmq("message", "get", topic, *words, "--json")
     except AssertionError:
         return []
+
+
+@pytest.fixture
+def put(rmq: Rmq, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sends rows as `rmq produce --json` reads them."""
+
+    def run(topic: str, *rows: dict[str, object]) -> None:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        monkeypatch.setattr(sys, "stdin", Input(text.encode()))
+        rmq("produce", topic, "--json", "-q")
+
+    return run
+
+
+def bodies(rows: list[dict[str, object]]) -> list[object]:
+    return [row["body"] for row in rows]
+
+
+def test_tail_selects_by_tags_and_by_time_and_a_group_is_moved_to_a_time(
+    rmq: Rmq, loader: Loader, topic: str, group: str, put: Callable[..., None]
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    put(topic, {"body": "early", "tags": "a"})
+    until(lambda: len(rmq("tail", topic, "--json")) == 1)
+    began_ms = time.time_ns() // 1_000_000
+    until(lambda: time.time_ns() // 1_000_000 > began_ms)
+    put(topic, {"body": "late", "tags": "b"}, {"body": "later", "tags": "c"})
+    until(lambda: len(rmq("tail", topic, "--json")) == 3)
+    stored = str(rmq("tail", topic, "--json")[1]["storeTimestamp"])
+    moment = datetime.fromisoformat(stored.replace("Z", "+00:00"))
+    milliseconds = str(round(moment.timestamp() * 1_000))
+    assert bodies(rmq("tail", topic, "--tags", "a || c", "--json")) == ["early", "later"]
+    for text in (stored, milliseconds):
+        assert bodies(rmq("tail", topic, "--from", text, "--json")) == ["late", "later"]
+        assert bodies(rmq("tail", topic, "--to", text, "--json")) == ["early"]
+    assert bodies(rmq("tail", topic, "--from", "1h", "--to", "latest", "--json"))[0] == "early"
+    assert bodies(rmq("tail", topic, "--from", "-1", "--json")) == ["later"]
+    loader.cluster.commit(group, {queue: 3})
+    words = ("group", "reset-offsets", group, "--topic", topic, "--to", stored)
+    assert [row["wanted"] for row in rmq(*words, "--json")] == [1]
+    rmq(*words, "--execute")
+    assert [row["committed"] for row in rmq("group", "describe", group, "--json")] == [1]
+
+
+def test_delayed_rows_come_later(
+    rmq: Rmq, loader: Loader, topic: str, put: Callable[..., None]
+) -> None:
+    loader.create(topic, 1)
+    put(topic, {"body": "delayed", "properties": {"DELAY": "2"}}, {"body": "now"})
+    until(lambda: bodies(rmq("tail", topic, "--json")) == ["now"])
+    until(lambda: bodies(rmq("tail", topic, "--json")) == ["now", "delayed"])
+
+
+def test_follow_goes_on_through_new_queues_and_a_new_topic(
+    rmq: Rmq, broker: RealCluster, topic: str, put: Callable[..., None]
+) -> None:
+    rmq("topic", "create", topic, "--queues", "1")
+    put(topic, {"body": "first"})
+    until(lambda: len(rmq("tail", topic, "--json")) == 1)
+    words = ("tail", topic, "--follow", "--from", "earliest", "--count", "5")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "rocketmq_cli", *words, "--name-server", broker.name_server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    assert follower.stderr is not None
+    try:
+        assert follower.stdout.readline() == "first\n"
+        put(topic, {"body": "second"})
+        assert follower.stdout.readline() == "second\n"
+        rmq("topic", "alter", topic, "--queues", "2")
+        put(topic, {"body": "third", "queueId": 1})
+        assert follower.stdout.readline() == "third\n"
+        rmq("topic", "delete", topic, "--yes")
+        while "is gone" not in follower.stderr.readline():
+            pass
+        rmq("topic", "create", topic, "--queues", "1")
+        put(topic, {"body": "fourth"}, {"body": "fifth"})
+        assert [follower.stdout.readline() for _ in range(2)] == ["fourth\n", "fifth\n"]
+        assert follower.wait(WAIT_S) == 0
+    finally:
+        follower.kill()
+        follower.communicate()
 
 
 def test_a_group_is_described_moved_and_deleted(
