@@ -12,6 +12,7 @@ from rocketmq_broker_sim.storage.inspection import inspect
 from rocketmq_broker_sim.storage.settings import StoreConfig
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from support.documented_fields import documented
 from support.storage_blocks import block_of
 
 _NOW = 1_700_000_000_000
@@ -114,6 +115,7 @@ def test_a_repair_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[
     damage(tmp_path, 6)
     assert main(["fsck", str(tmp_path), "--json"]) == EXIT_FAILED
     told = json.loads(capsys.readouterr().out)
+    assert list(told) == documented()["fsck"]
     assert (told["sound"], told["repaired"]) == (False, False)
     assert main(["fsck", str(tmp_path), "--json", "--repair"]) == 0
     assert json.loads(capsys.readouterr().out) == {**told, "repaired": True}
