@@ -24,26 +24,25 @@ from hypothesis.stateful import (
 )
 
 from rocketmq_broker_sim.engine.delays import Delays
-from rocketmq_broker_sim.engine.outcomes import AfterSync
+from rocketmq_broker_sim.engine.pop_loans import Loans
+from rocketmq_broker_sim.engine.pop_orders import Orders
 from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.durability import Durability
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
-from rocketmq_wire.model import ConsumerInfo, QueueId, StoredMessage, TopicConfig
+from rocketmq_wire.model import QueueId
 from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import (
     CommitProgress,
-    CreateTopic,
     Heartbeat,
-    Reply,
-    Request,
     SendMessage,
 )
 from rocketmq_wire.transactions import EndTransaction, Resolution
 from support.broker_model import DEAD, ENDS, GROUP, HALVES, RETRY, Model, Place
-from support.crash_files import CrashFiles, Disk
-from support.engines import NOW_MS, EngineUnderTest, queue_of
+from support.engines import NOW_MS, queue_of
+from support.model_broker import Broker
 from support.pop_model import PopModel
+from support.pop_order_model import PopOrderModel
+from support.pops import turn
 from support.timer_model import TimerModel
 
 ORDERS: list[Place] = [("orders", 0), ("orders", 1)]
@@ -51,77 +50,6 @@ CONSUMED = [*ORDERS, RETRY]
 STEPS = 10_000
 STEPS_A_LIFE = 125
 LEVELS = st.sampled_from([1, 1, 2, 3, 4])
-
-
-class Broker:
-    """The engine on a disk that can lose power."""
-
-    def __init__(self) -> None:
-        self.files = CrashFiles()
-        self.broker = self._opened()
-        self.broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
-        self.broker.ask(CreateTopic(TopicConfig("jobs", 1, 1)))
-        self.broker.ask(CreateTopic(TopicConfig("later", 1, 1)))
-        for group in (GROUP, "workers"):
-            info = ConsumerInfo(group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
-            self.broker.ask(Heartbeat("c@1", (), (info,)))
-        self.seen: dict[Place, list[StoredMessage]] = {}
-
-    def _opened(self) -> EngineUnderTest:
-        return EngineUnderTest(
-            self.files,
-            flush="sync",
-            commit_log_file_bytes=64 * 1024,
-            consume_queue_file_entries=256,
-        )
-
-    def tell(self, request: Request[Reply]) -> None:
-        """Ask, and stay where a crash finds what was asked for on its way to the disk."""
-        assert isinstance(self.broker.outcome(request), AfterSync)
-
-    def sync(self) -> None:
-        self.broker.store.sync()
-        self.broker.store.publish()
-
-    def pass_time(self, ms: int) -> None:
-        self.broker.now_ms += ms
-        self.broker.engine.deliver_delayed(self.broker.now_ms)
-
-    def save(self) -> None:
-        engine = self.broker.engine
-        for file in (
-            *(engine.take_progress(), engine.take_delays(), engine.take_orders()),
-            *(engine.take_timers(), engine.take_transactions()),
-        ):
-            if file is not None:
-                self.broker.store.configs.save(file.name, file.content)
-
-    def crash(self, chance: random.Random) -> None:
-        """Lose power: of what was not synced nothing, all, or any part reached the disk."""
-        disk = Disk(self.files.base)
-        for operation in self.files.journal:
-            disk.step(operation)
-        share = chance.choice((0.0, 0.5, 1.0))
-        kept = [change for change in disk.pending if chance.random() < share]
-        now_ms = self.broker.now_ms
-        self.files = CrashFiles.of(disk.state_with(kept))
-        self.broker, self.seen = self._opened(), {}
-        self.broker.now_ms = now_ms
-        self.sync()
-
-    def end(self, place: Place) -> int:
-        return self.broker.store.bounds(*place).end
-
-    def queue(self, place: Place) -> list[StoredMessage]:
-        """A queue's messages; what was read before is not read again."""
-        seen, end = self.seen.setdefault(place, []), self.end(place)
-        while len(seen) < end:
-            found = self.broker.store.read(*place, len(seen), count_max=1_000, bytes_max=1 << 20)
-            data, at = b"".join(map(bytes, found.parts)), 0
-            while at < len(data):
-                message, at = decode_record(data, at, check_crc=False)
-                seen.append(message)
-        return seen
 
 
 def id_of(place: Place) -> QueueId:
@@ -132,12 +60,16 @@ class Comparison(RuleBasedStateMachine):
     """One life of a broker and its model."""
 
     steps = 0
+    """Of all lives; only those that did something."""
+    is_idle = False
+    """True if the last step found nothing to do."""
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.real, self.model = Broker(), Model(NOW_MS)
         self.pops = PopModel(self.real.broker)
+        self.orders = PopOrderModel(self.real.broker)
         self.timers = TimerModel(self.real.broker)
         self.asked: dict[int, int] = {}
         self.count = 0
@@ -177,6 +109,7 @@ class Comparison(RuleBasedStateMachine):
     ) -> None:
         entries = self.model.queue(place)
         if not entries:
+            self.is_idle = True
             return
         at = choice % len(entries)
         message = self.real.queue(place)[at]
@@ -199,6 +132,7 @@ class Comparison(RuleBasedStateMachine):
         visible = len(self.model.queue(HALVES))
         pending = [(at, entry) for at, entry in self.model.halves() if at < visible]
         if not pending:
+            self.is_idle = True
             return
         offset, entry = pending[choice % len(pending)]
         position = self.real.queue(HALVES)[offset].physical_offset
@@ -253,14 +187,53 @@ class Comparison(RuleBasedStateMachine):
         self.pops.pop(count, invisible_ms)
         self.sync()
 
-    @rule(choice=st.integers(0, 1_000))
-    def ack(self, choice: int) -> None:
-        self.pops.ack(choice)
+    @precondition(lambda self: self.pops.out)
+    @rule(choice=st.integers(0, 1_000), count=st.sampled_from([1, 1, 3, 8]))
+    def ack(self, choice: int, count: int) -> None:
+        self.is_idle = not self.pops.ack(choice, count)
         self.sync()
 
+    @precondition(lambda self: self.pops.out)
     @rule(choice=st.integers(0, 1_000), invisible_ms=st.sampled_from([500, 30_000]))
     def renew(self, choice: int, invisible_ms: int) -> None:
-        self.pops.renew(choice, invisible_ms)
+        self.is_idle = not self.pops.renew(choice, invisible_ms)
+        self.sync()
+
+    @precondition(lambda self: self.pops.loose)
+    @rule()
+    def finish_jobs(self) -> None:
+        """All that was lent before a crash comes to its end, and every promise counts again."""
+
+        def pass_time() -> None:
+            for _ in range(2):
+                self.pass_time(ms=61_000, sync=True)
+
+        self.pops.drain(pass_time)
+        self.sync()
+
+    # --- pop in order -------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 4))
+    def put_turns(self, count: int) -> None:
+        self.orders.put([self.body() for _ in range(count)])
+        self.sync()
+
+    @precondition(lambda self: self.orders.sent)
+    @rule(count=st.integers(1, 8), invisible_ms=st.sampled_from([1_000, 10_000, 60_000]))
+    def pop_in_order(self, count: int, invisible_ms: int) -> None:
+        self.is_idle = not self.orders.pop(count, invisible_ms)
+        self.sync()
+
+    @precondition(lambda self: self.orders.taken.until_ms)
+    @rule(choice=st.integers(0, 1_000), count=st.sampled_from([1, 1, 2, 8]))
+    def ack_in_order(self, choice: int, count: int) -> None:
+        self.is_idle = not self.orders.ack(choice, count)
+        self.sync()
+
+    @precondition(lambda self: self.orders.taken.until_ms)
+    @rule(choice=st.integers(0, 1_000), invisible_ms=st.sampled_from([500, 30_000]))
+    def renew_in_order(self, choice: int, invisible_ms: int) -> None:
+        self.is_idle = not self.orders.renew(choice, invisible_ms)
         self.sync()
 
     # --- delivery times -----------------------------------------------------------------------
@@ -270,6 +243,7 @@ class Comparison(RuleBasedStateMachine):
         self.timers.put(self.body(), delay_ms)
         self.sync()
 
+    @precondition(lambda self: self.timers.due)
     @rule(choice=st.integers(0, 1_000))
     def recall(self, choice: int) -> None:
         self.timers.recall(choice)
@@ -290,16 +264,19 @@ class Comparison(RuleBasedStateMachine):
     def save(self) -> None:
         self.real.save()
         self.model.save()
+        self.orders.save()
 
     @rule(seed=st.integers(0, 2**32))
     def crash(self, seed: int) -> None:
-        if self.chance.random() < 0.5:
+        self.is_idle = self.chance.random() < 0.5
+        if not self.is_idle:
             self.lose_power(seed)
 
     def lose_power(self, seed: int) -> None:
         self.real.crash(random.Random(seed))
         self.model.crash(sum(self.real.end(place) for place in self.tracked()))
         self.pops.crash(self.real.broker)
+        self.orders.crash(self.real.broker)
         self.timers.crash(self.real.broker)
         self.asked.clear()
 
@@ -313,7 +290,8 @@ class Comparison(RuleBasedStateMachine):
     def both_hold_the_same(self) -> None:
         if not hasattr(self, "model"):
             return
-        type(self).steps += 1
+        type(self).steps += not self.is_idle
+        self.is_idle = False
         real, places = self.real, self.model.places()
         for place in self.tracked():
             entries = places.get(place, [])
@@ -329,10 +307,12 @@ class Comparison(RuleBasedStateMachine):
         progress = real.broker.engine.progress
         for place in CONSUMED:
             assert progress.get(GROUP, id_of(place)) == self.model.progress.get(place), place
+        self.pops.check()
+        self.orders.check()
 
     def teardown(self) -> None:
         if hasattr(self, "pops"):
-            self.pops.drain()
+            self.pops.drain(lambda: turn(self.real.broker, after_ms=120_000))
             self.timers.turn()
 
 
@@ -393,9 +373,45 @@ def sent_and_lost(seed: int) -> None:
     life.both_hold_the_same()
 
 
+def without_batch_acks(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements of several messages are answered, and not noted."""
+    patch.setattr(Loans, "acknowledge", lambda *_: None)
+
+
+def without_turns(patch: pytest.MonkeyPatch) -> None:
+    """What is out in order keeps nobody from the rest of its queue."""
+    patch.setattr(Orders, "is_blocked", lambda *_: False)
+
+
+def lent_and_settled(seed: int) -> None:
+    """Messages are lent, and settled together; nothing is waited for."""
+    life = Comparison()
+    life.begin(seed=seed)
+    life.put_jobs(count=4)
+    life.pop(count=4, invisible_ms=60_000)
+    life.both_hold_the_same()
+    life.ack(choice=seed, count=3)
+    life.both_hold_the_same()
+
+
+def popped_in_order(seed: int) -> None:
+    """Messages are out in order, and somebody else asks."""
+    life = Comparison()
+    life.begin(seed=seed)
+    life.put_turns(count=4)
+    life.pop_in_order(count=2, invisible_ms=60_000)
+    life.pop_in_order(count=2, invisible_ms=60_000)
+    life.both_hold_the_same()
+
+
 @pytest.mark.parametrize(
     ("history", "switch_off"),
-    [(delayed_and_lost, without_waiting_for_the_disk), (sent_and_lost, without_syncs)],
+    [
+        (delayed_and_lost, without_waiting_for_the_disk),
+        (sent_and_lost, without_syncs),
+        (lent_and_settled, without_batch_acks),
+        (popped_in_order, without_turns),
+    ],
 )
 def test_a_protection_that_is_switched_off_is_found(
     history: Callable[[int], None],

@@ -5,15 +5,18 @@
     done      comes no more
 
 A crash takes that back: the group's progress is as old as its file. All that was lent, taken back
-or done may come again then, and more than once; but nothing that was not done is lost.
+or done may come again then, and more than once, until all old loans are over; but nothing that was
+not done is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.pop_handles import ReceiptHandle
 from rocketmq_wire.pop_requests import change_of
 from rocketmq_wire.record import decode_record
 from support import pops
@@ -22,6 +25,12 @@ from support.pops import Popped
 
 GROUP = "workers"
 TOPIC = "jobs"
+_MARGIN_MS = 2
+"""A loan that is made anew may begin a millisecond later."""
+_ROUNDS_MAX = 12
+
+Lent = tuple[str, int, int]
+"""Stored topic, queue and offset."""
 
 
 @dataclass
@@ -40,6 +49,8 @@ class PopModel:
         self.done: set[bytes] = set()
         self.loose: set[bytes] = set()
         """Of these a crash has taken the promises back."""
+        self._bodies: dict[Lent, bytes] = {}
+        """What was seen at a place."""
 
     def put(self, bodies: list[bytes]) -> None:
         self.broker.store_messages(queue_of(TOPIC), *bodies)
@@ -56,20 +67,27 @@ class PopModel:
                 assert held is None or held.until_ms <= now_ms, "it is lent to another"
                 assert one.body not in self.done, "it is done"
             self.ready.discard(one.body)
+            self._bodies[_place_of(one.handle)] = one.body
             self.out[one.body] = _Out(one, now_ms + invisible_ms)
         return found
 
-    def ack(self, choice: int) -> None:
-        body = self._chosen(choice)
-        if body is not None:
-            out = self.out.pop(body)
-            pops.ack(self.broker, out.popped, group=GROUP, topic=TOPIC)
-            self.done.add(body)
+    def ack(self, choice: int, count: int) -> bool:
+        """Settle some together; False if none is out."""
+        held = self._held()
+        if not held:
+            return False
+        first = choice % len(held)
+        chosen = [self.out.pop(body).popped for body in (held[first:] + held[:first])[:count]]
+        pops.ack(self.broker, *chosen, group=GROUP, topic=TOPIC)
+        self.done.update(one.body for one in chosen)
+        return True
 
-    def renew(self, choice: int, invisible_ms: int) -> None:
-        body = self._chosen(choice)
-        if body is None:
-            return
+    def renew(self, choice: int, invisible_ms: int) -> bool:
+        """Have one lent anew; False if none is out."""
+        held = self._held()
+        if not held:
+            return False
+        body = held[choice % len(held)]
         out = self.out[body]
         request = change_of(GROUP, TOPIC, out.popped.handle.text(), invisible_ms)
         # What became visible meanwhile cannot be renewed.
@@ -78,6 +96,30 @@ class PopModel:
             handle = reply.handle_after(out.popped.handle)
             now_ms = self.broker.now_ms
             self.out[body] = _Out(out.popped._replace(handle=handle), now_ms + invisible_ms)
+        return True
+
+    def check(self) -> None:
+        """What is lent by the broker is what is out; after a crash others of before may be, too."""
+        now_ms = self.broker.now_ms
+        expected = {
+            _place_of(out.popped.handle)
+            for out in self.out.values()
+            if out.until_ms > now_ms + _MARGIN_MS
+        }
+        open_ = {
+            _place_of(out.popped.handle)
+            for out in self.out.values()
+            if abs(out.until_ms - now_ms) <= _MARGIN_MS
+        }
+        lent = {
+            (loan.key.topic, loan.key.queue_index, offset)
+            for loan in self.broker.engine.pops._loans._by_key.values()
+            if loan.key.group == GROUP and loan.visible_ms > now_ms + _MARGIN_MS
+            for offset in loan.offsets_of(~loan.settled)
+        }
+        assert expected <= lent, "it is out, and the broker knows nothing of it"
+        others = {self._bodies.get(place) for place in lent - expected - open_}
+        assert others <= self.loose, "the broker keeps back what nobody has"
 
     def turn(self) -> None:
         pops.turn(self.broker)
@@ -88,23 +130,32 @@ class PopModel:
         self.ready |= self.out.keys()
         self.out.clear()
 
-    def drain(self) -> None:
-        """In the end everything comes that was not acknowledged, or is dead."""
+    def drain(self, pass_time: Callable[[], None]) -> None:
+        """In the end everything comes that was not acknowledged, or is dead; then nothing more.
+
+        `pass_time` lets two minutes pass, and has done what is due.
+        """
         wanted = (self.ready | self.out.keys()) - self.done
         found: set[bytes] = set()
-        for _ in range(8):
-            pops.turn(self.broker, after_ms=120_000)
+        for _ in range(_ROUNDS_MAX):
+            pass_time()
+            count = 0
             while some := pops.pop(self.broker, group=GROUP, topic=TOPIC):
+                count += len(some)
                 found.update(one.body for one in some)
                 pops.ack(self.broker, *some[:1], group=GROUP, topic=TOPIC)
-                for one in some[1:]:
-                    pops.ack(self.broker, one, group=GROUP, topic=TOPIC)
-            if wanted <= found:
+                pops.ack(self.broker, *some[1:], group=GROUP, topic=TOPIC)
+            if not count and wanted <= found:
                 break
         lost = wanted - found - self._dead()
         assert not lost, f"never came: {sorted(lost)[:5]}"
         again = (found & self.done) - self.loose
         assert not again, f"acknowledged, and came again: {sorted(again)[:5]}"
+        # No loan of before is left: from here on every promise holds again.
+        self.done |= self.ready | self.out.keys() | found
+        self.out.clear()
+        self.ready.clear()
+        self.loose.clear()
 
     def _dead(self) -> set[bytes]:
         store, end = self.broker.store, self.broker.store.bounds(f"%DLQ%{GROUP}", 0).end
@@ -118,8 +169,11 @@ class PopModel:
             found.add(message.body)
         return found
 
-    def _chosen(self, choice: int) -> bytes | None:
-        """One that is out and whose time is not over: the others may be lent to another."""
+    def _held(self) -> list[bytes]:
+        """What is out and whose time is not over: the others may be lent to another."""
         now_ms = self.broker.now_ms
-        held = sorted(body for body, out in self.out.items() if out.until_ms > now_ms)
-        return held[choice % len(held)] if held else None
+        return sorted(body for body, out in self.out.items() if out.until_ms > now_ms)
+
+
+def _place_of(handle: ReceiptHandle) -> Lent:
+    return handle.retry.topic_of(TOPIC, GROUP), handle.queue_index, handle.offset

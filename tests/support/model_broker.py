@@ -1,0 +1,85 @@
+"""An engine on a disk that can lose power, with what models of it speak of."""
+
+from __future__ import annotations
+
+import random
+
+from rocketmq_broker_sim.engine.outcomes import AfterSync
+from rocketmq_wire.model import ConsumerInfo, StoredMessage, TopicConfig
+from rocketmq_wire.record import decode_record
+from rocketmq_wire.requests import CreateTopic, Heartbeat, Reply, Request
+from support.broker_model import GROUP, Place
+from support.crash_files import CrashFiles, Disk
+from support.engines import EngineUnderTest
+
+
+class Broker:
+    """The engine on a disk that can lose power."""
+
+    def __init__(self) -> None:
+        self.files = CrashFiles()
+        self.broker = self._opened()
+        self.broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
+        self.broker.ask(CreateTopic(TopicConfig("jobs", 1, 1)))
+        self.broker.ask(CreateTopic(TopicConfig("later", 1, 1)))
+        self.broker.ask(CreateTopic(TopicConfig("turns", 1, 1)))
+        for group in (GROUP, "workers", "in-turn"):
+            info = ConsumerInfo(group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
+            self.broker.ask(Heartbeat("c@1", (), (info,)))
+        self.seen: dict[Place, list[StoredMessage]] = {}
+
+    def _opened(self) -> EngineUnderTest:
+        return EngineUnderTest(
+            self.files,
+            flush="sync",
+            commit_log_file_bytes=64 * 1024,
+            consume_queue_file_entries=256,
+        )
+
+    def tell(self, request: Request[Reply]) -> None:
+        """Ask, and stay where a crash finds what was asked for on its way to the disk."""
+        assert isinstance(self.broker.outcome(request), AfterSync)
+
+    def sync(self) -> None:
+        self.broker.store.sync()
+        self.broker.store.publish()
+
+    def pass_time(self, ms: int) -> None:
+        self.broker.now_ms += ms
+        self.broker.engine.deliver_delayed(self.broker.now_ms)
+
+    def save(self) -> None:
+        engine = self.broker.engine
+        for file in (
+            *(engine.take_progress(), engine.take_delays(), engine.take_orders()),
+            *(engine.take_timers(), engine.take_transactions()),
+        ):
+            if file is not None:
+                self.broker.store.configs.save(file.name, file.content)
+
+    def crash(self, chance: random.Random) -> None:
+        """Lose power: of what was not synced nothing, all, or any part reached the disk."""
+        disk = Disk(self.files.base)
+        for operation in self.files.journal:
+            disk.step(operation)
+        share = chance.choice((0.0, 0.5, 1.0))
+        kept = [change for change in disk.pending if chance.random() < share]
+        now_ms = self.broker.now_ms
+        self.files = CrashFiles.of(disk.state_with(kept))
+        self.broker, self.seen = self._opened(), {}
+        self.broker.now_ms = now_ms
+        self.sync()
+
+    def end(self, place: Place) -> int:
+        return self.broker.store.bounds(*place).end
+
+    def queue(self, place: Place) -> list[StoredMessage]:
+        """A queue's messages; what was read before is not read again."""
+        seen, end = self.seen.setdefault(place, []), self.end(place)
+        while len(seen) < end:
+            found = self.broker.store.read(*place, len(seen), count_max=1_000, bytes_max=1 << 20)
+            data, at = b"".join(map(bytes, found.parts)), 0
+            while at < len(data):
+                message, at = decode_record(data, at, check_crc=False)
+                seen.append(message)
+        return seen
