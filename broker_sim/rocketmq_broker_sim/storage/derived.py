@@ -2,7 +2,8 @@
 
 Everything before `position` is in the queues' files, and those are synced: recovery reads the log
 again from there on. The bounds of all queues are in here: a queue whose messages have all expired
-still knows its next offset, and a queue's file that is missing is missed.
+still knows its next offset, and a queue's file that is missing is missed. While queues are made
+anew it says nothing of their files, only of their ends.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Derived:
     index_slots: int = 0
     index_entries: int = 0
     index_files: tuple[IndexFileState, ...] = ()
+    is_rebuilding: bool = False
+    """Queues are made anew from the log: of `bounds` only the ends count, for what has expired."""
 
 
 def save_derived(files: Files, derived: Derived) -> None:
@@ -56,6 +59,7 @@ def save_derived(files: Files, derived: Derived) -> None:
         "position": derived.position,
         "storeTime": derived.store_ms,
         "queues": queues,
+        **({"rebuilding": True} if derived.is_rebuilding else {}),
         "index": {
             "position": derived.index_position,
             "slots": derived.index_slots,
@@ -100,6 +104,7 @@ def load_derived(files: Files) -> Derived | None:
             index_files=tuple(
                 IndexFileState(str(name), *map(int, numbers)) for name, *numbers in index["files"]
             ),
+            is_rebuilding=bool(content.get("rebuilding")),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

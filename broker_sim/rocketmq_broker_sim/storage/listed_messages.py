@@ -86,7 +86,8 @@ class ListedMessages:
 
     def is_promised(self, key: QueueKey, offset: int) -> bool:
         """True if the checkpoint says that the queue's entry of this offset is on the disk."""
-        return key in self.bounds and offset < self.bounds[key].end
+        bounds = self.bounds.get(key)
+        return bounds is not None and bounds.start <= offset < bounds.end
 
     def known_size(self, start: int, end: int) -> int:
         """How many bytes of `[start, end)` are records that some queue lists."""

@@ -125,6 +125,8 @@ class Maintenance:
                 for names in (*dirty.values(), index_files):
                     for name in sorted(names):
                         self._sync_file(name)
+                # Not for safety: where a name is missing, a start makes the queues anew from the
+                # log. That is what this spares it.
                 for directory in sorted({*directories, *(queue.directory for queue in dirty)}):
                     self._sync_directory(directory)
                 self._sync_directory(INDEX_DIRECTORY)

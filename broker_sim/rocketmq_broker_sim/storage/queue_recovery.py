@@ -53,13 +53,16 @@ class QueueRecovery:
                 return False
         return True
 
-    def discard(self, derived: Derived | None) -> None:
+    def known_ends(self, derived: Derived | None) -> dict[tuple[str, int], int]:
+        """How far queues are known to go: what they had before may have expired."""
+        if derived is None:
+            return self._ends_on_disk()
+        return {key: bounds.end for key, bounds in self._live(derived).items()}
+
+    def discard(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Start from nothing but the known ends: every record of the log will be added."""
         self._is_rebuilt = True
-        if derived is None:
-            self._ends = self._ends_on_disk()
-        else:
-            self._ends = {key: bounds.end for key, bounds in self._live(derived).items()}
+        self._ends = dict(ends)
         self._queues.forget()
         for topic in self._files.names(QUEUE_DIRECTORY):
             for name in self._files.names(join(QUEUE_DIRECTORY, topic)):

@@ -12,7 +12,7 @@ Each step may be cut short by another crash: the next start does it again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -39,6 +39,7 @@ from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_
 from rocketmq_broker_sim.storage.settings import Adoption, RecoveryReport, StoreConfig
 from rocketmq_broker_sim.storage.verification import verify
 from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.model import Bounds
 
 LOCK_NAME: Final = "lock"
 ABORT_NAME: Final = "abort"
@@ -161,13 +162,13 @@ class _Recovery:
         holes = load_holes(files)
         living_holes = holes.living(mark.log_start, self._configs.dead_before)
         recovery = QueueRecovery(files, self._log, queues, self._configs.dead_before, living_holes)
-        if derived is None or not recovery.adopt(derived):
-            recovery.discard(derived)
+        if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
             scan_start = mark.log_start
-            if derived is not None and verify_start > scan_start:
+            if verify_start > scan_start:
                 verified_size += verify(self._log, mark, seals.seals, start=scan_start)
                 verify_start = scan_start
-        self._store_ms = derived.store_ms if derived is not None else 0
+            derived = self._discard_queues(recovery, derived)
+        self._store_ms = derived.store_ms
         unverified = tuple(seal for seal in seals.seals if seal.end <= verify_start)
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
@@ -203,7 +204,7 @@ class _Recovery:
             index_position=index_position,
             durability=durability,
             configs=self._configs,
-            derived=derived or Derived(),
+            derived=derived,
             report=report,
             store_ms=self._store_ms,
             unverified=unverified,
@@ -218,6 +219,20 @@ class _Recovery:
         if derived is not None and derived.position > self._mark.end:
             return None
         return derived
+
+    def _discard_queues(self, recovery: QueueRecovery, derived: Derived | None) -> Derived:
+        """Have the queues made anew; what a start may know of them until a checkpoint."""
+        ends = recovery.known_ends(derived)
+        rebuilding = replace(
+            derived or Derived(),
+            position=self._mark.log_start,
+            bounds={key: Bounds(end, end) for key, end in ends.items()},
+            is_rebuilding=True,
+        )
+        # Before the first file goes: another crash must find the ends, and trust no new file.
+        save_derived(self._files, rebuilding)
+        recovery.discard(ends)
+        return rebuilding
 
     def _segments(self) -> list[Segment]:
         """The log's files: all that the mark speaks of must be there, whole."""
@@ -318,13 +333,12 @@ class _Recovery:
             self._files.sync_directory(LOG_DIRECTORY)
         return cut_size
 
-    def _open_index(self, queues: QueueTable, derived: Derived | None) -> tuple[KeyIndex, int]:
+    def _open_index(self, queues: QueueTable, derived: Derived) -> tuple[KeyIndex, int]:
         slots, entries = self._config.index_slot_count, self._config.index_entry_count
-        if derived is not None and derived.index_files:
+        if derived.index_files:
             slots, entries = derived.index_slots, derived.index_entries
         index = KeyIndex(self._files, queues.open_files, slots=slots, entries=entries)
-        is_loaded = index.load(derived.index_files if derived is not None else ())
-        position = derived.index_position if derived is not None and is_loaded else 0
+        position = derived.index_position if index.load(derived.index_files) else 0
         return index, max(position, self._log.start)
 
     def _remove(self, name: str) -> None:

@@ -86,7 +86,8 @@ def carry_out(files: Files, plan: RepairPlan, progress: Said | None = None) -> N
     # Whatever queues and index there are is not looked at any more: the log says it all.
     ends = {(topic, index): Bounds(end, end) for topic, index, end in plan.ends}
     log_start = plan.mark.log_start
-    save_derived(files, Derived(position=log_start, store_ms=plan.store_ms, bounds=ends))
+    derived = Derived(log_start, plan.store_ms, bounds=ends, is_rebuilding=True)
+    save_derived(files, derived)
     # What lies behind a mark that was found anew may be torn: the start is to cut it.
     files.open(ABORT_NAME, create=True).close()
     files.sync_directory("")

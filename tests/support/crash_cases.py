@@ -1,0 +1,157 @@
+"""Small lives of a store, each with how densely its crashes are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
+from support.crash_files import Density
+from support.storage_histories import TINY, History
+
+ASYNC = replace(TINY, flush=FlushMode.ASYNC)
+WIDE = replace(TINY, segment_size=4096)
+USUAL = Density()
+FEW = Density(subset_bits=4, samples=6, tears=2)
+
+
+def few_sends(history: History) -> None:
+    """So small that every subset of its unsynced writes can be tried."""
+    history.put("orders", 0, b"a")
+    history.put("orders", 0, b"b", b"c")
+
+
+def zeros_in_properties(history: History) -> None:
+    """Behind the mark such a record would be taken for torn: it is safe only before it."""
+    history.tags = "r\x00d"
+    history.put("orders", 0, b"a")
+    history.put("orders", 0, b"b")
+
+
+def sends(history: History) -> None:
+    """Over several queues and files of the log; some batches span two."""
+    history.put("orders", 0, b"a")
+    history.send("orders", 1, b"b", b"c")
+    history.put("bills", 0, b"d")
+    history.put("orders", 0, b"e" * 200, b"f" * 100)
+    history.put("orders", 1, b"g" * 300)
+    history.send("bills", 0, b"h")
+    history.put("orders", 0, b"i" * 150, b"j" * 150)
+    history.send("orders", 0, b"k")
+
+
+def large_batches(history: History) -> None:
+    """Writes of several sectors."""
+    history.put("orders", 0, *[bytes([65 + count]) * 150 for count in range(6)])
+    history.send("orders", 1, *[bytes([97 + count]) * 200 for count in range(8)])
+    history.sync()
+    history.send("bills", 0, *[bytes([48 + count]) * 120 for count in range(9)])
+
+
+def checkpoints(history: History) -> None:
+    """Derived files are trusted up to a checkpoint."""
+    for count in range(3):
+        history.put("orders", 0, b"a%d" % count)
+        history.put("orders", 1, b"b%d" % count, b"c%d" % count)
+        history.index()
+        history.store.checkpoint()
+    history.put("bills", 0, b"d")
+    history.send("orders", 0, b"e")
+
+
+def closing(history: History) -> None:
+    """A clean end."""
+    history.put("orders", 0, b"a")
+    history.put("bills", 0, b"b")
+    history.index()
+    history.store.close()
+
+
+def deletions(history: History) -> None:
+    """A topic is deleted and made again, twice, with checkpoints around it."""
+    history.create("orders")
+    history.create("bills")
+    history.put("orders", 0, b"old-a", b"old-b")
+    history.put("bills", 0, b"kept")
+    history.store.checkpoint()
+    history.send("orders", 0, b"old-c")
+    history.delete("orders")
+    history.create("orders")
+    history.put("orders", 0, b"new-a")
+    history.store.checkpoint()
+    history.put("orders", 1, b"new-b")
+    history.delete("orders")
+    history.create("orders")
+    history.put("orders", 0, b"third")
+
+
+def retention(history: History) -> None:
+    """Old files of the log, then of the queues, go."""
+    for count in range(5):
+        history.put("orders", 0, b"%d" % count * 250)
+        history.put("bills", 0, b"%d" % count * 100)
+        if count == 2:
+            history.put("orders", 1, b"expires")
+            history.store.checkpoint()
+    history.clean()
+    history.put("orders", 0, b"after")
+    history.clean()
+
+
+def asynchronous(history: History) -> None:
+    """Visible at once, safe after the next flush."""
+    for count in range(6):
+        history.send("orders", count % 2, b"%d" % count * 60)
+        history.store.publish()
+        if count % 2:
+            history.sync()
+    history.store.checkpoint()
+    history.send("bills", 0, b"last")
+    history.store.publish()
+
+
+def send_more(history: History) -> None:
+    """Records as large as those that the crash may have left behind."""
+    history.put("orders", 0, b"z")
+    history.send("orders", 1, b"y")
+    history.store.checkpoint()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history, and how many distinct disk states of it are tried at least."""
+
+    run: Callable[[History], None]
+    states_min: int
+    density: Density = USUAL
+    config: StoreConfig = TINY
+
+
+def sends_together(history: History) -> None:
+    """Several sends in one write; some of them synced before others of their queue."""
+    history.put("orders", 0, b"a")
+    history.send_together("orders", (0, [b"b"]), (1, [b"c", b"d"]), (0, [b"e"]))
+    history.sync()
+    history.send_together("orders", (1, [b"f"]), (0, [b"g"]))
+    history.put("orders", 1, b"h")
+
+
+CASES = {
+    "few_sends": Case(few_sends, 300, Density(subset_bits=12, tears=60)),
+    "zeros_in_properties": Case(zeros_in_properties, 100),
+    "sends": Case(sends, 1_900),
+    "sends_together": Case(sends_together, 400, Density(tears=25), WIDE),
+    "large_batches": Case(large_batches, 1_300, Density(tears=25), WIDE),
+    "checkpoints": Case(checkpoints, 1_000, Density(subset_bits=9, samples=100, tears=20)),
+    "closing": Case(closing, 450, Density(subset_bits=10, samples=60, tears=20)),
+    "deletions": Case(deletions, 950, Density(subset_bits=9, samples=150, tears=20)),
+    "retention": Case(retention, 1_900),
+    "asynchronous": Case(asynchronous, 1_300, Density(samples=40), ASYNC),
+}
+
+
+def live(case: Case) -> History:
+    """The case's history, run to its end."""
+    history = History(config=case.config)
+    case.run(history)
+    return history
