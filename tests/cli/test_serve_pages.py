@@ -10,7 +10,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
 
 import pytest
 
@@ -54,7 +53,7 @@ def health(address: str) -> str:
     try:
         with urllib.request.urlopen(f"{address}health", timeout=WAIT_S) as answer:
             return str(answer.read().decode())
-    except URLError as error:
+    except OSError as error:  # Refused, or reset in the midst of an answer.
         return f"none: {error}"
 
 
