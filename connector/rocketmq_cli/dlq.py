@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # The group whose progress in a dead-letter topic says what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
+_EXIT_FAILED = 1
 _TITLES = {
     "group": "group",
     "messages": "messages",
@@ -82,22 +83,29 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 def _list(args: argparse.Namespace) -> int:
     from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
+    missing: set[str] = set()
     with open_from(args) as cluster:
         topics = [name for name in cluster.topics() if name.startswith(DEAD_LETTER_PREFIX)]
         groups = [topic.removeprefix(DEAD_LETTER_PREFIX) for topic in topics]
         if args.group is not None:
             groups = [group for group in groups if group == args.group]
-        records = [_summary(cluster, group) for group in groups]
+        records = [_summary(cluster, group, missing) for group in groups]
     show(records, _TITLES, as_json=args.json)
     if not records and not args.json:
         print("no dead letters" + (f" of {args.group}" if args.group else ""))
-    return 0
+    for broker in sorted(missing):
+        print(f"rmq: {broker} did not tell its dead letters", file=sys.stderr)
+    return _EXIT_FAILED if missing else 0
 
 
-def _summary(cluster: Cluster, group: str) -> Record:
+def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
+    """What is known of a group's letters; brokers that do not tell come to `missing`."""
+    from rocketmq_cli.topic import silent_brokers
     from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
-    stats = cluster.topic_stats(DEAD_LETTER_PREFIX + group)
+    topic = DEAD_LETTER_PREFIX + group
+    stats = cluster.topic_stats(topic)
+    missing.update(silent_brokers(cluster, topic, stats))
     replayed = _replayed(cluster, stats)
     waiting = sum(stat.end - max(stat.start, replayed[queue]) for queue, stat in stats.items())
     return {

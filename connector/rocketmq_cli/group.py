@@ -108,15 +108,28 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from rocketmq_wire.requests import GroupsReply, ListGroups
+
     with open_from(args) as cluster:
-        groups = cluster.groups()
-    wanted = [name for name in groups if args.all or not is_system_group(name)]
+        answers = cluster.ask_masters(ListGroups())
+    groups: set[str] = set()
+    missing: dict[str, RocketMQError] = {}
+    for broker, answer in answers.items():
+        if isinstance(answer, GroupsReply):
+            groups.update(answer.groups)
+        else:
+            missing[broker] = answer
+    if len(missing) == len(answers):
+        raise next(iter(missing.values()))
+    wanted = [name for name in sorted(groups) if args.all or not is_system_group(name)]
     if args.json:
         show(({"group": name} for name in wanted), {}, as_json=True)
     else:
         for name in wanted:
             print(name)
-    return 0
+    for broker, error in missing.items():
+        print(f"rmq: {broker} did not tell its groups: {error}", file=sys.stderr)
+    return _EXIT_FAILED if missing else 0
 
 
 def _describe(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,13 @@ from rocketmq_wire.model import (
     MASTER_ID,
     PERMISSION_READ,
     PERMISSION_WRITE,
+    QueueId,
+    QueueStats,
     TopicConfig,
     is_system_topic,
 )
 
+_EXIT_FAILED = 1
 _QUEUES = 8
 _PERMISSIONS = {
     "rw": PERMISSION_READ | PERMISSION_WRITE,
@@ -253,6 +257,7 @@ def _list(args: argparse.Namespace) -> int:
 def _describe(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         stats = cluster.topic_stats(args.topic)
+        missing = silent_brokers(cluster, args.topic, stats)
         configs = {} if args.json else cluster.topic_configs(args.topic)
     records: list[Record] = [
         {
@@ -268,11 +273,24 @@ def _describe(args: argparse.Namespace) -> int:
     ]
     if not args.json:
         total = sum(stat.end - stat.start for stat in stats.values())
-        print(f"topic {args.topic}: {len(stats)} queues, {total:,} messages")
+        at_least = "at least " if missing else ""
+        print(f"topic {args.topic}: {at_least}{len(stats)} queues, {at_least}{total:,} messages")
         for broker, config in configs.items():
             print(f"{broker}: {_described(config)}")
     show(records, _TITLES, as_json=args.json)
-    return 0
+    if not missing:
+        return 0
+    print(
+        f"rmq: {', '.join(missing)} did not tell what topic {args.topic} holds there",
+        file=sys.stderr,
+    )
+    return _EXIT_FAILED
+
+
+def silent_brokers(cluster: Cluster, topic: str, stats: Mapping[QueueId, QueueStats]) -> list[str]:
+    """The brokers that have a topic and are not among what was told of it."""
+    told = {queue.broker for queue in stats}
+    return [q.broker for q in cluster.route(topic).queue_sets if q.broker not in told]
 
 
 def _delete(args: argparse.Namespace) -> int:
