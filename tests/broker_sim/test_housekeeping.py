@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
-from rocketmq_broker_sim.servers.housekeeping import Housekeeping
+from rocketmq_broker_sim.servers.housekeeping import Housekeeping, repeat
+from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import CleanReport
+from rocketmq_wire.errors import BrokerBusyError
 from support.engines import EngineUnderTest
 
 
@@ -72,3 +75,21 @@ def test_a_disk_that_is_full_of_other_things_is_warned_of_once(caplog):
     told = said_of(caplog, full, full, well, full)
     assert [level for level, _ in told] == ["WARNING", "WARNING"]
     assert "95.0 % full" in told[0][1]
+
+
+def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, caplog):
+    pauses = []
+    results = iter([None, BrokerBusyError(2, "busy"), None, StorageError("f", 0, "full"), None])
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    async def work():
+        error = next(results, asyncio.CancelledError())
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with caplog.at_level(logging.CRITICAL), contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(repeat(0.05, work))
+    assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]

@@ -16,7 +16,7 @@ from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.servers.index_turns import IndexTurns
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import BrokerError, RocketMQError
 
 _LOG = logging.getLogger(__name__)
 _CLEAN_SECONDS: Final = 10.0
@@ -38,7 +38,9 @@ async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except (OSError, RocketMQError) as error:
             _LOG.error("background work failed: %s", error)
-            pause = max(seconds, _AFTER_FAILURE_SECONDS)
+            if not isinstance(error, BrokerError):
+                # A disk that refuses is not asked again at once.
+                pause = max(seconds, _AFTER_FAILURE_SECONDS)
 
 
 class Housekeeping:
