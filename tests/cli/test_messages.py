@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
 WAIT_S = 20.0
+_MS = timedelta(milliseconds=1)
 _TIME = pa.timestamp("us", tz="UTC")
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 Produce = Callable[..., int]
@@ -141,7 +144,7 @@ def test_json_of_a_part_of_a_batch_is_that_of_its_rows() -> None:
             "body": pa.array([b"x", b"\xff", b"z"], pa.binary()),
         }
     )
-    rows = [
+    rows: list[dict[str, object]] = [
         {"keys": "k", "storeTimestamp": "1970-01-01T00:00:01.500Z", "properties": {"a": "b"}},
         {"keys": None, "storeTimestamp": None, "properties": {}},
         {
@@ -150,11 +153,62 @@ def test_json_of_a_part_of_a_batch_is_that_of_its_rows() -> None:
             "properties": {"c": "d", "e": "f"},
         },
     ]
-    bodies = ({"body": "x"}, {"bodyBase64": "/w=="}, {"body": "z"})
+    bodies: list[dict[str, object]] = [{"body": "x"}, {"bodyBase64": "/w=="}, {"body": "z"}]
     wanted = [{**row, **body} for row, body in zip(rows, bodies, strict=True)]
     for start in range(3):
-        assert list(map(json.loads, json_lines(batch.slice(start)))) == wanted[start:]
-        assert list(map(json.loads, json_lines(batch.slice(0, start)))) == wanted[:start]
+        assert parsed(batch.slice(start)) == wanted[start:]
+        assert parsed(batch.slice(0, start)) == wanted[:start]
+
+
+def parsed(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    return [json.loads(line) for line in b"".join(json_lines(batch)).split(b"\n") if line]
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.sampled_from(
+    ['"', "\\", '\\"', "a\x7fb", "\u2028", "\x00", "\n", "{}", "null", "ö😀"]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | _TEXTS,
+            st.none() | st.integers(0, 4_000_000_000_000),
+            st.dictionaries(_TEXTS, _TEXTS, max_size=3),
+            _TEXTS.map(str.encode) | st.binary(max_size=4),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 4),
+)
+def test_json_of_any_batch_says_what_is_in_it(
+    rows: list[tuple[str | None, int | None, dict[str, str], bytes]], start: int
+) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "keys": pa.array([row[0] for row in rows], pa.string()),
+            "queueOffset": pa.array([row[1] for row in rows], pa.int64()),
+            "storeTimestamp": pa.array(
+                [None if row[1] is None else row[1] * 1_000 for row in rows], _TIME
+            ),
+            "properties": pa.array([list(row[2].items()) for row in rows], _PROPERTIES),
+            "body": pa.array([row[3] for row in rows], pa.binary()),
+        }
+    ).slice(start)
+    for row, found in zip(rows[start:], parsed(batch), strict=True):
+        assert (found["keys"], found["queueOffset"], found["properties"]) == row[:3]
+        moment = found["storeTimestamp"]
+        if row[1] is None:
+            assert moment is None
+        else:
+            assert isinstance(moment, str)
+            read = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+            assert (read - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MS == row[1]
+        if "body" in found:
+            assert str(found["body"]).encode() == row[3]
+        else:
+            assert b64decode(str(found["bodyBase64"])) == row[3]
 
 
 @pytest.mark.parametrize("text", ["%q", "\\q", "%", "abc\\"])
@@ -168,7 +222,7 @@ def test_a_body_in_json_is_the_very_same_when_read_again(body: bytes) -> None:
     batch = pa.RecordBatch.from_pydict({"body": pa.array([body], pa.binary())})
     (line,) = json_lines(batch)
     if body:
-        assert body_of(parse_line(line, 1), 1) == body
+        assert body_of(parse_line(bytes(line), 1), 1) == body
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b"{}", b'{"body":""}', b'{"bodyBase64":"*"}'])
