@@ -262,6 +262,11 @@ class RealCluster:
             places.append("-XX:TieredStopAtLevel=1")
         return [*_JVM, f"-Xms{heap}", f"-Xmx{heap}", *places, "-cp", class_path(self.version)]
 
+    @property
+    def client_arguments(self) -> list[str]:
+        """What a client's JVM gets in front of its class path."""
+        return []
+
     # --- using it -----------------------------------------------------------------------------
 
     @property
@@ -282,12 +287,13 @@ class RealCluster:
         self, *command: str, credentials: Credentials | None = None, seconds: float = 60.0
     ) -> str:
         """mqadmin of the same version; see `run_admin`."""
-        words = (self.version, self.name_server, *command)
-        return run_admin(*words, credentials=credentials, seconds=seconds)
+        words, jvm = (self.version, self.name_server, *command), self.client_arguments
+        return run_admin(*words, credentials=credentials, jvm=jvm, seconds=seconds)
 
     def java(self, source: Path, *arguments: str, seconds: float = 60.0) -> str:
         """A program of ours on the same version's client, the name server its first argument."""
-        return run_program(self.version, source, self.name_server, *arguments, seconds=seconds)
+        words, jvm = (self.name_server, *arguments), self.client_arguments
+        return run_program(self.version, source, *words, jvm=jvm, seconds=seconds)
 
     def await_registered(self, node: BrokerNode) -> None:
         """Wait until the name server lists a broker. Raises RuntimeError."""
