@@ -20,7 +20,7 @@ anything; what is missing is null.
 Of the 560 ns that a body of 100 bytes takes the parser takes 510 and the joining 25. The parser
 spends 310 on the text whatever is wanted; numbers as members cost 60 more than `true`; chunks of
 1,000 to 20,000 bodies and other memory pools are alike. Were it all for nothing, a query would
-still take 0.8 core-microseconds a row for the rest, against 2.1 with from_json.
+still take 0.7 core-microseconds a row for the rest, against 1.95 with from_json and 1.25 as it is.
 """
 
 from __future__ import annotations
