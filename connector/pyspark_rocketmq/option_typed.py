@@ -10,9 +10,9 @@ from pyspark_rocketmq.option_kinds import Choice, Text
 
 BODY_FORMATS: Final = ("json", "csv")
 # Against Spark's functions on the same messages in one quiet run of `./run bench typed`, over TCP
-# and gRPC: JSON 1.51 and 1.64 times the rows a second, CSV 1.42 and 1.41. With one body in a hundred
-# bad, by core time: JSON 1.22 and 1.20 times, CSV 1.19 and 1.13. A format ships only when it has
-# won. What to write instead of the others: Python makes an object a row of them, and takes
+# and gRPC: JSON 1.51 and 1.64 times the rows a second, CSV 1.42 and 1.41. With one body in a
+# hundred bad, by core time: JSON 1.22 and 1.20 times, CSV 1.19 and 1.13. A format ships only when
+# it has won. What to write instead of the others: Python makes an object a row of them, and takes
 # longer for that than Spark for all (core-microseconds a body of the same orders, up to columns):
 # Avro 4.3 by fastavro, 0.25 by from_avro; Protobuf 2.4 by upb, where from_json takes 1.3 for JSON.
 # from_protobuf itself was not measured, as its jar could not be had.
