@@ -90,7 +90,7 @@ def names_of(lines: list[str]) -> set[str]:
 def without_figures(lines: list[str]) -> object:
     """What was measured differs, and a table's columns are as wide as what they hold."""
     lines = [re.sub(r"(@|/0x)[0-9a-f]+\b", r"\1HASH", line) for line in lines]
-    return sorted(re.sub(r"\d+(\.\d+)?", "N", line) for line in lines)
+    return sorted(re.sub(r"-?\d+(\.\d+)?", "N", line) for line in lines)
 
 
 def thread_names(lines: list[str]) -> object:
