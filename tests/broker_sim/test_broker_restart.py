@@ -9,6 +9,7 @@ import pytest
 
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import ConfigError, config_from
+from rocketmq_broker_sim.servers import assembly
 from rocketmq_broker_sim.storage.errors import StoreLockedError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests import (
@@ -76,6 +77,26 @@ def test_port_that_is_taken_is_named(serve):
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}: "):
             serve(port=port, grpc=False).start()
+
+
+def test_a_port_that_somebody_takes_before_grpc_does_is_another(monkeypatch):
+    """gRPC binds for itself, a moment after the port was found free."""
+    takers = []
+    start = assembly.start_grpc_server
+
+    async def beaten_once(shell, host, port, **more):
+        if not takers:
+            takers.append(socket.create_server((host, port)))
+        return await start(shell, host, port, **more)
+
+    monkeypatch.setattr(assembly, "start_grpc_server", beaten_once)
+    try:
+        with Broker(config_from({"flush": "memory"})) as broker:
+            assert broker.endpoints
+            taken = takers[0].getsockname()[1]
+            assert not broker.endpoints.endswith(f":{taken}")
+    finally:
+        takers[0].close()
 
 
 def test_second_broker_on_the_same_store_is_refused(serve):

@@ -35,6 +35,7 @@ from rocketmq_wire.model import Host
 
 _LOG = logging.getLogger(__name__)
 _ADDRESSES: Final = "addresses.json"
+_TRIES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,10 @@ class _Bound:
             )
         return port_of(self._sockets[name])
 
+    def is_any(self, name: str, wanted: int) -> bool:
+        """True if any free port does."""
+        return not wanted and not self._remembered.get(name, 0)
+
     def take(self, name: str, wanted: int) -> socket.socket:
         """The socket called `name`; the taker closes it."""
         self.port(name, wanted)
@@ -150,9 +155,8 @@ async def _serve(
             remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
         grpc = None
         if config.grpc:
-            # gRPC binds for itself; our socket only found out that the port is free.
-            bound.take("grpcPort", config.grpc_port).close()
-            grpc = await _start_grpc(shell, config, ports["grpcPort"], tls_files, guard)
+            grpc = await _start_grpc(shell, config, bound, tls_files, guard)
+            ports["grpcPort"] = grpc.port
         if not config.in_memory:
             store.configs.save(_ADDRESSES, ports)
     except BaseException:
@@ -192,7 +196,30 @@ def _guard(config: BrokerConfig) -> Guard | None:
 async def _start_grpc(
     shell: EngineShell,
     config: BrokerConfig,
+    bound: _Bound,
+    tls_files: TlsFiles | None,
+    guard: Guard | None,
+) -> GrpcServer:
+    """gRPC binds for itself: our socket only found out that the port is free.
+
+    Whoever takes it in between has it; then another one does as well, if any did.
+    """
+    is_any = bound.is_any("grpcPort", config.grpc_port)
+    for tries_left in reversed(range(_TRIES_MAX if is_any else 1)):
+        port = bound.port("grpcPort", config.grpc_port)
+        bound.take("grpcPort", config.grpc_port).close()
+        try:
+            return await _start_grpc_at(port, shell, config, tls_files, guard)
+        except PortTakenError:
+            if not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _start_grpc_at(
     port: int,
+    shell: EngineShell,
+    config: BrokerConfig,
     tls_files: TlsFiles | None,
     guard: Guard | None,
 ) -> GrpcServer:

@@ -163,7 +163,6 @@ async def start_grpc_server(
         _add_handlers(server, public.SERVICE, public_calls.handlers())
         await servicer.set(public.SERVICE, health_pb2.HealthCheckResponse.SERVING)
         names.append(public.SERVICE)
-        public_calls.begin()
     reflection.enable_server_reflection(names, server, pool=reflection_pool())
     credentials = None if tls_files is None else _credentials(tls_files)
     front = None
@@ -175,6 +174,7 @@ async def start_grpc_server(
         bound = front.port
     if public_calls is not None:
         public_calls.own_port = bound
+        public_calls.begin()
     return GrpcServer(
         server,
         servicer,
