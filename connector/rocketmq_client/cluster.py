@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
@@ -27,6 +28,7 @@ from rocketmq_client.transport_choice import open_transport
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
+    CorruptRecordError,
     GroupNotFoundError,
     ProgressNotFoundError,
     RocketMQError,
@@ -206,14 +208,18 @@ class Cluster:
     def store_times_at(
         self, offsets: Mapping[QueueId, int], *, is_exact: bool = False
     ) -> dict[QueueId, int | None]:
-        """Store times of many messages in one round trip; None where a broker gave none.
+        """Store times of many messages in one round trip; None where a broker gave none, or a
+        record that cannot be read: who reads the messages is told of it.
 
         `is_exact` takes no message behind the offset for the one that was there.
         """
         replies = self._ask([(queue.broker, one_pull(queue, at)) for queue, at in offsets.items()])
         times: dict[QueueId, int | None] = {}
         for (queue, offset), reply in zip(offsets.items(), replies, strict=True):
-            found = first_store_time(reply, offset) if isinstance(reply, PullReply) else None
+            found = None
+            if isinstance(reply, PullReply):
+                with suppress(CorruptRecordError):
+                    found = first_store_time(reply, offset)
             if found is not None and is_exact and found[0] != offset:
                 found = None
             times[queue] = found[1] if found is not None else None

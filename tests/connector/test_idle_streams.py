@@ -24,7 +24,7 @@ IDLE_CALLS = 10
 
 def hold(request: Request[Reply]) -> Reply | BrokerError | None:
     """As a broker does with pulls that may wait, and nothing comes."""
-    is_held = isinstance(request, PullMessages) and request.suspend_ms > 0
+    is_held = isinstance(request, PullMessages) and bool(request.suspend_ms)
     return ScriptedBroker.SILENCE if is_held else None
 
 
@@ -52,7 +52,7 @@ def reader(broker: ScriptedBroker) -> Iterator[DataSourceStreamReader]:
 
 
 def held(broker: ScriptedBroker) -> list[QueueId]:
-    return sorted(request.queue for request in broker.pulls() if request.suspend_ms > 0)
+    return sorted(request.queue for request in broker.pulls() if request.suspend_ms)
 
 
 def test_an_idle_stream_holds_one_pull_a_queue_and_asks_nothing_else(
