@@ -4,6 +4,9 @@ Such a message is stored in `SCHEDULE_TOPIC_XXXX`, queue level - 1, and says in 
 it is to go. As all of a queue wait equally long, the first one is always the next one due: a level
 needs no more than an offset, `config/delayOffset.json`. The offset is saved only when what was
 delivered before it is durable: after a crash some may be delivered twice, none is lost.
+
+A message that cannot be read holds its level, for an offset can say nothing else of it than that it
+waits; the other levels go on.
 """
 
 from __future__ import annotations
@@ -13,10 +16,17 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from rocketmq_broker_sim.engine.restoring import REAL_QUEUE, REAL_TOPIC, deliver
+from rocketmq_broker_sim.engine.restoring import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    UNREADABLE_PAUSE_MS,
+    deliver,
+)
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
+from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.record import decode_record
 
@@ -72,6 +82,8 @@ class Delays:
         self._saved = dict(self._offsets)
         self._undurable: deque[_Delivered] = deque()
         self._due_ms = dict.fromkeys(self._offsets, 0)
+        self._held_at: dict[int, int] = {}
+        """By level, the last offset that could not be read."""
         self._is_changed = False
 
     def deliver(self, now_ms: int) -> bool:
@@ -117,9 +129,15 @@ class Delays:
             self._offsets[level] = start
         if start >= bounds.end:
             return False
-        found = self._store.read(
-            SCHEDULE_TOPIC, level - 1, start, count_max=_TURN_COUNT_MAX, bytes_max=_TURN_BYTES_MAX
-        )
+        try:
+            found = self._store.read(
+                *(SCHEDULE_TOPIC, level - 1, start),
+                count_max=_TURN_COUNT_MAX,
+                bytes_max=_TURN_BYTES_MAX,
+            )
+        except StorageError as error:
+            self._hold(level, start, now_ms, str(error))
+            return False
         if found.lost:
             _LOG.error("delay level %d: %d messages were lost while they waited", level, found.lost)
             self._offsets[level] = found.next_begin
@@ -127,7 +145,12 @@ class Delays:
         # Copied: appending may move the log on to another file.
         data, at, is_any = b"".join(found.parts), 0, False
         for offset in range(start, start + found.count):
-            message, at = decode_record(data, at, check_crc=False)
+            try:
+                # It gets a new checksum where it goes, so this is the last time to compare.
+                message, at = decode_record(data, at)
+            except CorruptRecordError as error:
+                self._hold(level, offset, now_ms, error.reason)
+                break
             due_ms = message.store_ms + DELAYS_MS[level - 1]
             if due_ms > now_ms:
                 self._due_ms[level] = due_ms
@@ -138,6 +161,17 @@ class Delays:
             position = self._store.appended_end if position is None else position
             self._undurable.append(_Delivered(level, offset + 1, position))
         return is_any
+
+    def _hold(self, level: int, offset: int, now_ms: int, reason: str) -> None:
+        """Let a level wait at a message that cannot be read; said once."""
+        self._due_ms[level] = now_ms + UNREADABLE_PAUSE_MS
+        if self._held_at.get(level) != offset:
+            self._held_at[level] = offset
+            _LOG.error(
+                "delay level %d delivers nothing any more: offset=%d of %s queue %d cannot be read "
+                "until its file is put back or `rmq fsck DIR --repair` sets it aside: %s",
+                *(level, offset, SCHEDULE_TOPIC, level - 1, reason),
+            )
 
     def _deliver_one(self, message: StoredMessage, now_ms: int) -> int | None:
         """The log's end behind the delivered message; None where it has nowhere to go."""

@@ -18,6 +18,8 @@ _LOG = logging.getLogger(__name__)
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
+UNREADABLE_PAUSE_MS: Final = 60_000
+"""How long what cannot be read is left alone: damage stays until somebody repairs it."""
 _V6_BITS: Final = 0x30
 
 

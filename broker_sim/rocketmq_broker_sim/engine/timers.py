@@ -5,6 +5,7 @@ where it is to go and when (TIMER_OUT_MS). What wakes it is ours: the times are 
 `config/timers.json` says up to which time all are delivered, and where in the queue the first one
 is that waits. A start reads the queue from there and takes what is due later. The file speaks only
 of what is durable: after a crash some may be delivered twice, none is lost, none comes early.
+What cannot be read when it is due is held: the file names it, and it is tried again.
 
 A recall is a record of the same queue, in RocketMQ's form (TIMER_DEL_UNIQKEY).
 """
@@ -22,11 +23,17 @@ import numpy as np
 from rocketmq_arrow.blocks import block_from_message
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker_sim.engine.restoring import REAL_QUEUE, REAL_TOPIC, deliver
+from rocketmq_broker_sim.engine.restoring import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    UNREADABLE_PAUSE_MS,
+    deliver,
+)
 from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.properties import TAGS, UNIQUE_KEY, encode_properties
 from rocketmq_wire.recall import (
@@ -118,7 +125,9 @@ class Timers:
         self._undurable: deque[_Delivered] = deque()
         self._saved = self._until_ms, int((stored or {}).get("start", 0))
         self._is_changed = False
-        self._load(self._saved[1])
+        self._held: dict[int, int | None] = {}
+        """Offsets that could not be read when due; later on, the log's end behind the delivery."""
+        self._load(self._saved[1], frozenset((stored or {}).get("held", ())))
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -191,33 +200,54 @@ class Timers:
                 break
             heapq.heappop(self._due)
             del self._slots[due_ms]
-            self._until_ms = due_ms
+            # What is held since an earlier start was due before.
+            self._until_ms = max(self._until_ms, due_ms)
             start = next(iter(self._blocks), None)
             start = self._next if start is None else start * _BLOCK
-            self._undurable.append(_Delivered(self._store.appended_end, due_ms, start))
+            self._undurable.append(_Delivered(self._store.appended_end, self._until_ms, start))
         return count > 0
 
     def _deliver_one(self, offset: int, now_ms: int) -> bool:
-        """Deliver a message, or drop it where it cannot go; False if it is not there yet."""
+        """Deliver, hold or drop a message; False if it is not there yet."""
         bounds = self._store.bounds(TIMER_TOPIC, 0)
         if offset >= bounds.end:
             return False
-        message = self._message_at(offset)
+        try:
+            # It gets a new checksum where it goes, so this is the last time to compare.
+            message = self._message_at(offset, check_crc=True)
+        except (StorageError, CorruptRecordError) as error:
+            reason = error.reason if isinstance(error, CorruptRecordError) else str(error)
+            self._hold(offset, now_ms, reason)
+            return True
         if message is None:
             _LOG.error("offset=%d of %s expired while it waited", offset, TIMER_TOPIC)
-            return True
-        deliver(
-            message,
-            now_ms,
-            store=self._store,
-            topics=self._topics,
-            store_host=self.identity.store_host,
-        )
+        else:
+            deliver(
+                message,
+                now_ms,
+                store=self._store,
+                topics=self._topics,
+                store_host=self.identity.store_host,
+            )
+        if offset in self._held:
+            self._held[offset] = self._store.appended_end
         return True
 
-    def _message_at(self, offset: int) -> StoredMessage | None:
+    def _hold(self, offset: int, now_ms: int, reason: str) -> None:
+        """Let a message wait that cannot be read, and it alone; said once."""
+        # Behind the slot that is being delivered, even if the clock has stepped back.
+        self._add(max(now_ms, self._opened_ms) + UNREADABLE_PAUSE_MS, offset)
+        if offset not in self._held:
+            self._held[offset] = None
+            _LOG.error(
+                "offset=%d of %s is due and cannot be read: it waits until its file is put back or "
+                "`rmq fsck DIR --repair` sets it aside: %s",
+                *(offset, TIMER_TOPIC, reason),
+            )
+
+    def _message_at(self, offset: int, *, check_crc: bool = False) -> StoredMessage | None:
         found = self._store.read(TIMER_TOPIC, 0, offset, count_max=1, bytes_max=_READ_BYTES_MAX)
-        return decode_record(b"".join(found.parts), check_crc=False)[0] if found.count else None
+        return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
 
     # --- recalling ----------------------------------------------------------------------------
 
@@ -290,17 +320,22 @@ class Timers:
             _, until_ms, start = self._undurable.popleft()
             self._saved = until_ms, start
             self._is_changed = True
+        for offset, end in tuple(self._held.items()):
+            if end is not None and end <= durable_end:
+                del self._held[offset]
+                self._is_changed = True
         if not self._is_changed:
             return None
         self._is_changed = False
-        return {"deliveredUntilMs": self._saved[0], "start": self._saved[1]}
+        content = {"deliveredUntilMs": self._saved[0], "start": self._saved[1]}
+        return {**content, "held": list(self._held)} if self._held else content
 
     def put_back(self) -> None:
         """What was taken could not be saved: it is to be taken again."""
         self._is_changed = True
 
-    def _load(self, start: int) -> None:
-        """Find out from the queue what waits."""
+    def _load(self, start: int, held: frozenset[int]) -> None:
+        """Find out from the queue what waits, beside what is held."""
         bounds = self._store.bounds(TIMER_TOPIC, 0)
         self._next, start = bounds.end, max(start, bounds.start)
         recalled: list[tuple[int, str, int]] = []
@@ -316,7 +351,11 @@ class Timers:
                 break
             data, at = b"".join(found.parts), 0
             for size in np.frombuffer(found.sizes, "<i4").tolist():
-                self._load_one(data[at : at + size], start, recalled)
+                if start in held:
+                    self._held[start] = None
+                    self._add(self._until_ms, start)
+                else:
+                    self._load_one(data[at : at + size], start, recalled)
                 at += size
                 start += 1
         for due_ms, key, before in recalled:

@@ -27,4 +27,4 @@ def adopt_timers(files: Files, configs: Configs) -> None:
     delivered_ms = max(int(read_until_ms) - 1, 0)
     known = configs.load(TIMERS)
     start = known.get("start", 0)
-    configs.save(TIMERS, {"deliveredUntilMs": delivered_ms, "start": start})
+    configs.save(TIMERS, {**known, "deliveredUntilMs": delivered_ms, "start": start})
