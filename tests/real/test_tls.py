@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from real.test_security import read, refused, send_one
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.tls import TlsSettings
+from rocketmq_wire.acl import Credentials
 from rocketmq_wire.errors import TlsError
 from support.certificates import Authority, Pair
 from support.loader import Loader
@@ -23,6 +24,7 @@ from support.secured_cluster import (
     READABLE,
     READER,
     READERS,
+    WRITER,
     EncryptedCluster,
     add_guarded_broker,
 )
@@ -102,11 +104,16 @@ def test_a_real_brokers_certificate_is_checked_and_one_without_tls_is_told(
             encrypted.remove(node)
 
 
+def keyed(encrypted: EncryptedCluster, who: Credentials) -> dict[str, str]:
+    keys = {"accessKey": who.access_key, "secretKey": who.secret_key}
+    return {**encrypted.options, **keys}
+
+
 def shown(pair: Pair) -> dict[str, str]:
     return {"server.certPath": pair.cert_file, "server.keyPath": pair.key_file}
 
 
-def test_spark_reads_a_real_broker_through_tls_with_the_rights_it_needs_alone(
+def test_spark_reads_and_writes_through_tls_with_the_rights_it_needs_alone(
     encrypted: EncryptedCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     with open_cluster(encrypted.settings) as cluster:
@@ -114,13 +121,21 @@ def test_spark_reads_a_real_broker_through_tls_with_the_rights_it_needs_alone(
         queues = loader.create(READABLE, 2)
         for queue in (*queues, *loader.create("closed", 1)):
             loader.put(queue, 300)
-        keys = {"accessKey": READER.access_key, "secretKey": READER.secret_key}
-        options = {**encrypted.options, **keys, "group": READERS, "startingOffsets": "earliest"}
+        options = {**keyed(encrypted, READER), "group": READERS, "startingOffsets": "earliest"}
         frame = spark.read.format("rocketmq").options(**options, subscribe=READABLE).load()
         assert rows_of(frame) == loader.rows(*queues)
         queries = Queries(spark, encrypted.name_server, READABLE, tmp_path)
         assert queries.available(**options).rows == loader.rows(*queues)
         assert cluster.progress(READERS, queues) == dict.fromkeys(queues, 300)
+    rows = spark.range(40).selectExpr("string(id) body")
+    writer = rows.write.format("rocketmq").mode("append")
+    writer.options(**keyed(encrypted, WRITER), topic=READABLE).save()
+    frame = spark.read.format("rocketmq").options(**options, subscribe=READABLE).load()
+    assert frame.count() == 640
+    # 4.9 asks of batches for a signature alone.
+    if not encrypted.is_4:
+        with pytest.raises(PySparkException, match=r"ROCKETMQ_AUTH\.NO_PERMISSION"):
+            writer.options(**keyed(encrypted, READER), topic=READABLE).save()
     for change, error_class in (
         ({"subscribe": "closed"}, "ROCKETMQ_AUTH.NO_PERMISSION"),
         ({"secretKey": ADMIN.secret_key}, "ROCKETMQ_AUTH.WRONG_KEY"),

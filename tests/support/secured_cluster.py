@@ -17,6 +17,8 @@ from support.real_cluster.cluster import CLUSTER
 ADMIN: Final = Credentials("AdminAdmin", "admin-secret")
 READER: Final = Credentials("ReaderReader", "reader-secret")
 """May read `READABLE` as a member of `READERS`, and nothing else."""
+WRITER: Final = Credentials("WriterWriter", "writer-secret")
+"""May write `READABLE`, and nothing else."""
 READABLE: Final = "signed"
 READERS: Final = "readers"
 _PLAIN: Final = f"""
@@ -33,6 +35,13 @@ accounts:
       - {READABLE}=SUB
     groupPerms:
       - {READERS}=SUB
+  - accessKey: {WRITER.access_key}
+    secretKey: {WRITER.secret_key}
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms:
+      - {READABLE}=PUB
 """
 # Access control of 5.3 is configured in the broker's own file, and keeps its users in its store.
 _AUTH: Final = {
@@ -48,7 +57,7 @@ _AUTH: Final = {
 
 
 def add_guarded_broker(cluster: RealCluster, name: str = "broker-a") -> BrokerNode:
-    """Start a master that knows `ADMIN` and `READER`, by the means of its version."""
+    """Start a master that knows `ADMIN`, `READER` and `WRITER`, by the means of its version."""
     if cluster.is_4:
         configuration = cluster.folder / f"{name}-0" / "conf"
         configuration.mkdir(parents=True)
@@ -56,15 +65,17 @@ def add_guarded_broker(cluster: RealCluster, name: str = "broker-a") -> BrokerNo
         return cluster.add_broker(name, aclEnable="true")
     node = cluster.add_broker(name, **_AUTH)
     # Pulls and commits need Sub, to see where queues end and what was committed takes Get.
-    who = ("-u", READER.access_key, "-p", READER.secret_key, "-t", "Normal")
-    what = ("-r", f"Topic:{READABLE},Group:{READERS}", "-a", "Sub,Get", "-d", "Allow")
-    for command in (
-        ("createUser", "-c", CLUSTER, *who),
-        ("createAcl", "-c", CLUSTER, "-s", f"User:{READER.access_key}", *what),
-    ):
-        printed = cluster.admin(*command, credentials=ADMIN)
-        assert "success" in printed, printed
+    _grant(cluster, READER, f"Topic:{READABLE},Group:{READERS}", "Sub,Get")
+    _grant(cluster, WRITER, f"Topic:{READABLE}", "Pub")
     return node
+
+
+def _grant(cluster: RealCluster, who: Credentials, resources: str, actions: str) -> None:
+    user = ("-u", who.access_key, "-p", who.secret_key, "-t", "Normal")
+    rights = ("-s", f"User:{who.access_key}", "-r", resources, "-a", actions, "-d", "Allow")
+    for verb, words in (("createUser", user), ("createAcl", rights)):
+        printed = cluster.admin(verb, "-c", CLUSTER, *words, credentials=ADMIN)
+        assert "success" in printed, printed
 
 
 class EncryptedCluster(RealCluster):
