@@ -165,3 +165,20 @@ def test_what_is_held_outlasts_a_change_of_brokers() -> None:
     files.open("config/timercheck", create=True).pwrite((9).to_bytes(8, "big"), 0)
     adopt_timers(files, configs)
     assert configs.load("timers.json") == {"deliveredUntilMs": 8, "start": 3, "held": [4]}
+
+
+def test_halves_beside_a_damaged_one_are_asked_about(caplog) -> None:
+    broker = opened(MemoryFiles())
+    for body in (b"a", b"b", b"c", b"d", b"e"):
+        send(broker, body, 0x4, TRAN_MSG="true", PGROUP="p", UNIQ_KEY=body.decode())
+    broker, _ = damaged(broker, b"b")
+    broker.engine.take_checks(broker.now_ms)
+    asked = []
+    for _ in range(2):
+        broker.now_ms += 60_000
+        checks, _ = broker.engine.take_checks(broker.now_ms)
+        asked.append([check.request.transaction_id for check in checks])
+    assert asked[0] == asked[1]
+    assert {"d", "e"} <= set(asked[0]) <= {"a", "c", "d", "e"}
+    assert said(caplog, ("half message b, offset=1", "rmq fsck")) == 2
+    assert broker.engine.transactions.pending_count == 5

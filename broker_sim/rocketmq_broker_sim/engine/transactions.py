@@ -28,9 +28,10 @@ from rocketmq_broker_sim.engine.restoring import REAL_QUEUE, REAL_TOPIC, block_a
 from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.engine.transaction_table import PENDING_MAX, Ended, Half, TransactionTable
+from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import ProtocolError
+from rocketmq_wire.errors import BrokerBusyError, ProtocolError
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.properties import TAGS, UNIQUE_KEY, encode_properties
@@ -241,32 +242,44 @@ class Transactions:
         if self._started_ms is None:
             # After a start the producers have to find their broker again first, as in RocketMQ.
             self._started_ms = now_ms
-        checks, has_grown = [], bool(self._unwritten)
+        checks, before = [], self._store.appended_end
         self._write_ends(now_ms)
         if now_ms < self._started_ms + self._limits.check_interval_ms and self._had_pending:
-            return [], has_grown
+            return [], self._store.appended_end > before
         for half in self._table.take_due(now_ms, _CHECKS_A_TURN_MAX):
-            record = self._store.record_at(half.position)
-            if record is None:
-                if half.position < self._store.log_start:
-                    _LOG.error("half message %s expired before it was ended", half.key)
-                    self._table.forget(half)
-                else:
-                    # Not durable yet.
-                    self._table.postpone(half, now_ms + 1_000)
+            try:
+                check = self._check_due(half, now_ms)
+            except (BrokerBusyError, StorageError) as error:
+                # The others of this turn are taken off what is due: they must not suffer by it.
+                self._table.postpone(half, now_ms + self._limits.check_interval_ms)
+                _LOG.error(
+                    "half message %s, offset=%d of %s: nobody can be asked about it now: %s",
+                    *(half.key, half.offset, HALF_TOPIC, error),
+                )
                 continue
-            message = decode_record(bytes(record), check_crc=False)[0]
-            if half.checks >= self._limits.checks_max:
-                self._give_up(half, message, now_ms)
-                has_grown = True
-                continue
-            half.checks += 1
-            self._is_changed = True
-            self._table.postpone(half, now_ms + self._limits.check_interval_ms)
-            check = self._check_of(half, message)
             if check is not None:
                 checks.append(check)
-        return checks, has_grown
+        return checks, self._store.appended_end > before
+
+    def _check_due(self, half: Half, now_ms: int) -> ClientCheck | None:
+        """What to ask about a half message that is due, if there is whom to ask."""
+        record = self._store.record_at(half.position)
+        if record is None:
+            if half.position < self._store.log_start:
+                _LOG.error("half message %s expired before it was ended", half.key)
+                self._table.forget(half)
+            else:
+                # Not durable yet.
+                self._table.postpone(half, now_ms + 1_000)
+            return None
+        message = decode_record(bytes(record), check_crc=False)[0]
+        if half.checks >= self._limits.checks_max:
+            self._give_up(half, message, now_ms)
+            return None
+        half.checks += 1
+        self._is_changed = True
+        self._table.postpone(half, now_ms + self._limits.check_interval_ms)
+        return self._check_of(half, message)
 
     def _check_of(self, half: Half, message: StoredMessage) -> ClientCheck | None:
         group = message.properties.get(PRODUCER_GROUP, "")
