@@ -93,3 +93,24 @@ def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, ca
     with caplog.at_level(logging.CRITICAL), contextlib.suppress(asyncio.CancelledError):
         asyncio.run(repeat(0.05, work))
     assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
+
+
+def test_a_comparison_that_the_disk_refuses_is_told_of(caplog):
+    broker = EngineUnderTest()
+
+    def refuse():
+        raise StorageError("commitlog/0", 0, "Input/output error")
+
+    async def run():
+        broker.store.verify_step = refuse
+        housekeeping = Housekeeping(broker.engine, broker.store, broker.config)
+        for _ in range(20_000):
+            if caplog.records:
+                break
+            await asyncio.sleep(0.001)
+        await housekeeping.end()
+        housekeeping.close()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert "not compared with its checksums any more" in caplog.text

@@ -14,7 +14,7 @@ from typing import Final
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.engine import Engine
 from rocketmq_broker_sim.servers.index_turns import IndexTurns
-from rocketmq_broker_sim.storage.errors import DamagedStoreError
+from rocketmq_broker_sim.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import BrokerError, RocketMQError
 
@@ -157,7 +157,7 @@ class Housekeeping:
                 size = await self._loop.run_in_executor(self._thread, self._store.verify_step)
             except DamagedStoreError as error:
                 _LOG.error("reads of this part of the log fail until it is repaired: %s", error)
-            except OSError as error:
+            except (OSError, StorageError) as error:
                 _LOG.error("old log is not compared with its checksums any more: %s", error)
                 return
             await asyncio.sleep(size / _VERIFIED_SIZE_PER_SECOND)
