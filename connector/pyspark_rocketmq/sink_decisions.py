@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +32,8 @@ from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
 from rocketmq_wire.requests import PullStatus
+
+T = TypeVar("T")
 
 HALF_SCHEMA: Final = pa.schema(
     [
@@ -53,6 +55,7 @@ _WINDOW_MAX: Final = 4_096
 _PULL_COUNT: Final = 32
 _ROUTE_SECONDS_MAX: Final = 20.0
 _ROUTE_PAUSE_SECONDS: Final = 0.2
+_PAUSE_SECONDS: Final = 0.5
 
 
 def pack_halves(halves: Sequence[Half]) -> bytes:
@@ -109,6 +112,18 @@ class _Record:
     batch: int
     is_finished: bool
     content: dict[str, Any]
+
+
+def patiently(cluster: Cluster, work: Callable[[], T]) -> T:
+    """What can be repeated, for as long as an outage may last."""
+    end = time.monotonic() + cluster.settings.outage_ms / 1_000
+    while True:
+        try:
+            return work()
+        except RocketMQError as error:
+            if not error.retryable or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 class DecisionLog:
@@ -169,7 +184,7 @@ class DecisionLog:
 
     def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
         """The brokers that keep decisions, these included; all of these know it then."""
-        known = {queue: self._known_at(queue) for queue in queues}
+        known = patiently(self._cluster, lambda: {one: self._known_at(one) for one in queues})
         brokers = sorted({queue.broker for queue in queues}.union(*known.values()))
         # Nobody's batch, and finished: no look-up minds it.
         content = {"version": _VERSION, "query": "", "batch": -1, "finished": True}

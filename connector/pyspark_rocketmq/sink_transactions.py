@@ -26,6 +26,7 @@ from pyspark_rocketmq.sink_decisions import (
     Decision,
     DecisionLog,
     pack_halves,
+    patiently,
     unpack_halves,
 )
 from pyspark_rocketmq.sink_stamps import WRITE_PROPERTY, WriteId
@@ -307,18 +308,6 @@ class Commits:
                     time.sleep(_PAUSE_SECONDS)
                     left = self._invisible(visible, left)
         return left
-
-
-def patiently(cluster: Cluster, work: Callable[[], T]) -> T:
-    """What can be repeated, for as long as an outage may last."""
-    end = time.monotonic() + cluster.settings.outage_ms / 1_000
-    while True:
-        try:
-            return work()
-        except RocketMQError as error:
-            if not error.retryable or time.monotonic() > end:
-                raise
-        time.sleep(_PAUSE_SECONDS)
 
 
 def _is_unknown(error: RocketMQError) -> bool:

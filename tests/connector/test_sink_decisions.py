@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_rocketmq.errors import DecisionsAwayError
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
@@ -32,6 +33,8 @@ BOTH = ("broker-a", "broker-b")
 class FakeBrokers:
     """The decision topic's brokers: a cluster and a producer in one, in memory."""
 
+    settings = ConnectionSettings(name_servers=("a:1",))
+
     def __init__(self, *names: str) -> None:
         self.there = set(names)
         self.stored: dict[QueueId, list[bytes]] = {
@@ -39,6 +42,8 @@ class FakeBrokers:
         }
         self.dies_before: str | None = None
         """The driver dies when it sends the first head to this one."""
+        self.refuses = 0
+        """So many more questions are not answered: a master restarts."""
 
     def route(self, topic: str) -> Route:
         if not self.there:
@@ -47,6 +52,7 @@ class FakeBrokers:
         return Route(sets, tuple(BrokerAddresses(name, "c", {0: "a:1"}) for name in self.there))
 
     def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
+        self._answer()
         return {queue: Bounds(0, len(self.stored[queue])) for queue in queues}
 
     def create_topic(self, config: TopicConfig) -> None:
@@ -56,6 +62,7 @@ class FakeBrokers:
         self, queue: QueueId, start: int, count: int, *, subscription: Subscription | None = None
     ) -> PullReply:
         del subscription  # Tags are compared again by who asks.
+        self._answer()
         stored = self.stored[queue]
         records = tuple(stored[start : start + count])
         status = PullStatus.FOUND if records else PullStatus.NO_NEW_MESSAGE
@@ -72,6 +79,11 @@ class FakeBrokers:
         )
         stored.append(lay_out(whole))
         return SendReply(SendStatus.OK, "", queue.index, len(stored) - 1)
+
+    def _answer(self) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise ConnectError("broker-a", "it restarts")
 
 
 def log_on(brokers: FakeBrokers) -> DecisionLog:
@@ -152,3 +164,14 @@ def test_brokers_that_are_away_by_turns_are_remembered() -> None:
     brokers.there = {"broker-b"}
     with pytest.raises(DecisionsAwayError, match="broker-a"):
         log_on(brokers).find("q", 1)
+
+
+def test_a_broker_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_rocketmq.sink_decisions._PAUSE_SECONDS", 0)
+    brokers = FakeBrokers(*BOTH)
+    brokers.refuses = 3
+    log_on(brokers).store(decision("q", 0))
+    brokers.refuses = 3
+    log_on(brokers).store_finished(decision("q", 0))
+    assert brokers.refuses == 0
+    assert log_on(brokers).unfinished() == []
