@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.loss import RangeLostError
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
 
 LOOK_S: Final = 3.0
@@ -143,12 +143,20 @@ class Follower:
         found: dict[QueueId, Seen] = {}
         asked = self._cluster.bounds(queues)
         # Behind the bounds: of a queue made anew in between it must not say less than they do.
-        births = self._cluster.earliest_store_times(queues)
+        births = self._births(queues)
         for queue, bounds in asked.items():
             birth = births[queue]
             if isinstance(bounds, Bounds) and not isinstance(birth, RocketMQError):
                 found[queue] = Seen(bounds, birth if bounds.start == 0 else None)
         return found
+
+    def _births(self, queues: list[QueueId]) -> dict[QueueId, int | RocketMQError | None]:
+        births = self._cluster.earliest_store_times(queues)
+        refused = [queue for queue, answer in births.items() if isinstance(answer, BrokerError)]
+        if refused:
+            # Proxies do not know this question, some accounts may not ask it: all may pull.
+            births.update(self._cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
+        return births
 
     def _take(self, queue: QueueId, now: Seen) -> bool:
         """Take what was seen of a queue; True when it goes on elsewhere than it stood."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -20,6 +20,7 @@ from rocketmq_cli.records import MessagesGoneError, require_whole
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk
+from rocketmq_wire.errors import UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId
 from support.records import lay_out, make_messages
 
@@ -95,6 +96,18 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(params=["told", "refused"])
+def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether brokers tell when a queue's first message was stored; RocketMQ's proxy refuses."""
+
+    def refuse(_: Cluster, queues: Iterable[QueueId]) -> dict[QueueId, UnsupportedRequestError]:
+        return {queue: UnsupportedRequestError(3, "unknown request code") for queue in queues}
+
+    if request.param == "refused":
+        monkeypatch.setattr(Cluster, "earliest_store_times", refuse)
+
+
+@pytest.mark.usefixtures("births")
 def test_messages_of_a_queue_that_comes_later_are_printed_from_its_start(
     topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +136,7 @@ def test_only_wanted_queues_are_looked_for(
     assert told == []
 
 
+@pytest.mark.usefixtures("births")
 @pytest.mark.parametrize("count", [1, 6])
 def test_messages_of_a_topic_that_was_made_anew_are_printed(
     count: int,
