@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,21 @@ def test_the_files_place_is_rocketmqs(tmp_path: Path) -> None:
     file.save({QUEUE: 2})
     assert file.load() == {QUEUE: 2}
     assert decode_progress(file.path.with_name("offsets.json.bak").read_bytes()) == {QUEUE: 1}
+
+
+def test_a_released_file_is_free_whoever_still_has_its_descriptor(tmp_path: Path) -> None:
+    file = LocalProgressFile("c", "g", tmp_path)
+    assert file.claim()
+    assert file._claim is not None
+    # What a forked child has is a copy like this one.
+    copy = os.dup(file._claim.fileno())
+    try:
+        assert not LocalProgressFile("c", "g", tmp_path).claim()
+        file.release()
+        assert file.claim()
+        file.release()
+    finally:
+        os.close(copy)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}', b'{"offsetTable":{"x":1}}'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections import Counter
@@ -278,6 +279,20 @@ def test_two_processes_do_not_keep_their_progress_in_one_file(
         assert not theirs.claim()
     assert theirs.claim()
     theirs.release()
+
+
+@pytest.mark.parametrize("refused", ["pathlib.Path.mkdir", "fcntl.flock"])
+def test_progress_that_cannot_be_kept_is_told_at_the_start(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(refused, refuse)
+    settings = settings_of(topic, model=MessageModel.BROADCASTING)
+    with pytest.raises(ClientStateError, match="Let HOME be a directory that may be written to"):
+        PushConsumer(topic.connection, settings, Collector()).start()
 
 
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:

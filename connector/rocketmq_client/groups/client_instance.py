@@ -298,7 +298,14 @@ class ClientInstance:
 
     def _claim_file(self, group: str) -> None:
         file = LocalProgressFile(self.client_id, group)
-        if not file.claim():
+        try:
+            is_ours = file.claim()
+        except OSError as error:
+            raise ClientStateError(
+                f"progress of the group {group} cannot be kept in {file.path}: {error}. Let HOME "
+                "be a directory that may be written to, on a file system that knows locks"
+            ) from error
+        if not is_ours:
             raise ClientStateError(
                 f"another process broadcasts to the group {group} as the client {self.client_id}, "
                 f"and keeps its progress in {file.path}: name the instance differently"

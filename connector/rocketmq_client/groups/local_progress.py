@@ -57,7 +57,10 @@ class LocalProgressFile:
         self._claim: IO[bytes] | None = None
 
     def claim(self) -> bool:
-        """Have it alone until `release` or the process's end; False if another process has it."""
+        """Have it alone until `release` or the process's end; False if another process has it.
+
+        Raises OSError where files can be neither made nor locked.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         claim = self.path.with_name(_LOCK_NAME).open("ab")
         if sys.platform != "win32":
@@ -66,14 +69,21 @@ class LocalProgressFile:
             except BlockingIOError:
                 claim.close()
                 return False
+            except OSError:
+                claim.close()
+                raise
         self._claim = claim
         return True
 
     def release(self) -> None:
         """Others may have it now. Again: harmless."""
         claim, self._claim = self._claim, None
-        if claim is not None:
-            claim.close()
+        if claim is None:
+            return
+        if sys.platform != "win32":
+            # Closing it leaves the claim to children that were forked meanwhile.
+            fcntl.flock(claim, fcntl.LOCK_UN)
+        claim.close()
 
     def load(self) -> dict[QueueId, int]:
         """What was stored; a damaged or half-written file is passed for the one before it."""
