@@ -13,6 +13,7 @@ from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.pull_control import FlowLimits
+from rocketmq_client.groups.queue_puller import OwnedQueue
 from rocketmq_client.groups.rebalance import Change
 from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_wire.errors import RocketMQError
@@ -248,6 +249,44 @@ def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
         )
         assert consumer._waiting <= 20 + 4 * 10
         assert len(polled(consumer, 400)) == 400
+
+
+class Watched(LitePullConsumer):
+    """Notes whether the set of what was polled is used by two threads at a time."""
+
+    is_watched = False
+
+    @property  # type: ignore[override]
+    def _polled(self) -> set[OwnedQueue]:
+        self._look()
+        return self._kept
+
+    @_polled.setter
+    def _polled(self, polled: set[OwnedQueue]) -> None:
+        self._look()
+        self._kept = polled
+
+    def _look(self) -> None:
+        assert not self.is_watched or self._changed._is_owned()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_what_was_polled_is_noted_by_one_thread_at_a_time(
+    topic: Topic, *, has_failed: bool
+) -> None:
+    topic.send(8)
+    consumer = Watched(topic.connection, unassigned(topic))
+    consumer.assign(topic.queues[:1])
+    consumer.is_watched = True
+    consumer.start()
+    try:
+        polled(consumer, 2)
+        consumer.commit()
+        assert consumer.positions == {topic.queues[0]: 2}
+        consumer.seek_to_begin(topic.queues[0])
+        polled(consumer, 2)
+    finally:
+        consumer._end(has_failed=has_failed)
 
 
 def test_a_consumer_that_does_not_run_says_so(topic: Topic) -> None:

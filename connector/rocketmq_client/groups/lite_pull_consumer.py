@@ -78,7 +78,7 @@ class LitePullConsumer(AskingConsumer):
         self._changed = threading.Condition()
         self._is_woken = False
         self._polled: set[OwnedQueue] = set()
-        """Queues of which messages were polled that do not count as consumed yet."""
+        """Queues of which messages were polled that do not count as consumed yet; by `_changed`."""
         self._watch = TopicWatch()
         self._callers: ConsumePool | None = None
 
@@ -266,7 +266,8 @@ class LitePullConsumer(AskingConsumer):
     def _end(self, *, has_failed: bool) -> None:
         if has_failed:
             # What was polled last was not dealt with: it comes again.
-            self._polled = set()
+            with self._changed:
+                self._polled = set()
         self.close()
 
     # --- for its instance ---------------------------------------------------------------------
@@ -327,16 +328,18 @@ class LitePullConsumer(AskingConsumer):
     def _take(self, arrived: _Arrived) -> None:
         """The owner has the messages: others may be pulled in their stead."""
         owned = arrived.owned
-        self._polled.add(owned)
         with owned.lock:
             owned.process.take(arrived.messages)
             is_worth_a_look = owned.control.on_consumed(owned.process)
+        with self._changed:
+            self._polled.add(owned)
         if is_worth_a_look:
             self._puller.start(owned)
 
     def _settle(self) -> None:
         """What was polled so far is consumed."""
-        polled, self._polled = self._polled, set()
+        with self._changed:
+            polled, self._polled = self._polled, set()
         for owned in polled:
             with owned.lock:
                 owned.process.settle()
