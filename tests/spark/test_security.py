@@ -334,7 +334,7 @@ def failure_of(work: Callable[[], object]) -> str:
     return f"{error}{error!r}{error.__cause__!r}{getattr(error, 'desc', '')}"
 
 
-def test_the_helpers_know_a_key_when_they_see_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_leaked_key_is_found_when_there_is_one(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(1).selectExpr(f"'{SECRET}' AS leaked")
     assert SECRET in plans_of(frame)
     frame.collect()
