@@ -280,7 +280,7 @@ class DeadlineExceededError(TransportError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_CONNECTION.TIMEOUT] {self.address} did not answer in time: {self.reason}. "
-            "Raise requestTimeoutMs, or check the broker's load."
+            "Raise requestTimeoutMs, or pullTimeoutMs for what is read, or check the broker's load."
         )
 
 
