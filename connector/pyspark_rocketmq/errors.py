@@ -104,7 +104,10 @@ class UnfinishedTransactionError(RocketMQError):
 
 
 class DecisionsAwayError(RocketMQError):
-    """A broker that keeps decisions is missing from their topic's route: what it knows is open."""
+    """A broker that keeps decisions is missing from their topic's route: what it knows is open.
+
+    Without names it is all of them.
+    """
 
     retryable = True
 
@@ -112,9 +115,13 @@ class DecisionsAwayError(RocketMQError):
         super().__init__(topic, brokers)
         self.topic, self.brokers = topic, brokers
 
+    @property
+    def _who(self) -> str:
+        return ", ".join(self.brokers) or "every broker of it"
+
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {', '.join(self.brokers)} keeps "
+            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {self._who} keeps "
             "decisions too, and is not there to be asked. Start it again. If it is gone for good, "
             "run finish_transactions(options), and then go on with another decisionTopic."
         )

@@ -161,7 +161,7 @@ class DecisionLog:
             "count": len(halves),
             "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
         }
-        queues = self._queues()
+        queues = patiently(self._cluster, self._keepers)
         head["brokers"] = self._enlisted(queues)
         for queue in queues:
             kept_in = QueueId(queue.topic, queue.broker, _PARTS)
@@ -177,7 +177,7 @@ class DecisionLog:
             "count": decision.count,
             "finished": True,
         }
-        queues = self._queues()
+        queues = patiently(self._cluster, self._keepers)
         content["brokers"] = self._enlisted(queues)
         for queue in queues:
             self._send(queue, json.dumps(content).encode(), decision)
@@ -292,6 +292,13 @@ class DecisionLog:
                 if message.queue_offset == offset:
                     return message.body
         raise RocketMQError(f"[ROCKETMQ_SINK.DECISION] {queue} offset={offset} is gone")
+
+    def _keepers(self) -> tuple[QueueId, ...]:
+        """Where decisions are kept. Raises DecisionsAwayError: kept nowhere, nothing is decided."""
+        queues = self._queues()
+        if not queues:
+            raise DecisionsAwayError(self.topic, ())
+        return queues
 
     def _queues(self) -> tuple[QueueId, ...]:
         try:

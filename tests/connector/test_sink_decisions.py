@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -175,3 +176,13 @@ def test_a_broker_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     log_on(brokers).store_finished(decision("q", 0))
     assert brokers.refuses == 0
     assert log_on(brokers).unfinished() == []
+
+
+def test_what_no_broker_keeps_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = FakeBrokers(*BOTH)
+    monkeypatch.setattr(brokers, "settings", replace(brokers.settings, outage_ms=1))
+    log = log_on(brokers)
+    log.open()
+    brokers.there.clear()
+    with pytest.raises(DecisionsAwayError, match="every broker of it keeps"):
+        log.store(decision("q", 1))
