@@ -75,8 +75,29 @@ def test_remembered_port_that_is_taken_is_named(serve):
 def test_port_that_is_taken_is_named(serve):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}: "):
+        with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}: ") as raised:
             serve(port=port, grpc=False).start()
+    assert "perhaps another broker, listens there" in str(raised.value)
+    assert "--port 0 takes a free one" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("port", "--port N"),
+        ("nameServerPort", "--set name_server_port=N"),
+        ("grpcPort", "--grpc-port N"),
+    ],
+)
+def test_a_remembered_port_that_is_taken_says_what_remembers_it(name, option, serve, tmp_path):
+    serve(name_server_apart=True).start().stop()
+    (stored,) = tmp_path.rglob("config/addresses.json")
+    port = json.loads(stored.read_text())[name]
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigError) as raised:
+        serve(name_server_apart=True).start()
+    assert f":{port}: " in str(raised.value)
+    assert "config/addresses.json" in str(raised.value)
+    assert str(raised.value).endswith(option)
 
 
 def test_a_port_that_somebody_takes_before_grpc_does_is_another(monkeypatch):

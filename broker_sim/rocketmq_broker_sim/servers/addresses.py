@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from contextlib import suppress
@@ -14,28 +15,38 @@ from rocketmq_broker_sim.config import ConfigError
 _PORT_LOW: Final = 20_000
 _PORT_HIGH: Final = 32_000
 _TRIES_MAX: Final = 50
+_ASKED: Final = (
+    ". Another program, perhaps another broker, listens there: stop it, or name another port "
+    "({} takes a free one)"
+)
+_REMEMBERED: Final = (
+    ", the port that the data directory remembers from its last run (config/addresses.json). Stop "
+    "what listens there, perhaps the broker whose directory was copied, or name another port: {}"
+)
 
 
 class PortTakenError(ConfigError):
     """A port that was asked for is in use."""
 
-    def __init__(self, host: str, port: int, reason: str) -> None:
-        super().__init__(host, port, reason)
-        self.host, self.port, self.reason = host, port, reason
+    def __init__(self, host: str, port: int, reason: str, advice: str = "") -> None:
+        super().__init__(host, port, reason, advice)
+        self.host, self.port, self.reason, self.advice = host, port, reason, advice
 
     def __str__(self) -> str:
-        return f"cannot listen on {self.host}:{self.port}: {self.reason}"
+        return f"cannot listen on {self.host}:{self.port}: {self.reason}{self.advice}"
 
 
-def bind(host: str, *, port: int, remembered: int = 0) -> socket.socket:
+def bind(host: str, *, port: int, remembered: int = 0, option: str = "--port {}") -> socket.socket:
     """A bound socket, not listening yet.
 
     Raises PortTakenError if the port asked for, or every one tried, is in use. A remembered port is
-    not given up lightly either: clients of the last run look for the broker there.
+    not given up lightly either: clients of the last run look for the broker there. `option` is what
+    names the port on the command line.
     """
-    wanted = port or remembered
-    if wanted:
-        return _bind_one(host, wanted)
+    if port:
+        return _bind_one(host, port, _ASKED.format(option.format(0)))
+    if remembered:
+        return _bind_one(host, remembered, _REMEMBERED.format(option.format("N")))
     choice = random.SystemRandom()
     for _ in range(_TRIES_MAX):
         with suppress(PortTakenError):
@@ -43,7 +54,7 @@ def bind(host: str, *, port: int, remembered: int = 0) -> socket.socket:
     return _bind_one(host, 0)
 
 
-def _bind_one(host: str, port: int) -> socket.socket:
+def _bind_one(host: str, port: int, advice: str = "") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -52,7 +63,10 @@ def _bind_one(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise PortTakenError(host, port, error.strerror or str(error)) from error
+        is_taken = error.errno == errno.EADDRINUSE
+        raise PortTakenError(
+            host, port, error.strerror or str(error), advice if is_taken else ""
+        ) from error
     return bound
 
 

@@ -36,6 +36,11 @@ from rocketmq_wire.model import Host
 _LOG = logging.getLogger(__name__)
 _ADDRESSES: Final = "addresses.json"
 _TRIES_MAX: Final = 5
+_OPTIONS: Final = {
+    "port": "--port {}",
+    "nameServerPort": "--set name_server_port={}",
+    "grpcPort": "--grpc-port {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,10 @@ class _Bound:
         """The port of the socket called `name`, bound now if it was not."""
         if name not in self._sockets:
             self._sockets[name] = bind(
-                self._host, port=wanted, remembered=self._remembered.get(name, 0)
+                self._host,
+                port=wanted,
+                remembered=self._remembered.get(name, 0),
+                option=_OPTIONS[name],
             )
         return port_of(self._sockets[name])
 
