@@ -155,7 +155,7 @@ def test_a_failed_send_on_the_last_row_fails_the_write(
     where = {"nameServer": broker.name_server}
     loader.create(topic, 1)
     frame = spark.range(1_000, numPartitions=1).selectExpr(
-        "repeat('x', IF(id = 999, 5000000, 10)) body"
+        "repeat('x', IF(id = 999, 9000000, 10)) body"
     )
     with pytest.raises(PySparkException, match=r"ROCKETMQ|larger|bytes"):
         write(frame, where, topic=topic)
