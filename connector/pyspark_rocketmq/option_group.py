@@ -11,17 +11,16 @@ from pyspark_rocketmq.option_definition import (
     OptionDefinition,
 )
 from pyspark_rocketmq.option_join import STRATEGIES
-from pyspark_rocketmq.option_kinds import Choice, Duration, Flag, Text
+from pyspark_rocketmq.option_kinds import Choice, Duration, Flag, GroupName
 from pyspark_rocketmq.option_pop import INVISIBLE_MS
 
 _O = OptionDefinition
-_TEXT: Final = Text()
 _FLAG: Final = Flag()
 
 GROUP_DEFINITIONS: Final = (
     _O(
         "group",
-        _TEXT,
+        GroupName(),
         None,
         READ | SINK,
         "group",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
 from rocketmq_wire.sql92 import SqlSyntaxError, parse_selector
 
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
@@ -38,6 +39,23 @@ class Text:
         if not text.strip():
             raise ValueError("must not be empty")
         return text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """A name that brokers take for a group."""
+
+    takes: str = "name of a group"
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        if not NAME_PATTERN.fullmatch(text):
+            raise ValueError(
+                "must have letters, digits, '_', '-', '%' and '|' only, and one of them"
+            )
+        if len(text) > GROUP_SIZE_MAX:
+            raise ValueError(f"must have at most {GROUP_SIZE_MAX} characters")
+        return text
 
 
 @dataclass(frozen=True, slots=True)

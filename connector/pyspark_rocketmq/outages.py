@@ -45,6 +45,21 @@ class ClusterUnreachableError(TransportError):
         )
 
 
+class ReadOutageError(TransportError):
+    """A running read has waited for its broker for as long as it may. `last` says what for."""
+
+    def __init__(self, last: TransportError, waited_ms: int) -> None:
+        super().__init__(last.address, last.reason)
+        self.args = (last, waited_ms)
+        self.last, self.waited_ms = last, waited_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.last} The read waited for {self.waited_ms / 1_000:.0f} s (retry.outageMs). A "
+            "streaming query that is started again goes on from its checkpoint."
+        )
+
+
 class Outage:
     """Failures in a row, and whether to try again: for `patience_ms` from when it was made."""
 

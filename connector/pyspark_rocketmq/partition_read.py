@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.outages import Outage
+from pyspark_rocketmq.outages import Outage, ReadOutageError
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
@@ -23,7 +23,12 @@ from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import (
+    ConnectError,
+    RocketMQError,
+    TopicNotFoundError,
+    TransportError,
+)
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests import Boundary
 from rocketmq_wire.tags import TagExpression
@@ -220,6 +225,10 @@ class _RangeReader:
         except RangeLostError as error:
             loss = ClientLoss(error.start, error.end, error.reason, error.bounds)
             raise _data_loss(error.queue, loss) from error
+        except TransportError as error:
+            if not error.retryable:
+                raise
+            raise ReadOutageError(error, self._plan.settings.outage_ms) from error
         if self._decoder.skipped:
             _log.warning(
                 "%d corrupt messages were left out, since corruptMessages=skip",

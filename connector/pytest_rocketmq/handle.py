@@ -138,6 +138,8 @@ class RocketMQ:
         A body is text, bytes, something that becomes a JSON object, or a Message, which keeps its
         own tags, keys and properties. Without `queue` the topic's queues take turns.
         """
+        if isinstance(bodies, (str, bytes, Message, Mapping)):
+            raise TypeError("produce takes a list of bodies: produce([body]) sends a single one")
         name = topic or self.topic
         default = Message(name, b"", tags, keys, dict(properties or {}))
         messages = [_message(body, default) for body in bodies]

@@ -157,6 +157,8 @@ def test_saying_what_is_so_anyway_is_allowed() -> None:
         ("subscribe", " , "),
         ("subscribePattern", "("),
         ("group", " "),
+        ("group", "no name!"),
+        ("group", "g" * 121),
         ("pullBatchSize", "0"),
         ("addressMap", "a"),
     ],

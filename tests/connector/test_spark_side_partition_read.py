@@ -16,6 +16,7 @@ from pyspark_rocketmq import partition_read
 from pyspark_rocketmq.connecting import connection_settings, read_spec
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.outages import ReadOutageError
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges, read_task, resolve_task
 from pyspark_rocketmq.planning import (
     EARLIEST,
@@ -27,6 +28,7 @@ from pyspark_rocketmq.planning import (
     plan_batch,
 )
 from rocketmq_arrow.columns import arrow_schema
+from rocketmq_client.transport import RangeChunk
 from rocketmq_wire.errors import ConnectError, CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId
 from support.fake_cluster import FakeCluster, FakeWorld
@@ -329,3 +331,22 @@ def test_of_the_connections_that_are_kept_the_longest_unused_is_closed(world: Fa
         opened.append(FakeCluster(world))
         partition_read._put_back(wanted.settings, opened[-1], is_reusable=True)  # type: ignore[arg-type]
     assert [cluster.is_closed for cluster in opened] == [True] * 2 + [False] * 8
+
+
+def test_a_read_that_waited_in_vain_says_how_long_and_what_then(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 10)
+    refused = ConnectError("broker-a:10911", "nobody listens")
+
+    def away(*_: object) -> Iterator[RangeChunk]:
+        raise refused
+
+    monkeypatch.setattr(FakeCluster, "read_ranges", away)
+    with pytest.raises(ReadOutageError) as failure:
+        list(read_ranges(plan(**{"retry.outageMs": "7s"}), [OffsetRange(a, 0, 10)]))
+    told = str(pickle.loads(pickle.dumps(failure.value)))
+    assert told.startswith("[ROCKETMQ_CONNECTION.REFUSED] cannot connect to broker-a:10911")
+    assert "waited for 7 s (retry.outageMs)" in told
+    assert "checkpoint" in told

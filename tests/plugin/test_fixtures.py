@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_what_is_produced_is_consumed_as_it_was(rocketmq: RocketMQ) -> None:
     assert [message.tags for message in found] == ["A", "A", "A", "T"]
     assert found[0].properties["n"] == "1"
     assert (found[3].keys, found[3].properties["colour"]) == ("k", "red")
+
+
+@pytest.mark.parametrize("body", ["text", b"bytes", {"json": 1}, Message("", b"whole")])
+def test_a_body_alone_is_no_list_of_bodies(rocketmq: RocketMQ, body: Any) -> None:
+    with pytest.raises(TypeError, match=r"produce\(\[body\]\)"):
+        rocketmq.produce(body)
+    assert rocketmq.consume_all() == []
 
 
 def test_many_messages_keep_their_order_within_a_queue(rocketmq: RocketMQ) -> None:
