@@ -7,12 +7,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_cli.ui import PORT_DEFAULT
+from rocketmq_cli.ui import PORT_DEFAULT, port_number, require_free
 
 if TYPE_CHECKING:
     from rocketmq_broker_sim.servers.assembly import Addresses
 
 _STOP_TIMEOUT_S = 10
+_PAGE_HOST = "127.0.0.1"
 
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -32,7 +33,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     broker.add_arguments(parser)
     parser.add_argument(
         "--ui",
-        type=int,
+        type=port_number,
         nargs="?",
         const=PORT_DEFAULT,
         metavar="PORT",
@@ -47,13 +48,16 @@ def run(args: argparse.Namespace) -> int:
 
     if args.ui is None:
         return broker.run(args)
+    # Here, as a broker that said "ready" should not lack its pages.
+    require_free(_PAGE_HOST, args.ui, "--ui")
     pages: list[subprocess.Popen[bytes]] = []
 
     def start_page(addresses: Addresses) -> None:
         # A process of its own: what it renders must not hold up the broker.
         command = [sys.executable, "-m", "rocketmq_cli", "ui", "--exit-with-parent"]
-        where = ["--name-server", addresses.name_server, "--port", str(args.ui)]
-        pages.append(subprocess.Popen([*command, *where], stdin=subprocess.DEVNULL))
+        where = ["--host", _PAGE_HOST, "--port", str(args.ui)]
+        cluster = ["--name-server", addresses.name_server]
+        pages.append(subprocess.Popen([*command, *where, *cluster], stdin=subprocess.DEVNULL))
 
     try:
         return broker.run(args, start_page)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -12,6 +14,7 @@ from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.usage import UsageError
 
 PORT_DEFAULT = 8088
+_PORT_MAX = 65_535
 _PARENT_POLL_S = 0.5
 
 
@@ -26,12 +29,46 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=int, default=PORT_DEFAULT, help=f"port, 0 for any (default: {PORT_DEFAULT})"
+        "--port",
+        type=port_number,
+        default=PORT_DEFAULT,
+        help=f"port, 0 for any (default: {PORT_DEFAULT})",
     )
     parser.add_argument("--interval", default="5s", metavar="TIME", help="between looks (5s)")
     parser.add_argument("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
     add_connection_options(parser)
     parser.set_defaults(run=_ui)
+
+
+def port_number(text: str) -> int:
+    """A port of the command line."""
+    try:
+        port = int(text)
+    except ValueError:
+        port = -1
+    if not 0 <= port <= _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give 0 to {_PORT_MAX}, 0 for any")
+    return port
+
+
+def require_free(host: str, port: int, option: str) -> None:
+    """Raise OSError, which says what to do, where the pages could not be served."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        # As the server of the pages does: old connections in TIME_WAIT are in nobody's way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            advice = ""
+            if error.errno == errno.EADDRINUSE:
+                advice = (
+                    ". Another program listens there: stop it, or name another port "
+                    f"({option} 0 takes a free one)"
+                )
+            text = f"cannot serve the status page on {shown}: {error.strerror}{advice}"
+            raise OSError(text) from error
 
 
 def _ui(args: argparse.Namespace) -> int:
@@ -50,6 +87,7 @@ def _ui(args: argparse.Namespace) -> int:
         raise UsageError(
             "the status page asks what only the name server's brokers know: give --name-server"
         )
+    require_free(args.host, args.port, "--ui" if args.exit_with_parent else "--port")
     with StatusPage(
         settings, host=args.host, port=args.port, interval_s=interval_ms / 1_000
     ) as page:

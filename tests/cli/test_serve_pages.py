@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 
 WAIT_S = 60.0
 
@@ -70,3 +73,33 @@ def test_the_pages_live_as_long_as_the_broker(way: str, tmp_path: Path) -> None:
             process.terminate()
         assert process.wait(WAIT_S) == (-9 if way == "is killed" else 0)
         until(lambda: "Connection refused" in health(address))
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["serve", "--port", "0", "--memory", "--ui"], "--ui"),
+        (["ui", "--name-server", "127.0.0.1:1", "--port"], "--port"),
+    ],
+)
+def test_a_taken_port_of_the_pages_is_said_before_anything_starts(
+    words: list[str], option: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main([*words, str(port)]) == EXIT_FAILED
+    shown = capfd.readouterr()
+    assert f"127.0.0.1:{port}: Address already in use" in shown.err
+    assert f"{option} 0 takes a free one" in shown.err
+    assert "ready" not in shown.out
+
+
+@pytest.mark.parametrize("words", [["serve", "--memory", "--ui"], ["ui", "--port"]])
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_what_is_no_port_is_a_wrong_command_line(
+    words: list[str], port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, port])
+    assert stopped.value.code == EXIT_USAGE
+    assert f"{port!r} is no port: give 0 to 65535" in capsys.readouterr().err
