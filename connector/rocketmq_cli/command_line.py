@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
@@ -31,17 +32,42 @@ VERBS: Final = {
     "completion": "print a shell's completion script",
 }
 _CHOICES = re.compile(r"invalid choice: '?([^']*?)'? \(")
+_MISSING = "the following arguments are required: "
+# What other tools call it.
+_SYNONYMS: Final = {"send": "produce", "publish": "produce", "consume": "tail", "read": "tail"}
+_PACKAGE = "pyspark-rocketmq"
 
 
 class Parser(argparse.ArgumentParser):
     """Argparse's parser, with a guess at what was meant."""
 
     def error(self, message: str) -> NoReturn:
+        verbs = _verbs_of(self)
+        if verbs and message.startswith(_MISSING):
+            self.print_help(sys.stderr)
+            self.exit(2, f"\n{self.prog}: say which {message.removeprefix(_MISSING)}, see above\n")
         wrong = _CHOICES.search(message)
         if wrong is not None:
-            known = _verbs_of(self) or _choices(self)
-            message = message.partition(" (")[0] + "." + did_you_mean(wrong[1], known)
+            known = verbs or _choices(self)
+            word = _SYNONYMS.get(wrong[1], wrong[1]) if self.prog == "rmq" else wrong[1]
+            guess = did_you_mean(word, known)
+            # Without a guess, argparse's list of all choices stays.
+            message = message.partition(" (")[0] + "." + guess if guess else message
         super().error(message)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: help must not wait for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version(_PACKAGE)
+        except PackageNotFoundError:
+            found = f"of an unknown version: {_PACKAGE} is not installed as a package"
+        print(f"{parser.prog} {found}")
+        parser.exit()
 
 
 def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -51,6 +77,7 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         description="RocketMQ from the command line, and a small broker of its own.",
         epilog="rmq VERB --help says more of a verb, with examples.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
     named = None if words is None else next((w for w in words if not w.startswith("-")), "")
     for verb, summary in VERBS.items():
@@ -64,6 +91,7 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse a whole command line. Exits with code 2 and a guess when it is wrong."""
     parser = make_parser(words)
+    _refuse_early_options(parser, words)
     args, rest = parser.parse_known_args(words)
     if rest:
         leaf = _leaf(parser, words)
@@ -71,6 +99,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         guess = did_you_mean(rest[0].partition("=")[0], options) if rest[0][:1] == "-" else ""
         leaf.error(f"unrecognized arguments: {' '.join(rest)}.{guess}")
     return args
+
+
+def _refuse_early_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Exit where an option stands before the verb that it belongs to."""
+    for at, word in enumerate(words):
+        verbs = _verbs_of(parser)
+        name = word.partition("=")[0]
+        if verbs and name.startswith("-"):
+            own = [option for action in parser._actions for option in action.option_strings]
+            if any(option.startswith(name) for option in own):
+                return
+            verb = next((later for later in words[at:] if later in verbs), "VERB")
+            parser.error(f"options stand behind the verb: {parser.prog} {verb} ... {name} ...")
+        if word not in verbs:
+            return
+        parser = verbs[word]
 
 
 def _leaf(parser: argparse.ArgumentParser, words: Iterable[str]) -> argparse.ArgumentParser:

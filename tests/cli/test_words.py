@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import os
@@ -265,6 +266,16 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
     [
         (["topc", "list"], "Did you mean 'topic'?"),
         (["topic", "lst"], "Did you mean 'list'?"),
+        (["send", "orders"], "Did you mean 'produce'?"),
+        (["consume", "orders"], "Did you mean 'tail'?"),
+        (["xyzzy"], "'checkpoint'" if sys.version_info < (3, 14) else "checkpoint"),
+        (["--name-server", "h:1", "topic", "list"], "the verb: rmq topic ... --name-server ..."),
+        (["--endpoints=h:1", "tail", "t"], "the verb: rmq tail ... --endpoints ..."),
+        (["topic", "-n", "h:1", "list"], "the verb: rmq topic list ... -n ..."),
+        (["-n", "h:1"], "the verb: rmq VERB ... -n ..."),
+        ([], "print a shell's completion script"),
+        ([], "rmq: say which VERB"),
+        (["topic"], "rmq topic: say which "),
         (["tail", "orders", "--folow"], "Did you mean '--follow'?"),
         (["group", "reset-offsets", "g", "--topic", "t", "--to", "latest", "--exec=1"], "--exec"),
     ],
@@ -276,6 +287,13 @@ def test_a_mistyped_word_is_met_with_the_nearest_one(
         main(words)
     assert stopped.value.code == EXIT_USAGE
     assert guess in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"rmq {importlib.metadata.version('pyspark-rocketmq')}\n"
 
 
 def test_help_imports_no_verb() -> None:
