@@ -39,11 +39,24 @@ def _guarded(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except RocketMQError as error:
-        return _fail(str(error), EXIT_FAILED)
+        return _fail(_told(error), EXIT_FAILED)
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
     except OSError as error:
         return _fail(str(error), EXIT_FAILED)
+
+
+def _told(error: RocketMQError) -> str:
+    """An error's text; where offsets are gone, with the command that goes on behind them."""
+    from rocketmq_client.loss import RangeLostError
+
+    if not isinstance(error, RangeLostError) or error.bounds is None:
+        return str(error)
+    if error.end >= error.bounds.end:
+        return str(error)
+    behind = max(error.end, error.bounds.start)
+    where = f"{error.queue.topic} --queue {error.queue.index} --from {behind}"
+    return f"{error} `rmq tail {where}` goes on behind the gap."
 
 
 def _fail(text: str, code: int) -> int:

@@ -29,6 +29,7 @@ MESSAGE_FIELDS: Final = (
     "properties",
     "body",
 )
+_ONE: Final = ("message", "is", "it")
 
 
 class MessagesGoneError(RocketMQError):
@@ -39,9 +40,10 @@ class MessagesGoneError(RocketMQError):
         self.queue, self.start, self.end, self.count = queue, start, end, count
 
     def __str__(self) -> str:
+        what, verb, them = ("messages", "are", "them") if self.count > 1 else _ONE
         return (
-            f"{self.count:,} messages of {self.queue} between offsets {self.start:,} and "
-            f"{self.end:,} are gone: the broker lists them and does not give them"
+            f"{self.count:,} {what} of {self.queue} between offsets {self.start:,} and "
+            f"{self.end:,} {verb} gone: the broker lists {them} and does not give {them}"
         )
 
 

@@ -48,10 +48,11 @@ class RangeLostError(RocketMQError):
 
     def __str__(self) -> str:
         there = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "nothing"
+        gone = "1 offset" if self.count == 1 else f"{self.count} offsets"
+        verb = "is" if self.count == 1 else "are"
         return (
             f"[ROCKETMQ_DATA_LOSS.{_CLASSES[self.reason]}] {self.queue} requested={self.start} "
-            f"available={there}: {self.count} offsets up to {self.end} are gone, "
-            f"{self.reason.value}. Set failOnDataLoss=false to go on without them."
+            f"available={there}: {gone} up to {self.end} {verb} gone, {self.reason.value}."
         )
 
 

@@ -14,10 +14,11 @@ from rocketmq_broker_sim.broker import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_cli.command_line import parse
 from rocketmq_cli.follow import Follower, Seen, go_on
-from rocketmq_cli.main import EXIT_USAGE, main
+from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, _guarded, main
 from rocketmq_cli.printing import Printer
 from rocketmq_cli.records import MessagesGoneError, require_whole
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk
 from rocketmq_wire.errors import UnsupportedRequestError
@@ -196,7 +197,9 @@ def test_a_hole_in_a_queue_is_said_and_the_rest_is_printed(
     printer.print_between(Torn(), positions, {QUEUE: 4})  # type: ignore[arg-type]
     shown = capfd.readouterr()
     assert (shown.out.split(), printer.is_whole, positions) == (["0", "1", "3"], False, {QUEUE: 4})
-    assert "1 messages of topic=orders broker=broker-a queue=0 between offsets 0 and 4" in shown.err
+    assert (
+        "1 message of topic=orders broker=broker-a queue=0 between offsets 0 and 4 is" in shown.err
+    )
     with pytest.raises(MessagesGoneError):
         require_whole(chunk, 3)
 
@@ -241,3 +244,29 @@ def test_tail_prints_what_fits_an_sql_expression(
             assert capfd.readouterr().err.startswith("rmq: --sql")
     finally:
         broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reason", "advice"),
+    [
+        (
+            Bounds(0, 90),
+            LossReason.MISSING,
+            "messages are gone. `rmq tail orders --queue 0 --from 34` goes on behind the gap.\n",
+        ),
+        (Bounds(50, 90), LossReason.EXPIRED, "`rmq tail orders --queue 0 --from 50` goes on"),
+        (Bounds(0, 34), LossReason.MISSING, "but their messages are gone.\n"),
+        (None, LossReason.DELETED, "the topic was deleted.\n"),
+    ],
+)
+def test_a_loss_is_said_with_how_to_go_on_at_the_command_line(
+    bounds: Bounds | None, reason: LossReason, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose() -> int:
+        raise RangeLostError(QUEUE, 33, 34, bounds, reason)
+
+    assert _guarded(lose) == EXIT_FAILED
+    told = capsys.readouterr().err
+    assert "1 offset up to 34 is gone, " in told
+    assert advice in told
+    assert "failOnDataLoss" not in told
