@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -13,7 +14,8 @@ import pytest
 
 from rocketmq_broker_sim import Broker, BrokerConfig
 from rocketmq_broker_sim.storage.directory import check_data_directory
-from rocketmq_broker_sim.storage.errors import DataDirectoryError
+from rocketmq_broker_sim.storage.errors import DataDirectoryError, StoreLockedError
+from rocketmq_broker_sim.storage.files import OsFiles
 
 
 def test_an_empty_directory_and_one_to_be_made_are_fine(tmp_path: Path) -> None:
@@ -89,3 +91,26 @@ def test_a_directory_that_can_only_be_read_is_named_with_the_remedy() -> None:
                 check_data_directory(str(wanted))
             assert f"data directory {wanted}: " in str(refused.value)
             assert "cannot be written to by this user. Give" in str(refused.value)
+
+
+def test_a_directory_that_the_system_does_not_make_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(DataDirectoryError) as refused:
+        OsFiles(tmp_path / "data")
+    told = f"data directory {tmp_path}/data: it cannot be made (No such file or directory). Give"
+    assert told in str(refused.value)
+    assert "byte=" not in str(refused.value)
+
+
+def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
+    lock = OsFiles(tmp_path).lock("lock")
+    try:
+        with pytest.raises(StoreLockedError, match=rf"data directory {tmp_path} is in use\. Stop"):
+            OsFiles(tmp_path).lock("lock")
+    finally:
+        lock.close()

@@ -227,7 +227,8 @@ class OsFiles:
             for path in made:
                 _sync_directory(path.parent)
         except OSError as error:
-            raise _storage_error(str(root), 0, error) from error
+            reason = f"it cannot be made ({error.strerror or error})"
+            raise DataDirectoryError(str(self._root.absolute()), reason) from error
 
     def open(self, name: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -287,7 +288,8 @@ class OsFiles:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
-            raise StoreLockedError(name, 0, "the data directory is in use") from error
+            used = f"the data directory {self._root.absolute()} is in use"
+            raise StoreLockedError(name, 0, used) from error
         return OsFile(name, descriptor)
 
     def disk_use(self) -> DiskUse:
