@@ -37,7 +37,8 @@ def look_at(
         except RocketMQError as error:
             yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
             return
-        yield ok("cluster", f"{where} knows {len(brokers)} brokers")
+        count = "1 broker" if len(brokers) == 1 else f"{len(brokers)} brokers"
+        yield ok("cluster", f"{where} knows {count}")
         for broker in brokers:
             if MASTER_ID not in broker.addresses:
                 yield fail(

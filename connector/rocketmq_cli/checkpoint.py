@@ -64,6 +64,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 def _show(args: argparse.Namespace) -> int:
     root = Path(args.directory)
     planned, finished = _batches(root, "offsets"), _batches(root, "commits")
+    if not root.exists():
+        raise UsageError(f"{args.directory} does not exist on this machine")
     if not planned:
         raise UsageError(f"{root} is no checkpoint of a query that has run: it has no offsets")
     batch = args.batch if args.batch is not None else _newest(planned, finished)

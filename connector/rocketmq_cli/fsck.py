@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     from rocketmq_broker_sim.storage.repair_plan import PLAN_NAME
     from rocketmq_cli.progress import StatusLine
 
+    if not Path(args.directory).exists():
+        raise UsageError(f"{args.directory} does not exist")
     if not (Path(args.directory) / "commitlog").is_dir():
         raise UsageError(f"{args.directory} is no broker's data directory: it has no commitlog")
     files = OsFiles(args.directory)
@@ -158,7 +160,8 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     ]
     lines += [f"anew       {name}" for name in plan.anew]
     lines += [f"lost       {line}" for line in describe(plan.lost_by_queue())]
-    lines.append(f"in all     {plan.lost_count} messages lost")
+    messages = "1 message" if plan.lost_count == 1 else f"{plan.lost_count} messages"
+    lines.append(f"in all     {messages} lost")
     if plan.untold_size:
         lines.append(
             f"untold     whose messages {plan.untold_size} bytes of the damage held; the queues "

@@ -110,6 +110,13 @@ def test_a_repair_sets_damage_aside_and_the_broker_starts_again(
     assert "37 in 2 queues" in capsys.readouterr().out
 
 
+def test_one_lost_message_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(tmp_path).close()
+    damage(tmp_path, 6)
+    assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    assert "in all     1 message lost\n" in capsys.readouterr().out
+
+
 def test_a_repair_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(tmp_path).close()
     damage(tmp_path, 6)
@@ -159,5 +166,7 @@ def test_what_is_no_data_directory_is_a_wrong_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fsck", str(tmp_path / "nowhere")]) == EXIT_USAGE
+    assert "nowhere does not exist" in capsys.readouterr().err
+    assert main(["fsck", str(tmp_path)]) == EXIT_USAGE
     assert "no commitlog" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()

@@ -149,12 +149,16 @@ def test_a_folder_that_is_no_checkpoint_is_refused(
 ) -> None:
     assert main(["checkpoint", "show", str(tmp_path)]) == EXIT_USAGE
     assert "is no checkpoint" in capsys.readouterr().err
+    assert main(["checkpoint", "show", str(tmp_path / "nowhere")]) == EXIT_USAGE
+    assert f"{tmp_path}/nowhere does not exist on this machine" in capsys.readouterr().err
 
 
 def test_check_finds_a_sound_cluster_and_a_missing_topic(
     broker: Broker, topic: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["check", "--no-spark", "--name-server", broker.name_server]
+    assert main(words) == 0
+    assert f"{broker.name_server} knows 1 broker\n" in capfd.readouterr().out
     assert main([*words, "--topic", topic]) == 0
     assert f"ok    topic            {topic}: 1 queues" in capfd.readouterr().out
     assert main([*words, "--topic", topic[:-1] + "x"]) == EXIT_FAILED
