@@ -49,10 +49,10 @@ class GroupName:
 
     def __call__(self, text: str) -> str:
         text = text.strip()
+        if not text:
+            raise ValueError("must not be empty")
         if not NAME_PATTERN.fullmatch(text):
-            raise ValueError(
-                "must have letters, digits, '_', '-', '%' and '|' only, and one of them"
-            )
+            raise ValueError("must have letters, digits, '_', '-', '%' and '|' only")
         if len(text) > GROUP_SIZE_MAX:
             raise ValueError(f"must have at most {GROUP_SIZE_MAX} characters")
         return text
