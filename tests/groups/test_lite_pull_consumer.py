@@ -218,7 +218,7 @@ def test_changes_of_queues_are_told(topic: Topic) -> None:
     settings = settings_of(topic, route_ms=50)
     with LitePullConsumer(topic.connection, settings, on_queues=shared.append) as consumer:
         consumer.on_topic_queues(topic.name, known.append)
-        until(lambda: consumer.queues == topic.queues)
+        until(lambda: bool(shared) and consumer.queues == topic.queues)
         assert shared[0].gained == topic.queues
         with open_cluster(topic.connection) as cluster:
             cluster.create_topic(TopicConfig(topic.name, 6, 6))
