@@ -17,8 +17,13 @@ _STOP_SECONDS_MAX: Final = 60.0
 class Broker:
     """`with Broker(BrokerConfig(data_dir=...)) as broker: ... broker.name_server ...`"""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
+    def __init__(self, config: BrokerConfig, *, grpc_when_asked: bool = False) -> None:
+        """With `grpc_when_asked` a broker in memory serves gRPC once its `endpoints` are asked for.
+
+        It starts in half the time: gRPC's libraries are not loaded before.
+        """
+        self.config, self._grpc_when_asked = config, grpc_when_asked
+        self._running: RunningBroker | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -49,11 +54,17 @@ class Broker:
 
     @property
     def endpoints(self) -> str:
-        """`host:port` for the option `endpoints`."""
-        endpoints = self._serving().endpoints
-        if endpoints is None:
+        """`host:port` for the option `endpoints`. Raises ConfigError when it gets no port."""
+        serving = self._serving()
+        if not self.config.grpc:
             raise RuntimeError("this broker serves no gRPC: its configuration says grpc = false")
-        return endpoints
+        if serving.endpoints is None:
+            assert self._running is not None
+            assert self._loop is not None
+            asked = asyncio.run_coroutine_threadsafe(self._running.serve_grpc(), self._loop)
+            serving = self._addresses = asked.result(_START_SECONDS_MAX)
+        assert serving.endpoints is not None
+        return serving.endpoints
 
     def stop(self) -> None:
         """Return once everything is on the disk and no thread is left; again is harmless.
@@ -85,10 +96,11 @@ class Broker:
     async def _run(self, started: Future[Addresses]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
-            running: RunningBroker = await start_broker(self.config)
+            running = await start_broker(self.config, grpc_when_asked=self._grpc_when_asked)
         except BaseException as error:  # noqa: BLE001 - the thread's outermost frame
             started.set_exception(error)
             return
+        self._running = running
         started.set_result(running.addresses)
         await self._stop.wait()
         try:

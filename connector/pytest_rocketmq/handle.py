@@ -40,7 +40,7 @@ class RocketMQ:
     def __init__(
         self,
         name_server: str,
-        endpoints: str | None,
+        endpoints: str | Callable[[], str] | None,
         *,
         label: str = "test",
         log_lines: Callable[[], list[str]] | None = None,
@@ -68,6 +68,8 @@ class RocketMQ:
         """`host:port` for the option `endpoints`."""
         if self._real_endpoints is None:
             raise RuntimeError("no gRPC address of this broker is known: use name_server")
+        if not isinstance(self._real_endpoints, str):
+            self._real_endpoints = self._real_endpoints()
         return self._real_endpoints
 
     @property

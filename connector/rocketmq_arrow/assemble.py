@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_arrow.gather import GATHER_SIZE_MAX, Bytes, Mask, Positions
+from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.numpy_arrays import array_of
 from rocketmq_wire.errors import LocalProtocolError
 

@@ -14,10 +14,10 @@ from array import array
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rocketmq_arrow.gather import Mask
+from rocketmq_arrow.late import pa
 from rocketmq_arrow.layout import (
     CRC_MASK,
     SYS_COMPRESSION_MASK,

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
 from rocketmq_arrow.blocks import fixed_fields, put_column, topic_field
 from rocketmq_arrow.bodies import body_crcs
 from rocketmq_arrow.gather import Bytes, Mask, Positions, take_binary, values_of
+from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT, SYS_FLAG_AT
 from rocketmq_arrow.numpy_arrays import int32_values
 from rocketmq_wire.batch import ENTRY_SIZE_MIN

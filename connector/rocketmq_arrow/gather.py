@@ -11,14 +11,13 @@ a number, 5 for a piece, 8 for a byte string, with what it takes to recognise th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.numpy_arrays import array_of, string_array, text_array
 
 Bytes = NDArray[np.uint8]
@@ -35,8 +34,6 @@ GATHER_SIZE_MAX: Final = 2**31 - 1
 _INDICES_CACHED: Final = 32_768
 # Rows are compared with so many copies of what they shall be at once: long inner loops.
 _COPIES: Final = 64
-
-_ODD: Final = array_of(np.arange(1, 2 * _INDICES_CACHED, 2, dtype=np.int32))
 
 
 def overlapping(data: Bytes, dtype: str) -> NDArray[Any]:
@@ -136,10 +133,15 @@ def take_binary(
     if missing is not None:
         indices = array_of(np.arange(1, 2 * count, 2, dtype=np.int32), missing)
     elif count <= _INDICES_CACHED:
-        indices = _ODD[:count]
+        indices = _odd()[:count]
     else:
         indices = array_of(np.arange(1, 2 * count, 2, dtype=np.int32))
     return pc.take(gaps_and_values, indices, boundscheck=False)
+
+
+@cache
+def _odd() -> pa.Int32Array:
+    return array_of(np.arange(1, 2 * _INDICES_CACHED, 2, dtype=np.int32))
 
 
 def _take_equal(data: Bytes, starts: Positions, ends: Positions) -> pa.BinaryArray | None:

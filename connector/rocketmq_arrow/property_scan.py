@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rocketmq_arrow.gather import (
@@ -30,6 +29,7 @@ from rocketmq_arrow.gather import (
     take_binary,
     values_of,
 )
+from rocketmq_arrow.late import pa
 from rocketmq_arrow.property_template import PlacedItems, RowTemplate
 from rocketmq_wire.properties import decode_properties
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from rocketmq_arrow.encode import encode_batch_body, encode_records
+from rocketmq_arrow.late import pa
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.requests import SendBatch, SendRecords
