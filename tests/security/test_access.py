@@ -64,8 +64,9 @@ USERS = json.dumps(
                 "policies": [
                     {
                         "entries": [
-                            _entry("Topic:open", "Pub", "Sub"),
-                            _entry("Topic:read-only", "Sub"),
+                            _entry("Topic:open", "Pub", "Sub", "Get"),
+                            _entry("Topic:read-only", "Sub", "Get"),
+                            _entry("Topic:unseen", "Sub"),
                             _entry("Group:*", "Sub"),
                         ]
                     },
@@ -183,6 +184,27 @@ def test_rights_are_those_of_topic_and_group(broker: Broker, transport: str) -> 
             cluster.create_topic(TopicConfig("new"))
     with refused("NO_PERMISSION"):
         send(settings, "read-only")
+
+
+def test_who_may_subscribe_alone_is_not_told_where_queues_end(
+    tmp_path: Path, transport: str
+) -> None:
+    """As at RocketMQ 5.3: routes, pulls and progress take `Sub`, ends of queues `Get`."""
+    path = tmp_path / "users.json"
+    path.write_text(USERS)
+    with Broker(config_for(path)) as broker:
+        admin = settings_for(broker, transport, ADMIN)
+        with open_cluster(admin) as cluster:
+            cluster.create_topic(TopicConfig("unseen", read_queue_count=1, write_queue_count=1))
+        send(admin, "unseen")
+        with open_cluster(settings_for(broker, transport, READER)) as cluster:
+            (queue,) = cluster.queues("unseen")
+            assert cluster.commit("readers", {queue: 1}) == {queue: None}
+            assert cluster.progress("readers", [queue]) == {queue: 1}
+            chunks = cluster.read_ranges([OffsetRange(queue, 0, 1)], ReadSpec("readers"))
+            assert [(chunk.start, chunk.end) for chunk in chunks] == [(0, 1)]
+            with refused("NO_PERMISSION"):
+                read(cluster, "unseen")
 
 
 def test_a_worker_that_read_for_one_account_reads_for_another_with_its_own_key(

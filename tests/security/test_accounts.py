@@ -24,9 +24,12 @@ from rocketmq_wire.requests import (
     CommitProgress,
     CreateTopic,
     GetMaxOffset,
+    GetProgress,
+    GetRoute,
     Heartbeat,
     PullMessages,
     Request,
+    SearchOffset,
     SendMessage,
 )
 
@@ -207,6 +210,10 @@ def test_requests_need_what_rocketmq_asks_for() -> None:
     assert needs_of(CommitProgress("g", QUEUE, 1)) == Needs(subscribe=("orders",), groups=("g",))
     assert needs_of(CreateTopic(TopicConfig("x"))) == Needs(is_admin=True)
     assert needs_of(GetMaxOffset(QUEUE)) == Needs(looks_at=("orders",))
+    assert needs_of(SearchOffset(QUEUE, 1)) == Needs(looks_at=("orders",))
+    assert needs_of(GetRoute("orders")) == Needs(routes=("orders",))
+    progress = Needs(progress_topics=("orders",), progress_groups=("g",))
+    assert needs_of(GetProgress("g", QUEUE)) == progress
 
 
 def test_only_an_admin_changes_what_is_not_messages_or_progress() -> None:
@@ -282,6 +289,8 @@ READS_ORDERS = auth_text(
     entry("Topic:orders*"),
     entry("Topic:orders-secret", decision="Deny"),
     entry("Topic:own", "Pub,Sub"),
+    entry("Topic:seen", "Get"),
+    entry("Topic:sent", "Pub"),
     entry("Group:*"),
     entry("Topic:inside", sourceIps=["10.0.0.0/8"]),
 )
@@ -296,8 +305,16 @@ READS_ORDERS = auth_text(
         (Needs(publish=("own",)), True),
         (Needs(subscribe=("other",)), False),
         (Needs(subscribe=("inside",)), True),
-        (Needs(looks_at=("orders-1",)), True),
+        (Needs(looks_at=("seen",)), True),
+        (Needs(looks_at=("orders-1",)), False),
+        (Needs(looks_at=("own",)), False),
         (Needs(looks_at=("other",)), False),
+        (Needs(subscribe=("seen",)), False),
+        (Needs(progress_topics=("seen",), progress_groups=("g",)), True),
+        (Needs(progress_topics=("orders-1",)), True),
+        (Needs(progress_topics=("sent",)), False),
+        (Needs(routes=("orders-1", "sent", "seen", "own")), True),
+        (Needs(routes=("other",)), False),
         (Needs(is_admin=True), False),
     ],
 )

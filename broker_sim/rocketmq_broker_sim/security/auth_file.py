@@ -2,7 +2,7 @@
 
     {"users": [{"username": "reader", "password": "…", "userType": "Normal"}],
      "acls": [{"subject": "User:reader", "policies": [{"entries": [
-        {"resource": ["Topic:orders*", "Group:*"], "actions": ["Sub"],
+        {"resource": ["Topic:orders*", "Group:*"], "actions": ["Sub", "Get"],
          "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}]}]}]}
 
 A super user may all. For others the entry that names a resource most closely decides, a denial
@@ -12,7 +12,7 @@ before a grant; what no entry names is denied.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,23 +71,24 @@ class AuthUser:
         if self.is_super:
             return None
         wanted = (
-            *((("Cluster", "*", "update"),) if needs.is_admin else ()),
-            *(("Topic", name, "pub") for name in needs.publish),
-            *(("Topic", name, "sub") for name in needs.subscribe),
-            *(("Group", name, "sub") for name in needs.groups),
-            *(("Topic", name, "get") for name in needs.looks_at),
+            *((("Cluster", "*", ("update",)),) if needs.is_admin else ()),
+            *(("Topic", name, ("pub",)) for name in needs.publish),
+            *(("Topic", name, ("sub",)) for name in needs.subscribe),
+            *(("Group", name, ("sub",)) for name in needs.groups),
+            *(("Topic", name, ("get",)) for name in needs.looks_at),
+            *(("Topic", name, ("sub", "get")) for name in needs.progress_topics),
+            *(("Group", name, ("sub", "get")) for name in needs.progress_groups),
+            *(("Topic", name, ("pub", "sub", "get")) for name in needs.routes),
         )
-        for kind, name, action in wanted:
-            if not self._may(kind, name, action, host):
+        for kind, name, actions in wanted:
+            if not self._may(kind, name, actions, host):
                 return (
                     f"User:{self.username} has no permission to access {kind}:{name} from {host}"
-                    f" ({action})"
+                    f" ({' or '.join(actions)})"
                 )
         return None
 
-    def _may(self, kind: str, name: str, action: str, host: str) -> bool:
-        # Who may publish or subscribe may look.
-        actions = ("get", "pub", "sub") if action == "get" else (action,)
+    def _may(self, kind: str, name: str, actions: Sequence[str], host: str) -> bool:
         best, allows = -1, False
         for entry in self.entries:
             close = max(entry.closeness(kind, name, one, host) for one in actions)

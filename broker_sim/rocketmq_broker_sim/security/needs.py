@@ -21,6 +21,8 @@ from rocketmq_wire.pop_requests import (
 from rocketmq_wire.recall import RecallMessage
 from rocketmq_wire.requests import (
     CommitProgress,
+    GetProgress,
+    GetRoute,
     Heartbeat,
     ListGroupClients,
     PullMessages,
@@ -47,14 +49,20 @@ _READING_VERBS: Final = ("Check", "Get", "List", "Search")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Topics to publish to and to subscribe to, groups to act as, topics only looked at."""
+    """Topics to publish to and to subscribe to, groups to act as, and what is only looked at.
+
+    4.9 asks for no right to look; 5.3 for these: `Get` where queues are asked about, `Sub` or `Get`
+    where progress is, any of `Pub`, `Sub` and `Get` for a route.
+    """
 
     is_admin: bool = False
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     looks_at: tuple[str, ...] = ()
-    """4.9 asks for no right here."""
+    progress_topics: tuple[str, ...] = ()
+    progress_groups: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
 
 
 def needs_of(request: Request[Any]) -> Needs:
@@ -62,7 +70,7 @@ def needs_of(request: Request[Any]) -> Needs:
     topics, groups = _topics_of(request), _groups_of(request)
     if isinstance(request, EndTransaction):
         # Clients of 4.9 name no topic; the half message itself was sent with the right to do so.
-        return Needs(publish=topics, looks_at=topics)
+        return Needs(publish=topics)
     if isinstance(request, RecallMessage):
         return Needs(publish=topics)
     if isinstance(request, SendMessage | SendBatch | SendRecords):
@@ -89,6 +97,10 @@ def needs_of(request: Request[Any]) -> Needs:
     if isinstance(request, ViewMessage):
         # By its place in the log any message can be had, whatever topic is named beside it.
         return Needs(is_admin=True)
+    if isinstance(request, GetRoute):
+        return Needs(routes=topics)
+    if isinstance(request, GetProgress):
+        return Needs(progress_topics=topics, progress_groups=groups)
     kind = type(request).__name__
     if kind.startswith(_ADMIN_VERBS):
         return Needs(is_admin=True)
