@@ -29,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 _OFFSET: Final = struct.Struct(">q")
 _OFFSET_AT: Final = 20
+_CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
 
 
@@ -110,7 +111,10 @@ def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) ->
     for handle in handles:
         message, at = decode_record(data, at, check_crc=False)
         properties = {**message.properties, RECEIPT: handle.text()}
-        records.append(encode_record(replace(message, topic=topic, properties=properties)))
+        record = bytearray(encode_record(replace(message, topic=topic, properties=properties)))
+        # The checksum that is stored: whoever gets the message is to see if its body changed.
+        record[_CRC_AT] = message.body_crc.to_bytes(4, "big", signed=True)
+        records.append(bytes(record))
     sizes = np.array([len(record) for record in records], "<i4").tobytes()
     return replace(found, parts=tuple(records), sizes=sizes)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+import numpy as np
+
 from rocketmq_arrow.blocks import block_from_message
 from rocketmq_broker_sim.engine.groups import Groups
 from rocketmq_broker_sim.engine.pop_loans import Loan, Loans, PopPlace
@@ -20,10 +22,11 @@ from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.restoring import block_again
 from rocketmq_broker_sim.engine.retries import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketmq_broker_sim.engine.topics import Topics
-from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_broker_sim.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker_sim.storage.reading import ReadResult
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import BrokerBusyError, ProtocolError
+from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, Host, QueueId, StoredMessage
 from rocketmq_wire.pop_handles import FIRST_POP_TIME, RetryKind, origin_topic_of
@@ -81,6 +84,8 @@ class Revival:
         self._scanned: dict[int, int] = {}
         self._own: dict[int, set[int]] = {index: set() for index in range(REVIVE_QUEUE_COUNT)}
         """Records of ours that are not read back: what they say is known."""
+        self._damage: set[str] = set()
+        """What was said of damaged log."""
         for index in range(REVIVE_QUEUE_COUNT):
             mark = progress.get(REVIVE_GROUP, self._queue(index))
             bounds = store.bounds(self.topic, index)
@@ -215,16 +220,20 @@ class Revival:
             return 0
         bounds = self._store.bounds(self.topic, index)
         start = max(self._scanned[index], bounds.start)
-        found = self._store.read(
-            self.topic, index, start, count_max=count_max, bytes_max=_SCAN_BYTES_MAX
-        )
+        try:
+            found = self._store.read(
+                self.topic, index, start, count_max=count_max, bytes_max=_SCAN_BYTES_MAX
+            )
+        except DamagedStoreError as error:
+            self._say_damaged(index, start, error)
+            found = ReadResult((), b"", 0, start, scanned=0)
         data, at = b"".join(found.parts), 0
-        for offset in range(start, start + found.count):
-            message, at = decode_record(data, at, check_crc=False)
+        for offset, size in enumerate(np.frombuffer(found.sizes, "<i4").tolist(), start):
             if offset in self._own[index]:
                 self._own[index].remove(offset)
             else:
-                self._take_in(index, offset, message)
+                self._take_in(index, offset, data[at : at + size])
+            at += size
             self._scanned[index] = offset + 1
         if not found.count:
             # Nothing can be read there: it is passed, or a start would never end.
@@ -232,10 +241,22 @@ class Revival:
         self._loans.note_revive_end(index, self._scanned[index])
         return max(found.count, 1)
 
-    def _take_in(self, index: int, offset: int, message: StoredMessage) -> None:
+    def _say_damaged(self, index: int, offset: int, error: DamagedStoreError) -> None:
+        """Once for each stretch of the log: what is behind it is read all the same."""
+        if str(error) in self._damage:
+            return
+        self._damage.add(str(error))
+        _LOG.error(
+            "revive queue %d of %s cannot be read from offset %d on. What was popped and is named "
+            "there alone is not given out again, what was acknowledged there may be: %s",
+            *(index, self.topic, offset, error),
+        )
+
+    def _take_in(self, index: int, offset: int, record: bytes) -> None:
         """A record that was written before this start, or by a timer."""
-        tag = message.properties.get("TAGS")
         try:
+            message = decode_record(record)[0]
+            tag = message.properties.get("TAGS")
             if tag == CHECKPOINT_TAG:
                 checkpoint = decode_checkpoint(message.body)
                 known = self._loans.get(checkpoint.key)
@@ -257,7 +278,11 @@ class Revival:
                 if acked is not None:
                     self._loans.settle(acked, acked.bits_of(ack.offsets))
         except ProtocolError as error:
-            _LOG.error("revive queue %d, offset %d: not readable: %s", index, offset, error)
+            reason = error.reason if isinstance(error, CorruptRecordError) else error
+            _LOG.error(
+                "revive queue %d of %s, offset %d is passed over, it cannot be read: %s",
+                *(index, self.topic, offset, reason),
+            )
 
     def _pass_found(self) -> None:
         """Let progress pass what is lent already: it is saved less often than checkpoints."""
@@ -280,13 +305,14 @@ class Revival:
                 continue
             try:
                 self._revive(loan, now_ms)
-            except (BrokerBusyError, StorageError) as error:
+            except (BrokerBusyError, StorageError, CorruptRecordError) as error:
+                reason = error.reason if isinstance(error, CorruptRecordError) else error
                 seconds = BACKOFF_SECONDS[min(loan.failures, len(BACKOFF_SECONDS) - 1)]
                 loan.failures += 1
                 self._loans.wait_until(loan, now_ms + seconds * 1_000)
                 _LOG.error(
                     "topic=%s group=%s: cannot be revived, again in %d s: %s",
-                    *(loan.key.topic, loan.key.group, seconds, error),
+                    *(loan.key.topic, loan.key.group, seconds, reason),
                 )
 
     def _revive(self, loan: Loan, now_ms: int) -> None:
@@ -296,10 +322,16 @@ class Revival:
             _LOG.warning("topic=%s group=%s is gone: a loan is dropped", key.topic, key.group)
             self._loans.settle(loan, (1 << len(loan.offsets)) - 1)
             return
+        unreadable: DamagedStoreError | CorruptRecordError | None = None
         for index, offset in enumerate(loan.offsets):
             if loan.settled >> index & 1:
                 continue
-            message = self._message_at(key, offset)
+            try:
+                message = self._message_at(key, offset)
+            except (DamagedStoreError, CorruptRecordError) as error:
+                # It waits until it is repaired; the others of this pop do not.
+                unreadable = error
+                continue
             position = 0
             if message is None:
                 _LOG.warning(
@@ -309,6 +341,8 @@ class Revival:
             else:
                 position = self._store_anew(key, origin, message, now_ms)
             self._loans.settle(loan, 1 << index, position)
+        if unreadable is not None:
+            raise unreadable
 
     def _message_at(self, key: CheckpointKey, offset: int) -> StoredMessage | None:
         found = self._store.read(
@@ -316,7 +350,8 @@ class Revival:
         )
         if not found.count:
             return None
-        return decode_record(b"".join(found.parts), check_crc=False)[0]
+        # It gets a new checksum where it goes, so this is the last time to compare.
+        return decode_record(b"".join(found.parts))[0]
 
     def _store_anew(
         self, key: CheckpointKey, origin: str, message: StoredMessage, now_ms: int

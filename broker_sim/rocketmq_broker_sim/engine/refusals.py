@@ -187,6 +187,11 @@ def half_missing() -> BrokerError:
     return broker_error(SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
+def record_damaged(position: int, reason: str) -> BrokerError:
+    words = f"the message at {position} of the log is damaged, see `rmq fsck`: {reason}"
+    return broker_error(SYSTEM_ERROR, words)
+
+
 def transaction_missing(transaction_id: str) -> BrokerError:
     return broker_error(SYSTEM_ERROR, f"the transaction[{transaction_id}] is not pending here")
 

@@ -19,7 +19,7 @@ from rocketmq_broker_sim.engine.restoring import block_again
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.consumption_requests import SendBack
-from rocketmq_wire.errors import ProtocolError, broker_error
+from rocketmq_wire.errors import CorruptRecordError, ProtocolError, broker_error
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
@@ -115,7 +115,11 @@ class SendBacks:
         if record is None:
             remark = f"look message by offset failed, {position}"
             raise broker_error(refusals.SYSTEM_ERROR, remark)
-        return decode_record(bytes(record), check_crc=False)[0]
+        try:
+            # It gets a new checksum where it goes, so this is the last time to compare.
+            return decode_record(bytes(record))[0]
+        except CorruptRecordError as error:
+            raise refusals.record_damaged(position, error.reason) from error
 
 
 def _retry_properties(message: StoredMessage, request: SendBack) -> dict[str, str]:

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from rocketmq_arrow.blocks import block_from_message
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.clients import Clients
@@ -31,7 +33,7 @@ from rocketmq_broker_sim.engine.transaction_table import PENDING_MAX, Ended, Hal
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import BrokerBusyError, ProtocolError
+from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.properties import TAGS, UNIQUE_KEY, encode_properties
@@ -152,9 +154,9 @@ class Transactions:
             if found is None:
                 raise refusals.transaction_missing(request.transaction_id)
             request = replace(request, half_offset=found.offset, position=found.position)
-        message = self._half_at(request.position)
-        _check_is_meant(message, request)
         wanted = Ended.COMMIT if request.resolution is Resolution.COMMIT else Ended.ROLLBACK
+        message = self._half_at(request.position, check_crc=wanted is Ended.COMMIT)
+        _check_is_meant(message, request)
         half = self._table.get(request.half_offset)
         if half is None:
             return self._answer_again(request.half_offset, wanted)
@@ -177,9 +179,13 @@ class Transactions:
             raise refusals.already_ended(ended.value if ended is not None else "long ago")
         return self._acknowledged(self._store.appended_end)
 
-    def _half_at(self, position: int) -> StoredMessage:
+    def _half_at(self, position: int, *, check_crc: bool) -> StoredMessage:
         record = self._store.record_at(position)
-        message = None if record is None else decode_record(bytes(record), check_crc=False)[0]
+        try:
+            # Committed, it gets a new checksum: this is the last time to compare.
+            message = None if record is None else decode_record(record, check_crc=check_crc)[0]
+        except CorruptRecordError as error:
+            raise refusals.record_damaged(position, error.reason) from error
         if message is None or message.topic != HALF_TOPIC:
             raise refusals.half_missing()
         return message
@@ -249,12 +255,13 @@ class Transactions:
         for half in self._table.take_due(now_ms, _CHECKS_A_TURN_MAX):
             try:
                 check = self._check_due(half, now_ms)
-            except (BrokerBusyError, StorageError) as error:
+            except (BrokerBusyError, StorageError, CorruptRecordError) as error:
                 # The others of this turn are taken off what is due: they must not suffer by it.
                 self._table.postpone(half, now_ms + self._limits.check_interval_ms)
+                reason = error.reason if isinstance(error, CorruptRecordError) else error
                 _LOG.error(
                     "half message %s, offset=%d of %s: nobody can be asked about it now: %s",
-                    *(half.key, half.offset, HALF_TOPIC, error),
+                    *(half.key, half.offset, HALF_TOPIC, reason),
                 )
                 continue
             if check is not None:
@@ -272,7 +279,8 @@ class Transactions:
                 # Not durable yet.
                 self._table.postpone(half, now_ms + 1_000)
             return None
-        message = decode_record(bytes(record), check_crc=False)[0]
+        # Who is asked gets it with a new checksum, and so does where it may be moved.
+        message = decode_record(bytes(record))[0]
         if half.checks >= self._limits.checks_max:
             self._give_up(half, message, now_ms)
             return None
@@ -352,7 +360,9 @@ class Transactions:
         ends = store.bounds(END_TOPIC, 0)
         settled = self._start_of(_ENDS)
         # Of the last ones it is to be known how they ended, settled or not.
-        for message in self._read(END_TOPIC, 0, max(min(settled, ends.end - _KNOWN), ends.start)):
+        # Which half is named stands in a body: a wrong one would end a half that nobody ended.
+        first_end = max(min(settled, ends.end - _KNOWN), ends.start)
+        for message in self._read(END_TOPIC, 0, first_end, check_crc=True):
             # RocketMQ's own records do not say how.
             how = _ENDINGS.get(message.properties.get(_HOW_ENDED, ""))
             for text in message.body.decode("ascii", "replace").split(","):
@@ -403,7 +413,10 @@ class Transactions:
         start = self._store.bounds(queue.topic, queue.index).start
         return max(self._progress.get(SYSTEM_GROUP, queue) or 0, start)
 
-    def _read(self, topic: str, index: int, start: int) -> Iterator[StoredMessage]:
+    def _read(
+        self, topic: str, index: int, start: int, *, check_crc: bool = False
+    ) -> Iterator[StoredMessage]:
+        """The records of a queue; those that cannot be read are told of and passed over."""
         while True:
             found = self._store.read(
                 topic, index, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
@@ -411,9 +424,16 @@ class Transactions:
             if not found.count and not found.lost:
                 return
             data, at = b"".join(found.parts), 0
-            while at < len(data):
-                message, at = decode_record(data, at, check_crc=False)
-                yield message
+            for size in np.frombuffer(found.sizes, "<i4").tolist():
+                try:
+                    yield decode_record(data[at : at + size], check_crc=check_crc)[0]
+                except CorruptRecordError as error:
+                    _LOG.error(
+                        "%s queue %d, from offset %d: a record cannot be read and is passed "
+                        "over: %s",
+                        *(topic, index, start, error.reason),
+                    )
+                at += size
             start = found.next_begin
 
 
