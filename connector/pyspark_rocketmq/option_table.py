@@ -405,7 +405,7 @@ _PULL: Final = (
     _O(
         "pullsInFlight",
         Count(1, 256),
-        8,
+        64,
         READ,
         "pull",
         "Pulls under way at a time for one queue; a task has 128 at one broker, or this many.",

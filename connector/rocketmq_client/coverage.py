@@ -13,9 +13,9 @@ from rocketmq_wire.model import Buffer
 
 # Many small answers (32 messages from a real broker) are joined up to this size before they are
 # handed on: decoding works on whole buffers and costs the same for 32 records as for hundreds.
-GATHER_BYTES: Final = 512 * 1024
+GATHER_BYTES: Final = 1024 * 1024
 # A body that is already this large is handed on as it was received, without a copy.
-_WHOLE_BYTES: Final = 128 * 1024
+_WHOLE_BYTES: Final = 384 * 1024
 
 
 @dataclass(slots=True, order=True)
@@ -24,7 +24,10 @@ class Piece:
 
     start: int
     end: int
-    body: Buffer = field(compare=False)
+    bodies: tuple[Buffer, ...] = field(compare=False)
+    """Records, back to back."""
+    size: int = field(compare=False)
+    """Bytes of all bodies."""
     sizes: Buffer | None = field(compare=False)
     message_count: int = field(compare=False)
     may_follow: bool = field(compare=False)
@@ -36,7 +39,13 @@ class Piece:
     @property
     def is_whole(self) -> bool:
         """To be handed on as it is, without waiting for more to join it."""
-        return len(self.body) >= _WHOLE_BYTES or self.sizes is not None or self.loss is not None
+        is_large = self.size >= _WHOLE_BYTES and len(self.bodies) == 1
+        return is_large or self.sizes is not None or self.loss is not None
+
+    @property
+    def body(self) -> Buffer:
+        """All bodies as one."""
+        return self.bodies[0] if len(self.bodies) == 1 else b"".join(self.bodies)
 
 
 class Coverage:
@@ -82,14 +91,22 @@ class Coverage:
         return next(self.missing(start, end), None) is not None
 
     def cover(
-        self, start: int, end: int, body: Buffer, sizes: Buffer | None, message_count: int
+        self,
+        start: int,
+        end: int,
+        bodies: tuple[Buffer, ...],
+        sizes: Buffer | None,
+        message_count: int,
     ) -> bool:
         """Take in what of `[start, end)` is new; True if anything is."""
+        size = sum(map(len, bodies))
         islands = self._islands
         if self.edge == start < end <= self.end and (not islands or islands[0].start >= end):
             # Most answers come in the order in which they were asked for.
             count = min(message_count, end - start)
-            self._insert(Piece(start, end, body, sizes, count, may_follow=True, may_lead=True))
+            self._insert(
+                Piece(start, end, bodies, size, sizes, count, may_follow=True, may_lead=True)
+            )
             return True
         gaps = list(self.missing(start, end))
         for gap_start, gap_end in gaps:
@@ -97,7 +114,8 @@ class Coverage:
                 Piece(
                     gap_start,
                     gap_end,
-                    body,
+                    bodies,
+                    size,
                     sizes,
                     min(message_count, gap_end - gap_start),
                     may_follow=gap_start == start,
@@ -112,7 +130,7 @@ class Coverage:
         for start, end in gaps:
             part = Loss(start, end, loss.reason, loss.bounds)
             self._insert(
-                Piece(start, end, b"", None, 0, may_follow=False, may_lead=False, loss=part)
+                Piece(start, end, (), 0, None, 0, may_follow=False, may_lead=False, loss=part)
             )
         return gaps[0][0] if gaps else None
 
@@ -120,25 +138,27 @@ class Coverage:
         """Hand on what comes next."""
         piece = self._ready.popleft()
         self.held_messages -= piece.message_count
-        self.held_bytes -= len(piece.body)
+        self.held_bytes -= piece.size
         self.taken = piece.end
         return piece
 
     def pop_gathered(self) -> Piece:
         """Hand on what comes next, joined with the small pieces that follow it."""
         head = last = self.pop()
-        bodies, size = [head.body], len(head.body)
+        bodies, size = [*head.bodies], head.size
         while self._ready and size < GATHER_BYTES:
             piece = self._ready[0]
             if piece.is_whole or not (last.may_lead and piece.may_follow):
                 break
             last = self.pop()
-            bodies.append(last.body)
-            size += len(last.body)
+            bodies += last.bodies
+            size += last.size
         if last is head:
             return head
         return Piece(
-            head.start, last.end, b"".join(bodies), None, 0, head.may_follow, last.may_lead
+            *(head.start, last.end, tuple(bodies), size, None, 0),
+            may_follow=head.may_follow,
+            may_lead=last.may_lead,
         )
 
     def pop_loss(self) -> Loss:
@@ -155,7 +175,7 @@ class Coverage:
 
     def _insert(self, piece: Piece) -> None:
         self.held_messages += piece.message_count
-        self.held_bytes += len(piece.body)
+        self.held_bytes += piece.size
         if piece.start > self.edge:
             insort(self._islands, piece)
             return

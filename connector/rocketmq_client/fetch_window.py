@@ -16,11 +16,11 @@ A pure state machine; the shell sends what `next_pull` returns and reports what 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketmq_client.coverage import GATHER_BYTES, Coverage, Piece
+from rocketmq_client.flights import Flight, Flights, Joining, Pull
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
@@ -48,26 +48,8 @@ _SCAN_WIDTH_MAX: Final = 1 << 40
 _RECORD_BYTES_MIN: Final = 91
 _BUSY_DELAY_MS: Final = 20
 _FLOW_CONTROL: Final = 215
-
-
-@dataclass(frozen=True, slots=True)
-class Pull:
-    """One pull to send; `ticket` names it in `on_reply` and `on_failure`."""
-
-    ticket: int
-    start: int
-    count_max: int
-    bytes_max: int
-
-
-@dataclass(slots=True)
-class _Flight:
-    pull: Pull
-    planned_end: int
-    is_open: bool
-    """Free to cover more than planned: its answer tells what the broker gives."""
-    sent_ms: int
-    bytes_expected: int
+# Answers up to this size are asked for several at a time: of larger ones the bytes take the time.
+_SMALL_ANSWER_BYTES: Final = 32 * 1024
 
 
 class FetchWindow:
@@ -82,7 +64,9 @@ class FetchWindow:
         loss_policy: LossPolicy = LossPolicy.RAISE,
         backoff: Backoff | None = None,
         first_offset: Callable[[Buffer], int | None] = lambda _: 0,
+        times_max: int = 1,
     ) -> None:
+        """So many pulls as `times_max` may be sent as one."""
         self.wanted = wanted
         self._first_offset = first_offset
         self._limits = limits
@@ -94,23 +78,21 @@ class FetchWindow:
         room = min(limits.messages_max, limits.span_max or limits.messages_max)
         self._count_max = max(1, min(limits.count_per_pull, (room + 1) // 2))
         self._bytes_per_pull = max(1, min(PULL_BYTES_MAX, limits.bytes_max // 2))
+        self._joining = Joining(times_max, limits.pulls_in_flight)
         # Under a filter the broker scans more offsets than the messages it was asked for.
         self._stride = Stride(_SCAN_WIDTH_MAX if is_filtered else self._count_max)
         self._record_bytes: float | None = None
         self._density = 1.0
         """Messages per offset: below one under a filter."""
+        # Where pulling ends: a loss that will be raised makes what is behind it pointless.
         self._goal = wanted.end
-        """Where pulling ends: a loss that will be raised makes everything behind it pointless."""
+        # As the last answer told it: pulls behind it would be called illegal.
         self._queue_end: int | None = None
-        """As the last answer told it: pulls behind it would be called illegal."""
         self._narrow_count = 0
+        # Below this end pulls ask for so few at most: to find exactly which messages lack.
         self._narrow_end = wanted.start
-        """Below it, pulls ask for `narrow_count` at most: to find exactly which messages lack."""
-        self._flights: dict[int, _Flight] = {}
-        self._flight_bytes = 0
-        self._flight_width = 0
+        self._flights = Flights()
         self._coverage = Coverage(wanted.start, wanted.end)
-        self._tickets = 0
         self._front: int | None = wanted.start
         """Everything below is here or under way; None when there may be holes."""
         self._doubt: Doubt | None = None
@@ -137,18 +119,16 @@ class FetchWindow:
     @property
     def outstanding_bytes(self) -> int:
         """Bytes received and not taken, or asked for."""
-        return self._coverage.held_bytes + self._flight_bytes
+        return self._coverage.held_bytes + self._flights.bytes_expected
 
     @property
     def in_flight(self) -> int:
         """Pulls under way."""
-        return len(self._flights)
+        return self._flights.pulls
 
     def wake_at_ms(self) -> int | None:
         """When a back-off ends that keeps the window from asking; None: it waits for none."""
-        if self.is_covered:
-            return None
-        return self._patience.not_before_ms
+        return None if self.is_covered else self._patience.not_before_ms
 
     def next_pull(
         self, now_ms: int, *, bytes_free: int | None = None, is_urgent: bool = True
@@ -160,7 +140,7 @@ class FetchWindow:
         """
         if self._doubt is not None or now_ms < self._patience.not_before_ms:
             return None
-        if len(self._flights) >= self._limits.pulls_in_flight:
+        if self._flights.pulls >= self._limits.pulls_in_flight:
             return None
         if self._stride.value is None and self._flights:
             return None
@@ -176,9 +156,12 @@ class FetchWindow:
         # The hole that everything behind it waits for is asked in spite of any limit: what is
         # held can only be handed on once it is filled.
         is_head = is_urgent and start == self._coverage.edge and self._coverage.head is None
-        if not is_head and not self._is_allowed(start, planned, bytes_free):
+        times = self._times(start, end, planned)
+        if times > 1 and not self._is_allowed(start, planned, times, bytes_free):
+            times = 1
+        if times == 0 or not (is_head or self._is_allowed(start, planned, times, bytes_free)):
             return None
-        return self._send(start, end, planned, now_ms)
+        return self._send(start, end, planned, times, now_ms)
 
     def wants_bounds(self, now_ms: int) -> bool:
         """True once for every doubt: the shell then fetches fresh bounds and a fresh route."""
@@ -235,6 +218,23 @@ class FetchWindow:
         else:
             self._on_nothing(flight, now_ms)
 
+    def on_replies(
+        self, ticket: int, replies: Sequence[PullReply | RocketMQError], now_ms: int
+    ) -> None:
+        """Pulls that were sent as one brought something else than what was planned, one at least.
+
+        Raises what `on_reply` and `on_failure` raise.
+        """
+        flight = self._land(ticket)
+        if flight is None:
+            return
+        self._joining.trouble()
+        for part, reply in zip(self._flights.part(flight), replies, strict=True):
+            if isinstance(reply, RocketMQError):
+                self.on_failure(part, reply, now_ms)
+            else:
+                self.on_reply(part, reply, now_ms)
+
     def on_failure(
         self, ticket: int, error: RocketMQError, now_ms: int, *, heard_ms: int = 0
     ) -> None:
@@ -245,6 +245,7 @@ class FetchWindow:
         flight = self._land(ticket)
         if flight is None:
             return
+        self._joining.trouble()
         if not (error.retryable or is_doubtful(error)):
             raise error
         asked, self._patience.last_error = flight.pull.start, error
@@ -295,39 +296,41 @@ class FetchWindow:
 
     def _first_gap(self) -> tuple[int, int] | None:
         """The first offsets that are neither here nor under way."""
-        cursor, end = self._coverage.edge, self._goal
-        if self._front is not None:
-            return (self._front, end) if self._front < end else None
-        taken = self._coverage.islands()
-        taken += [(f.pull.start, f.planned_end) for f in self._flights.values()]
-        taken.sort()
-        for start, stop in taken:
-            if cursor >= end:
-                return None
-            if start > cursor:
-                return cursor, min(start, end)
-            cursor = max(cursor, stop)
-        self._front = cursor
-        return (cursor, end) if cursor < end else None
+        coverage, end = self._coverage, self._goal
+        if self._front is None:
+            gap = self._flights.first_gap(coverage.edge, end, coverage.islands())
+            if gap is None or gap[1] < end:
+                return gap
+            self._front = gap[0]
+        return (self._front, end) if self._front < end else None
 
-    def _is_allowed(self, start: int, planned: int, bytes_free: int | None) -> bool:
-        """True if the limits leave room for `planned` more offsets from `start` on."""
-        limits, coverage = self._limits, self._coverage
+    def _times(self, start: int, end: int, planned: int) -> int:
+        """As `Joining.times`, for pulls of that width."""
+        is_usual = planned == self._stride.value and not self._is_filtered
+        is_small = self._bytes_expected(planned) <= _SMALL_ANSWER_BYTES
+        if not (is_usual and is_small and start and start >= self._narrow_end):
+            return 1
+        known_end = end if self._queue_end is None else min(end, self._queue_end)
+        return self._joining.times(self._flights.pulls, (known_end - start) // planned)
+
+    def _is_allowed(self, start: int, each: int, times: int, bytes_free: int | None) -> bool:
+        """True if the limits leave room for so many pulls of `each` offsets from `start` on."""
+        limits, coverage, planned = self._limits, self._coverage, each * times
         if limits.span_max is not None and start + planned > coverage.taken + limits.span_max:
             return False
-        messages = coverage.held_messages + (self._flight_width + planned) * self._density
+        messages = coverage.held_messages + (self._flights.width + planned) * self._density
         if messages > limits.messages_max:
             return False
         free = min(limits.bytes_max, AHEAD_BYTES_MAX) - self.outstanding_bytes
         if bytes_free is not None:
             free = min(free, bytes_free)
-        return self._bytes_expected(planned) <= free
+        return self._bytes_expected(each) * times <= free
 
     def _bytes_expected(self, count: int) -> int:
         size = self._record_bytes or _RECORD_BYTES_GUESS
         return min(int(size * count * self._density), self._bytes_per_pull)
 
-    def _send(self, start: int, gap_end: int, planned: int, now_ms: int) -> Pull:
+    def _send(self, start: int, gap_end: int, planned: int, times: int, now_ms: int) -> Pull:
         is_first = self._stride.value is None
         # A hole's own end is known: only the pull in front can show what the broker would give.
         is_front = gap_end == self._goal and start >= self._narrow_end
@@ -335,61 +338,59 @@ class FetchWindow:
         count_max = planned
         if is_probe or (self._is_filtered and start >= self._narrow_end):
             # Under a filter the broker scans as many offsets as it is asked for messages.
-            count_max = min(self._count_max, self.wanted.end - start)
+            count_max, times = min(self._count_max, self.wanted.end - start), 1
         if self._limits.span_max is not None and not self._is_filtered:
             room = max(planned, self._coverage.taken + self._limits.span_max - start)
             count_max = min(count_max, room)
-        self._tickets += 1
-        pull = Pull(self._tickets, start, count_max, self._bytes_per_pull)
+        pull = Pull(self._flights.new_ticket(), start, count_max, self._bytes_per_pull, times)
         is_open = is_first or is_probe or self._is_filtered
-        expected = self._bytes_expected(planned)
-        self._flights[pull.ticket] = _Flight(pull, start + planned, is_open, now_ms, expected)
-        self._flight_bytes += expected
-        self._flight_width += planned
+        planned_end = start + planned * times
+        expected = self._bytes_expected(planned) * times
+        self._flights.add(Flight(pull, planned_end, is_open, now_ms, expected))
         if self._front == start:
-            self._front = start + planned
+            self._front = planned_end
         return pull
 
-    def _land(self, ticket: int) -> _Flight | None:
+    def _land(self, ticket: int) -> Flight | None:
         """The pull is no longer under way; None if it was given up before."""
-        flight = self._flights.pop(ticket, None)
+        flight = self._flights.land(ticket)
         if flight is not None:
             self._front = None
-            self._flight_bytes -= flight.bytes_expected
-            self._flight_width -= flight.planned_end - flight.pull.start
         return flight
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _on_found(self, flight: _Flight, reply: PullReply, now_ms: int) -> bool:
+    def _on_found(self, flight: Flight, reply: PullReply, now_ms: int) -> bool:
         """Take messages in; False when they are to be asked for again."""
         asked, width = flight.pull.start, reply.next_begin - flight.pull.start
-        body: Buffer = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
-        if not width or not len(body):
+        body_size = sum(map(len, reply.records))
+        if not width or not body_size:
             raise RemoteProtocolError(
                 f"{self.wanted.queue}: messages were found at offset {asked}, but "
-                f"{len(body)} bytes up to offset {reply.next_begin} came"
+                f"{body_size} bytes up to offset {reply.next_begin} came"
             )
+        body = reply.records[0]
         if not asked and not self._begins_rightly(flight, body, reply.next_begin):
             self._on_foreign(flight, body, reply.next_begin, now_ms)
             return False
         if self._is_filtered:
             # Counting would mean walking the records: the first one's size stands for all.
             size = max(int.from_bytes(body[:4], "big"), _RECORD_BYTES_MIN)
-            count = max(1, min(len(body) // size, width))
+            count = max(1, min(body_size // size, width))
             self._density = count / width
         else:
-            size, count = max(1, len(body) // width), width
-            if width > flight.pull.count_max:
+            size, count = max(1, body_size // width), width
+            if width > flight.pull.width:
                 self._on_overstep(flight, reply.next_begin, now_ms)
                 return False
         self._record_bytes = size
+        self._joining.answered()
         self._learn(flight, width)
-        if self._coverage.cover(asked, reply.next_begin, body, reply.sizes, count):
+        if self._coverage.cover(asked, reply.next_begin, reply.records, reply.sizes, count):
             self._patience.progressed(now_ms)
         return True
 
-    def _on_overstep(self, flight: _Flight, next_begin: int, now_ms: int) -> None:
+    def _on_overstep(self, flight: Flight, next_begin: int, now_ms: int) -> None:
         """More offsets than asked for: the broker left out messages that are already removed."""
         count_max = flight.pull.count_max
         if count_max == 1:
@@ -399,7 +400,7 @@ class FetchWindow:
         self._narrow_count = max(1, count_max // 2)
         self._narrow_end = max(self._narrow_end, next_begin)
 
-    def _begins_rightly(self, flight: _Flight, body: Buffer, next_begin: int) -> bool:
+    def _begins_rightly(self, flight: Flight, body: Buffer, next_begin: int) -> bool:
         """Whether what was found from offset 0 on begins with a message that may stand there."""
         first = self._first_offset(body)
         if first and self._is_filtered:
@@ -408,7 +409,7 @@ class FetchWindow:
             return flight.pull.count_max == 1 and first < next_begin
         return first == 0
 
-    def _on_foreign(self, flight: _Flight, body: Buffer, next_begin: int, now_ms: int) -> None:
+    def _on_foreign(self, flight: Flight, body: Buffer, next_begin: int, now_ms: int) -> None:
         """Offset 0 is gone: by itself it is asked for, and then doubted."""
         if flight.pull.count_max > 1:
             self._narrow_count, self._narrow_end = 1, max(self._narrow_end, 1)
@@ -417,7 +418,7 @@ class FetchWindow:
         end = min(self._first_offset(body) or next_begin, next_begin)
         self._open_doubt(DoubtKind.VANISHED, 0, end, now_ms)
 
-    def _on_advance(self, flight: _Flight, reply: PullReply, now_ms: int) -> None:
+    def _on_advance(self, flight: Flight, reply: PullReply, now_ms: int) -> None:
         """No message, but a later offset to go on from."""
         asked = flight.pull.start
         # Under a filter that is the normal case of nothing matching. Anything else, and a status
@@ -434,10 +435,10 @@ class FetchWindow:
             return
         self._density = min(self._density, 1 / (reply.next_begin - asked))
         self._learn(flight, reply.next_begin - asked)
-        if self._coverage.cover(asked, reply.next_begin, b"", None, 0):
+        if self._coverage.cover(asked, reply.next_begin, (), None, 0):
             self._patience.progressed(now_ms)
 
-    def _on_nothing(self, flight: _Flight, now_ms: int) -> None:
+    def _on_nothing(self, flight: Flight, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
         self._patience.trouble(now_ms, now_ms)
         if self._patience.is_stuck(now_ms):
@@ -445,7 +446,7 @@ class FetchWindow:
         else:
             self._patience.back_off(now_ms)
 
-    def _learn(self, flight: _Flight, width: int) -> None:
+    def _learn(self, flight: Flight, width: int) -> None:
         stride = self._stride.value
         was_cut = width < flight.pull.count_max
         if flight.is_open or (was_cut and stride is not None and flight.pull.count_max >= stride):
@@ -459,7 +460,7 @@ class FetchWindow:
         if coverage.held_bytes >= GATHER_BYTES or coverage.held_messages >= self._count_max:
             return True
         # Only what is under way and joins at the edge is worth waiting for.
-        return not any(f.pull.start <= edge < f.planned_end for f in self._flights.values())
+        return not self._flights.joins(edge)
 
     def _take_loss(self) -> RangeChunk:
         loss = self._coverage.pop_loss()

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow, Pull
+from rocketmq_client.fetch_window import AHEAD_BYTES_MAX, FetchWindow
+from rocketmq_client.flights import Pull
 from rocketmq_client.transport import ReadLimits
 
 # Under way at one broker, so on one connection, whatever the number of ranges: eight queues with
@@ -40,6 +41,6 @@ def due_pulls(
             if pull is None:
                 break
             bytes_free -= window.outstanding_bytes - before
-            in_flight[broker] += 1
+            in_flight[broker] += pull.times
             yield window, pull
         is_urgent = False

@@ -13,7 +13,14 @@ from typing import Final
 
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId
-from rocketmq_wire.requests import PullMessages, PullReply, PullStatus, Reply, Request
+from rocketmq_wire.requests import (
+    PullMessages,
+    PullReplies,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+)
 
 _BEING_REMOVED = "MESSAGE_WAS_REMOVING"
 # A try costs seconds while the replica stays as it is, so each one makes the next pause longer.
@@ -41,6 +48,9 @@ class Suggestions:
 
     def learn(self, request: Request[Reply], result: Reply | RocketMQError) -> None:
         """Take over what an answer suggests for the next pull."""
+        if isinstance(request, PullMessages) and isinstance(result, PullReplies):
+            for answer in result.answers:
+                self.learn(request, answer)
         if isinstance(request, PullMessages) and isinstance(result, PullReply):
             if result.suggested_broker_id == MASTER_ID:
                 self._ids.pop(request.queue, None)

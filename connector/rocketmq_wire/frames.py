@@ -89,10 +89,16 @@ class FrameDecoder:
         *,
         staging_size: int = STAGING_SIZE,
         allocate: Callable[[int], Buffer] = bytearray,
+        take: Callable[[Buffer, int, int, int], bool] = lambda *_: False,
     ) -> None:
-        """`allocate` makes the buffers of large bodies; its buffers must be writable."""
+        """`allocate` makes the buffers of large bodies; its buffers must be writable.
+
+        `take` is shown each small frame with a JSON header before anybody reads it: the buffer, and
+        where in it the header, the body and what is behind the frame begin. True: it was taken.
+        """
         self._frame_size_max = frame_size_max
         self._allocate = allocate
+        self._take = take
         self._staging = memoryview(bytearray(max(staging_size, _HEAD.size)))
         self._start = 0
         self._end = 0
@@ -182,11 +188,16 @@ class FrameDecoder:
         body_at = _HEAD.size + header_size
         frame_size = 4 + total
         if there >= frame_size:
-            frame = self._staging[self._start : self._start + frame_size]
+            start = self._start
+            self._start += frame_size
+            if codec is HeaderCodec.JSON and self._take(
+                self._staging, start + _HEAD.size, start + body_at, start + frame_size
+            ):
+                return True
+            frame = self._staging[start : start + frame_size]
             # The staging buffer is used again, so a small body is copied out of it.
             header = decode_header(frame[_HEAD.size : body_at], codec)
             self._frames.append(Frame(header, bytes(frame[body_at:]), codec))
-            self._start += frame_size
             return True
         if frame_size <= len(self._staging):
             return False

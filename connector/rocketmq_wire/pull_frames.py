@@ -6,7 +6,7 @@ numbers. The rest is encoded once; what comes out is, byte for byte, what the ge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -37,8 +37,30 @@ class PullFrames:
         self._encode = encode
         self._templates: dict[tuple[object, ...], _Template] = {}
 
+    def frames(self, pull: PullMessages, opaques: Sequence[int]) -> bytes:
+        """The frames of all times of a pull, back to back. Raises LocalProtocolError."""
+        template = self._find(pull)
+        starts = range(pull.start, pull.start + pull.times * pull.count_max, pull.count_max)
+        if template is None:
+            each = (replace(pull, start=start, times=1) for start in starts)
+            return b"".join(map(self._encode, each, opaques))
+        before, between, behind = template
+        headers = [
+            b"%b%d%b%d%b" % (before, start, between, opaque, behind)
+            for start, opaque in zip(starts, opaques, strict=True)
+        ]
+        return b"".join([part for header in headers for part in (pack_head(len(header)), header)])
+
     def frame(self, pull: PullMessages, opaque: int) -> bytes:
         """The frame of a pull. Raises LocalProtocolError when it cannot be sent."""
+        template = self._find(pull)
+        if template is None:
+            return self._encode(pull, opaque)
+        before, between, behind = template
+        header = b"%b%d%b%d%b" % (before, pull.start, between, opaque, behind)
+        return pack_head(len(header)) + header
+
+    def _find(self, pull: PullMessages) -> _Template | None:
         queue, subscription = pull.queue, pull.subscription
         # Everything but the offset; plain values, for a tuple hashes them without calling Python.
         key = (
@@ -50,13 +72,11 @@ class PullFrames:
         if template is None:
             template = self._template(pull)
             if template is None:
-                return self._encode(pull, opaque)
+                return None
             if len(self._templates) >= _TEMPLATES_MAX:
                 self._templates.clear()
             self._templates[key] = template
-        before, between, behind = template
-        header = b"%b%d%b%d%b" % (before, pull.start, between, opaque, behind)
-        return pack_head(len(header)) + header
+        return template
 
     def _template(self, pull: PullMessages) -> _Template | None:
         frame = self._encode(replace(pull, start=_OFFSET_MARK), _OPAQUE_MARK)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, TypeVar
 
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import (
     Buffer,
     ClusterInfo,
@@ -228,11 +229,18 @@ class PullReply(Reply):
     end: int
     """The next offset to be written to the queue."""
     records: tuple[Buffer, ...] = ()
-    """Stored records back to back; the parts follow each other. A client always gets one part."""
+    """Stored records back to back; the parts follow each other, none of them empty."""
     sizes: Buffer | None = None
     """Little-endian int32 sizes of the records, where the sender knows them (gRPC sends them)."""
     suggested_broker_id: int = 0
     remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PullReplies(Reply):
+    """The answers to pulls that were sent as one, where they are not what was planned."""
+
+    answers: tuple[PullReply | RocketMQError, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +260,11 @@ class PullMessages(Request[PullReply]):
     """Progress stored on the way (sysFlag 0x1); None commits nothing."""
     suspend_ms: int | None = None
     """How long the broker may hold the pull while nothing is there (0x2); None: not at all."""
+    times: int = 1
+    """Over TCP so many such pulls at once, each `count_max` offsets behind the one before.
+
+    Their answers come as one, or as `PullReplies`.
+    """
 
 
 # --- send -----------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from rocketmq_wire.acl import Credentials, sign_request, signed_version
@@ -43,13 +44,14 @@ from rocketmq_wire.headers import (
     FLAG_REPLY,
     Header,
 )
+from rocketmq_wire.joined_pulls import JoinedPulls
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.pop_requests import PopMessages
 from rocketmq_wire.pull_frames import PullFrames
 from rocketmq_wire.remoting import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting_codec import EncodedReply, ResponseCode
 from rocketmq_wire.remoting_requests import NotifyMembersChanged
-from rocketmq_wire.requests import Done, PullMessages, Reply, Request
+from rocketmq_wire.requests import Done, PullMessages, PullReply, Reply, Request
 
 
 class Deferred:
@@ -113,8 +115,12 @@ class ClientSession:
         self._language, self._version = language, version
         self._credentials = credentials
         self._opaque_next = opaque_start & OPAQUE_MAX
+        self._joined = JoinedPulls()
         self._decoder = FrameDecoder(
-            frame_size_max, staging_size=_ANSWER_STAGING_SIZE, allocate=allocate
+            frame_size_max,
+            staging_size=_ANSWER_STAGING_SIZE,
+            allocate=allocate,
+            take=self._joined.take,
         )
         self._pull_frames = PullFrames(lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)))
         self._pending: dict[int, _Pending] = {}
@@ -155,7 +161,9 @@ class ClientSession:
         """
         opaque = self._free_opaque()
         parts: tuple[Buffer, ...]
-        if self._credentials is None and isinstance(request, PullMessages):
+        if isinstance(request, PullMessages) and request.times > 1:
+            parts = self._start_joined(request, opaque)
+        elif self._credentials is None and isinstance(request, PullMessages):
             parts = (self._pull_frames.frame(request, opaque),)
         else:
             parts = self._encode(request, opaque, 0)
@@ -189,11 +197,13 @@ class ClientSession:
                 heapq.heappush(self._deadlines, (later_ms, opaque))
             else:
                 del self._pending[opaque]
+                self._joined.forget(opaque)
                 expired.append(opaque)
         return expired
 
     def forget(self, opaque: int) -> bool:
         """Give up one request; False when it was not pending."""
+        self._joined.forget(opaque)
         return self._pending.pop(opaque, None) is not None
 
     def abandon(self) -> list[int]:
@@ -201,6 +211,7 @@ class ClientSession:
         opaques = list(self._pending)
         self._pending.clear()
         self._deadlines.clear()
+        self._joined.clear()
         return opaques
 
     # --- receiving ------------------------------------------------------------------------
@@ -218,17 +229,28 @@ class ClientSession:
 
         Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
         """
-        while (frame := self._decoder.next_frame()) is not None:
+        while not self._joined.done:
+            frame = self._decoder.next_frame()
+            if frame is None:
+                return None
             header = frame.header
             if not header.is_reply:
                 self._take_server_request(frame)
                 continue
-            pending = self._pending.pop(header.opaque, None)
+            joined = self._joined.request_of(header.opaque)
+            if joined is not None:
+                self._joined.put(header.opaque, _pull_result(joined, frame))
+                continue
+            # The first of joined pulls may be answered twice while the others are under way.
+            is_again = self._joined.stands_for_all(header.opaque)
+            pending = None if is_again else self._pending.pop(header.opaque, None)
             if pending is None:
                 self.late_count += 1
                 continue
             return Completed(header.opaque, _result_of(pending.request, frame))
-        return None
+        opaque, result = self._joined.done.popleft()
+        del self._pending[opaque]
+        return Completed(opaque, result)
 
     def take_answers(self) -> list[bytes]:
         """What has to be written because the server asked something."""
@@ -293,9 +315,24 @@ class ClientSession:
         head = encode_frame_head(header, sum(map(buffer_size, body)))
         return (head, *(part for part in body if len(part)))
 
+    def _start_joined(self, pull: PullMessages, first: int) -> tuple[Buffer, ...]:
+        """The parts of the frames of all times of a pull."""
+        opaques = [first, *(self._free_opaque() for _ in range(pull.times - 1))]
+        if self._credentials is None:
+            frames = self._pull_frames.frames(pull, opaques)
+        else:
+            each = (
+                replace(pull, start=pull.start + place * pull.count_max, times=1)
+                for place in range(pull.times)
+            )
+            parts = map(self._encode, each, opaques, repeat(0))
+            frames = b"".join([part for frame in parts for part in frame])
+        self._joined.start(pull, opaques)
+        return (frames,)
+
     def _free_opaque(self) -> int:
         opaque = self._opaque_next
-        while opaque in self._pending:
+        while opaque in self._pending or opaque in self._joined:
             opaque = (opaque + 1) & OPAQUE_MAX
         self._opaque_next = (opaque + 1) & OPAQUE_MAX
         return opaque
@@ -303,6 +340,12 @@ class ClientSession:
     def _is_current(self, deadline_ms: int, opaque: int) -> bool:
         pending = self._pending.get(opaque)
         return pending is not None and pending.deadline_ms == deadline_ms
+
+
+def _pull_result(pull: PullMessages, frame: Frame) -> PullReply | RocketMQError:
+    result = _result_of(pull, frame)
+    assert isinstance(result, PullReply | RocketMQError)
+    return result
 
 
 def _result_of(request: Request[Reply], frame: Frame) -> Reply | RocketMQError:

@@ -51,7 +51,7 @@ def test_an_empty_range_needs_no_pull():
 
 
 def test_only_one_pull_is_sent_until_the_first_answer_shows_what_a_pull_brings():
-    window = window_of(0, 1_000)
+    window = window_of(0, 10_000)
     first = window.next_pull(0)
     assert first is not None
     assert window.next_pull(0) is None

@@ -42,7 +42,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         bytes_max=draw(st.sampled_from([1, 50_000, 100 << 20])),
         span_max=draw(st.sampled_from([None, 1, 100, 2_000])),
         count_per_pull=draw(st.sampled_from([1, 32, 10_000])),
-        pulls_in_flight=draw(st.sampled_from([1, 2, 8])),
+        pulls_in_flight=draw(st.sampled_from([1, 2, 8, 40])),
     )
     share = st.sampled_from([0.0, 0.05, 0.3])
     faults = Faults(
@@ -65,6 +65,7 @@ def run_scene(scene: Scene, policy: LossPolicy, changes: Changes = (), **options
     # Small limits and lossy ways need many pulls: keep the work of one example bounded.
     if min(limits.messages_max, queue.count_cap, limits.bytes_max) == 1:
         wanted = OffsetRange(ORDERS, wanted.start, min(wanted.end, wanted.start + 60))
+    options = {"times_max": random.Random(seed).choice([1, 2, 5, 16]), **options}
     window = FetchWindow(
         wanted, limits, is_filtered=queue.is_filtered, loss_policy=policy, **options
     )

@@ -9,7 +9,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketmq_client.fetch_window import FetchWindow, Pull
+from rocketmq_client.fetch_window import FetchWindow
+from rocketmq_client.flights import Pull
 from rocketmq_client.loss import Loss, Standing
 from rocketmq_client.transport import RangeChunk, ReadLimits
 from rocketmq_wire.errors import (
@@ -18,8 +19,9 @@ from rocketmq_wire.errors import (
     DeadlineExceededError,
     broker_error,
 )
+from rocketmq_wire.joined_pulls import join_answers
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
-from rocketmq_wire.requests import PullReply, PullStatus
+from rocketmq_wire.requests import PullMessages, PullReplies, PullReply, PullStatus
 
 _HEAD = struct.Struct(">iq")
 _ENTRIES_SCANNED_MIN = 800
@@ -160,6 +162,8 @@ class Driver:
     chunks: list[RangeChunk] = field(default_factory=list)
     in_flight_max: int = 0
     held_bytes_max: int = 0
+    joint_troubles: int = 0
+    """Answers to pulls sent as one that were not what was planned."""
     _events: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
     _serial: int = 0
 
@@ -238,29 +242,38 @@ class Driver:
         if self._is_out(arrive_ms) or self.random.random() < self.faults.broken:
             lost = ConnectionLostError("broker-a", "reset")
             self._at(arrive_ms, lambda: self.window.on_failure(pull.ticket, lost, self.now_ms))
-        elif self.random.random() < self.faults.busy:
-            code = self.random.choice([2, 215])
-            busy = broker_error(code, "slow down")
-            self._at(arrive_ms, lambda: self.window.on_failure(pull.ticket, busy, self.now_ms))
         elif self.random.random() >= self.faults.lost:
             self._at(arrive_ms, lambda: self._answer(pull))
 
     def _answer(self, pull: Pull) -> None:
-        """The broker carries the pull out now; its answer arrives later."""
-        try:
-            reply = self.queue.pull(pull.start, pull.count_max, pull.bytes_max)
-        except BrokerError as error:
-            refusal = error
-            self._at(
-                self.now_ms + self._delay(),
-                lambda: self.window.on_failure(pull.ticket, refusal, self.now_ms),
-            )
-            return
+        """The broker carries the pull out now, or all of them; the answer arrives later."""
+        answers = [
+            self._answer_one(pull.start + number * pull.count_max, pull)
+            for number in range(pull.times)
+        ]
+        result: PullReply | PullReplies | BrokerError = answers[0]
+        if pull.times > 1:
+            asked = PullMessages("group", ORDERS, pull.start, pull.count_max, times=pull.times)
+            result = join_answers(asked, answers)
         for _ in range(2 if self.random.random() < self.faults.duplicated else 1):
-            self._at(
-                self.now_ms + self._delay(),
-                lambda: self.window.on_reply(pull.ticket, reply, self.now_ms),
-            )
+            self._at(self.now_ms + self._delay(), lambda: self._report(pull.ticket, result))
+
+    def _answer_one(self, start: int, pull: Pull) -> PullReply | BrokerError:
+        if self.random.random() < self.faults.busy:
+            return broker_error(self.random.choice([2, 215]), "slow down")
+        try:
+            return self.queue.pull(start, pull.count_max, pull.bytes_max)
+        except BrokerError as error:
+            return error
+
+    def _report(self, ticket: int, result: PullReply | PullReplies | BrokerError) -> None:
+        if isinstance(result, PullReply):
+            self.window.on_reply(ticket, result, self.now_ms)
+        elif isinstance(result, PullReplies):
+            self.joint_troubles += 1
+            self.window.on_replies(ticket, result.answers, self.now_ms)
+        else:
+            self.window.on_failure(ticket, result, self.now_ms)
 
     def _send_bounds(self) -> None:
         at_ms = self.now_ms + self._delay()

@@ -71,3 +71,15 @@ def test_the_templates_of_very_many_queues_are_let_go() -> None:
         pull = replace(PULL, queue=QueueId("orders", "broker-a", index))
         assert frames.frame(pull, index) == general(pull, index)
     assert len(frames._templates) <= 256
+
+
+@given(pulls, st.lists(opaques, min_size=2, max_size=5, unique=True))
+def test_frames_of_several_are_the_single_ones_back_to_back(
+    pull: PullMessages, numbers: list[int]
+) -> None:
+    several = replace(pull, start=pull.start // 2, times=len(numbers))
+    frames = PullFrames(general)
+    assert frames.frames(several, numbers) == b"".join(
+        general(replace(several, start=several.start + place * several.count_max, times=1), number)
+        for place, number in enumerate(numbers)
+    )

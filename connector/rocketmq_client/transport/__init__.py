@@ -23,7 +23,7 @@ class ReadLimits:
     span_max: int | None = None
     count_per_pull: int = 10_000
     """Asked of the broker in one pull; a real broker gives at most 32."""
-    pulls_in_flight: int = 8
+    pulls_in_flight: int = 64
     """Per queue and connection."""
     pull_timeout_ms: int = 30_000
     """How long a broker may be silent; a pull takes longer while bytes arrive."""

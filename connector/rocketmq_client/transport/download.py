@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import fresh_bounds
-from rocketmq_client.fetch_window import FetchWindow, Pull
+from rocketmq_client.fetch_window import FetchWindow
 from rocketmq_client.first_record import first_offset
+from rocketmq_client.flights import Pull
 from rocketmq_client.pull_order import due_pulls
 from rocketmq_client.retry import Backoff
 from rocketmq_client.transport import RangeChunk, ReadSpec
@@ -18,6 +19,7 @@ from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests import (
     PullMessages,
+    PullReplies,
     PullReply,
     Reply,
 )
@@ -30,6 +32,8 @@ _logger = logging.getLogger(__name__)
 
 # Nothing of a download waits longer than this without looking at its clocks.
 _STEP_MS_MAX: Final = 1_000
+# Small pulls that are sent as one: with sixteen, what is done for each of them vanishes.
+_TIMES_MAX: Final = 16
 
 
 class Download:
@@ -52,6 +56,7 @@ class Download:
                     random.Random(),
                 ),
                 first_offset=partial(first_offset, wanted.queue),
+                times_max=_TIMES_MAX,
             )
             for wanted in ranges
         ]
@@ -128,6 +133,7 @@ class Download:
             start=pull.start,
             count_max=pull.count_max,
             bytes_max=pull.bytes_max,
+            times=pull.times,
             subscription=self._spec.subscription,
         )
         key = (id(window), pull.ticket)
@@ -161,6 +167,9 @@ class Download:
             if isinstance(result, PullReply):
                 self._awaited.discard(window.wanted.queue.broker)
                 window.on_reply(pull.ticket, result, now_ms)
+            elif isinstance(result, PullReplies):
+                self._awaited.discard(window.wanted.queue.broker)
+                window.on_replies(pull.ticket, result.answers, now_ms)
             else:
                 assert isinstance(result, RocketMQError)
                 heard_ms = handle.connection.heard_ms if handle is not None else 0
