@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
+    from rocketmq_broker_sim.storage.errors import ConfigFileError
     from rocketmq_broker_sim.storage.inspection import Inspection
     from rocketmq_broker_sim.storage.repair_plan import RepairPlan
 
@@ -32,10 +33,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "fsck",
         help="verify a broker's data directory, or repair it",
         description=(
-            "Verifies the data directory of a stopped broker: the log's checksums, and every "
-            "message that a queue lists. Nothing is changed, unless --repair is given: then what "
-            "is damaged is copied into a folder below DIR/quarantine, with a report, and taken out "
-            "of the store. Afterwards the broker starts. Every intact message keeps its offset; "
+            "Verifies the data directory of a stopped broker: the log's checksums, every message "
+            "that a queue lists, and the files of its configuration. Nothing is changed, unless "
+            "--repair is given: then what is damaged of the messages is copied into a folder below "
+            "DIR/quarantine, with a report, and taken out of the store. Afterwards the broker starts. Every intact message keeps its offset; "
             "offsets whose messages are lost stay empty, and readers are told so."
         ),
         epilog=_EXAMPLES,
@@ -57,6 +58,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify and report; repair if told to."""
+    from rocketmq_broker_sim.storage.configs import damaged_configs
     from rocketmq_broker_sim.storage.files import OsFiles
     from rocketmq_broker_sim.storage.inspection import inspect
     from rocketmq_broker_sim.storage.recovery import LOCK_NAME
@@ -74,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     plan: RepairPlan | None = None
     try:
         found = inspect(files, line.say)
+        configs = damaged_configs(files)
         is_unfinished = PLAN_NAME in files.names("")
         # RocketMQ's own store is verified by the start that adopts it.
         if is_unfinished or (found.has_own_files and not found.is_sound):
@@ -91,22 +94,30 @@ def run(args: argparse.Namespace) -> int:
         lock.close()
     is_repaired = bool(args.repair and plan is not None and not plan.is_empty)
     if args.json:
-        print(json.dumps(_as_json(found, plan, is_repaired=is_repaired), ensure_ascii=False))
+        shown = _as_json(found, plan, configs, is_repaired=is_repaired)
+        print(json.dumps(shown, ensure_ascii=False))
     else:
-        _print(args.directory, found, plan, is_repaired=is_repaired)
+        _print(args.directory, found, plan, configs, is_repaired=is_repaired)
     is_sound = found.is_sound and plan is None
-    return 0 if is_sound or is_repaired else _EXIT_DAMAGED
+    return 0 if (is_sound or is_repaired) and not configs else _EXIT_DAMAGED
 
 
-def _as_json(found: Inspection, plan: RepairPlan | None, *, is_repaired: bool) -> dict[str, object]:
+def _as_json(
+    found: Inspection,
+    plan: RepairPlan | None,
+    configs: list[ConfigFileError],
+    *,
+    is_repaired: bool,
+) -> dict[str, object]:
     return {
-        "sound": found.is_sound and plan is None,
+        "sound": found.is_sound and plan is None and not configs,
         "logStart": found.log_start,
         "logEnd": found.log_end,
         "verifiedBytes": found.verified_size,
         "messages": found.message_count,
         "queues": found.queue_count,
         "problems": found.problems,
+        "configs": [{"file": each.file, "reason": each.reason} for each in configs],
         "damaged": [
             {"topic": topic, "queueId": index, "start": start, "end": end}
             for (topic, index), ranges in sorted(found.damaged.items())
@@ -118,7 +129,12 @@ def _as_json(found: Inspection, plan: RepairPlan | None, *, is_repaired: bool) -
 
 
 def _print(
-    directory: str, found: Inspection, plan: RepairPlan | None, *, is_repaired: bool
+    directory: str,
+    found: Inspection,
+    plan: RepairPlan | None,
+    configs: list[ConfigFileError],
+    *,
+    is_repaired: bool,
 ) -> None:
     from rocketmq_broker_sim.storage.inspection import describe
 
@@ -127,8 +143,11 @@ def _print(
     print(f"messages   {found.message_count} in {found.queue_count} queues")
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
+    for each in configs:
+        # A repair has nothing to make them anew from.
+        print(f"config     {each}")
     if found.is_sound and plan is None:
-        print("Everything is sound.")
+        print("All messages are sound." if configs else "Everything is sound.")
         return
     lines = [f"damage     {problem}" for problem in found.problems]
     lines += [f"damaged    {line}" for line in describe(found.damaged)]

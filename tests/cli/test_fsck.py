@@ -60,6 +60,22 @@ def test_damaged_messages_are_named_and_nothing_is_changed(
     assert content_of(tmp_path) == before
 
 
+def test_a_torn_file_of_the_configuration_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path).close()
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":')
+    assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    printed = capsys.readouterr().out
+    assert "config     [ROCKETMQ_STORAGE.CONFIG] file=config/consumerOffset.json: " in printed
+    assert "All messages are sound." in printed
+    assert main(["fsck", str(tmp_path), "--json"]) == EXIT_FAILED
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["sound"] is False
+    assert [each["file"] for each in shown["configs"]] == ["config/consumerOffset.json"]
+
+
 def test_a_missing_file_of_the_log_is_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rocketmq_client.groups.local_progress import (
     LocalProgressFile,
+    ProgressFileError,
     decode_progress,
     encode_progress,
 )
@@ -134,3 +135,25 @@ def test_a_damaged_file_is_passed_for_its_backup(tmp_path: Path, damage: bytes) 
     file.save({QUEUE: 2})
     file.path.write_bytes(damage)
     assert file.load() == {QUEUE: 1}
+
+
+def test_a_file_that_may_not_be_read_is_passed_for_its_backup(tmp_path: Path) -> None:
+    file = LocalProgressFile("c", "g", tmp_path)
+    file.save({QUEUE: 1})
+    file.save({QUEUE: 2})
+    file.path.unlink()
+    file.path.mkdir()
+    assert file.load() == {QUEUE: 1}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}'])
+def test_where_neither_file_can_be_read_nobody_begins_anew_unasked(
+    tmp_path: Path, damage: bytes
+) -> None:
+    file = LocalProgressFile("c", "g", tmp_path)
+    file.save({QUEUE: 1})
+    file.path.write_bytes(damage)
+    with pytest.raises(ProgressFileError, match=r"offsets\.json and its backup"):
+        file.load()
+    file.path.unlink()
+    assert file.load() == {}

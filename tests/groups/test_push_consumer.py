@@ -22,7 +22,7 @@ from rocketmq_client.groups.listening import (
     ConsumeStatus,
     ReturnType,
 )
-from rocketmq_client.groups.local_progress import LocalProgressFile
+from rocketmq_client.groups.local_progress import LocalProgressFile, ProgressFileError
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.groups.push_consumer import PushConsumer
 from rocketmq_client.groups.start_offset import ConsumeFrom
@@ -293,6 +293,21 @@ def test_progress_that_cannot_be_kept_is_told_at_the_start(
     settings = settings_of(topic, model=MessageModel.BROADCASTING)
     with pytest.raises(ClientStateError, match="Let HOME be a directory that may be written to"):
         PushConsumer(topic.connection, settings, Collector()).start()
+
+
+def test_a_torn_file_of_progress_is_told_at_the_start_and_by_its_name(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = settings_of(topic, model=MessageModel.BROADCASTING)
+    file = LocalProgressFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
+    file.path.parent.mkdir(parents=True)
+    file.path.write_bytes(b'{"offsetTable":{{"brok')
+    with pytest.raises(ProgressFileError, match=r"offsets\.json and its backup .* remove both"):
+        PushConsumer(topic.connection, settings, Collector()).start()
+    file.path.unlink()
+    with PushConsumer(topic.connection, settings, Collector()) as consumer:
+        until(lambda: set(consumer.queues) == set(topic.queues))
 
 
 def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:

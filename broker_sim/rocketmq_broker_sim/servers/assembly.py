@@ -29,6 +29,7 @@ from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import lenient_json
 from rocketmq_wire.buffers import keep_freed_buffers
+from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.model import Host
 
 if TYPE_CHECKING:
@@ -202,7 +203,12 @@ def _guard(config: BrokerConfig) -> Guard | None:
 
 def _remembered_ports(files: Files) -> dict[str, int]:
     data = read_file(files, join(CONFIG_DIRECTORY, _ADDRESSES))
-    stored = lenient_json.loads(data) if data is not None else {}
+    try:
+        stored = lenient_json.loads(data) if data is not None else {}
+    except RemoteProtocolError as error:
+        path = join(CONFIG_DIRECTORY, _ADDRESSES)
+        _LOG.warning("file=%s: the ports of the last run are not known: %s", path, error)
+        return {}
     if not isinstance(stored, dict):
         return {}
     return {name: port for name, port in stored.items() if isinstance(port, int)}

@@ -3,19 +3,25 @@
 `topics.json` carries one member more than RocketMQ writes, `deadBefore`: for each topic that was
 deleted, the log position before which its records are dead. It is in the same file so that the
 deletion and the position reach the disk in one step; RocketMQ ignores members it does not know.
+
+RocketMQ keeps what a file held before as `<name>.bak`, and reads that when the file cannot be read.
+So does a start here. The first save of a file removes it: it is RocketMQ's last word, never ours.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Final, cast
 
-from rocketmq_broker_sim.storage.errors import StorageError
+from rocketmq_broker_sim.storage.errors import ConfigFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join, read_file, write_file
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError
+
+_LOG = logging.getLogger(__name__)
 
 CONFIG_DIRECTORY: Final = "config"
 TOPICS: Final = "topics.json"
@@ -23,7 +29,10 @@ PROGRESS: Final = "consumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
 TOPIC_TABLE: Final = "topicConfigTable"
 PROGRESS_TABLE: Final = "offsetTable"
+GROUP_TABLE: Final = "subscriptionGroupTable"
 _DEAD_BEFORE: Final = "deadBefore"
+_TABLES: Final = {TOPICS: TOPIC_TABLE, PROGRESS: PROGRESS_TABLE, GROUPS: GROUP_TABLE}
+_BACKUP: Final = ".bak"
 
 
 class Configs:
@@ -32,9 +41,10 @@ class Configs:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.Lock()
+        self._saved: set[str] = set()
         dead = self.load(TOPICS).get(_DEAD_BEFORE, {})
         if not isinstance(dead, dict):
-            raise StorageError(join(CONFIG_DIRECTORY, TOPICS), 0, f"{_DEAD_BEFORE} is not a table")
+            raise ConfigFileError(TOPICS, f"{_DEAD_BEFORE} is not a table")
         self._dead_before = {str(topic): int(position) for topic, position in dead.items()}
 
     @property
@@ -43,18 +53,26 @@ class Configs:
         return self._dead_before
 
     def load(self, name: str) -> dict[str, object]:
-        """The file's content, `{}` if there is none. Raises StorageError if it is not JSON."""
-        path = join(CONFIG_DIRECTORY, name)
-        data = read_file(self._files, path)
-        if data is None:
-            return {}
+        """The file's content, `{}` if there is none. Raises ConfigFileError if it is damaged."""
         try:
-            value = lenient_json.loads(data)
-        except RemoteProtocolError as error:
-            raise StorageError(path, 0, f"not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise StorageError(path, 0, "a JSON object was expected")
-        return cast("dict[str, object]", value)
+            content = _read(self._files, name)
+            if content:
+                return content
+            damage = None
+        except ConfigFileError as error:
+            content, damage = {}, error
+        try:
+            before = _read(self._files, name, _BACKUP)
+        except ConfigFileError:
+            before = None
+        if before:
+            path = join(CONFIG_DIRECTORY, name)
+            reason = "missing or empty" if damage is None else damage.reason
+            _LOG.warning("file=%s: %s. As RocketMQ does, %s%s is used", path, reason, path, _BACKUP)
+            return before
+        if damage is not None:
+            raise damage
+        return content or {}
 
     def save(self, name: str, content: Mapping[str, object]) -> None:
         """Return once the new content is on the disk."""
@@ -62,7 +80,11 @@ class Configs:
             if name == TOPICS:
                 content = {**content, _DEAD_BEFORE: self._dead_before}
             text = json.dumps(content, ensure_ascii=False, indent="\t")
-            write_file(self._files, join(CONFIG_DIRECTORY, name), text.encode())
+            path = join(CONFIG_DIRECTORY, name)
+            write_file(self._files, path, text.encode())
+            if name not in self._saved:
+                self._files.unlink(path + _BACKUP)
+                self._saved.add(name)
 
     def set_dead(self, dead_before: Mapping[str, int]) -> None:
         """Return once `topics.json` says which records are dead; it is left alone if it does."""
@@ -92,3 +114,53 @@ class Configs:
         if settled != self._dead_before:
             self._dead_before = settled
             self.save(TOPICS, self.load(TOPICS))
+
+
+def damaged_configs(files: Files) -> list[ConfigFileError]:
+    """Why files of the `config` directory cannot be used, where a start would say so."""
+    found = []
+    for name in files.names(CONFIG_DIRECTORY):
+        if name.endswith(".json"):
+            try:
+                _read(files, name)
+            except ConfigFileError as error:
+                found.append(error)
+    return found
+
+
+def _read(files: Files, name: str, ending: str = "") -> dict[str, object] | None:
+    """A file's content; None if there is no such file. Raises ConfigFileError."""
+    try:
+        data = read_file(files, join(CONFIG_DIRECTORY, name + ending))
+    except StorageError as error:
+        raise ConfigFileError(name, error.reason) from error
+    if data is None:
+        return None
+    try:
+        value = lenient_json.loads(data)
+    except RemoteProtocolError as error:
+        raise ConfigFileError(name, str(error) if data.strip(b"\0 \r\n\t") else "empty") from error
+    if not isinstance(value, dict):
+        raise ConfigFileError(name, "a JSON object was expected")
+    _check_tables(name, value)
+    return cast("dict[str, object]", value)
+
+
+def _check_tables(name: str, content: Mapping[str, object]) -> None:
+    """What a start looks into is of the kind that it takes."""
+    table, version = content.get(_TABLES.get(name, "")), content.get("dataVersion")
+    if not isinstance(table, dict | None) or not isinstance(version, dict | None):
+        raise ConfigFileError(name, f"{_TABLES.get(name)} and dataVersion must be objects")
+    for key, value in (table or {}).items():
+        if not isinstance(value, dict):
+            raise ConfigFileError(name, f"{key} is no object")
+        numbers = (*value, *value.values()) if name == PROGRESS else ()
+        if not all(_is_number(one) for one in numbers):
+            raise ConfigFileError(name, f"{key} has offsets that are no numbers")
+    if version is not None and not _is_number(version.get("counter", 0)):
+        raise ConfigFileError(name, "the counter of dataVersion is no number")
+
+
+def _is_number(value: object) -> bool:
+    """What `int` takes: numbers, and texts of digits, as keys are."""
+    return isinstance(value, int) or (isinstance(value, str) and value.lstrip("-").isdecimal())

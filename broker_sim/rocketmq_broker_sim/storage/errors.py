@@ -35,6 +35,30 @@ class DataDirectoryError(StorageError):
         )
 
 
+class ConfigFileError(StorageError):
+    """A file of the `config` directory cannot be used, and nothing stands in for it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"config/{name}", 0, reason)
+        self.args = (name, reason)
+        self.name = name
+
+    def __str__(self) -> str:
+        loss = _WITHOUT.get(self.name, "what it says is forgotten")
+        return (
+            f"[ROCKETMQ_STORAGE.CONFIG] file={self.file}: {self.reason}. The messages are not "
+            "touched by this. Put the file back from a backup, or move it away: then the broker "
+            f"starts, and {loss}. `rmq fsck DIR` names every such file."
+        )
+
+
+_WITHOUT = {
+    "topics.json": "topics must be created again, with no fewer queues, before they are read",
+    "consumerOffset.json": "every group begins as one that is new",
+    "subscriptionGroup.json": "groups have the settings of new ones",
+}
+
+
 class StoreLockedError(StorageError):
     """Another broker has this data directory open."""
 

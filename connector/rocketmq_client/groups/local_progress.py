@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from rocketmq_wire import lenient_json
-from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
 from rocketmq_wire.lenient_json import Json, ObjectKeyed
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.remoting_codec import member_int, member_object
@@ -45,6 +45,21 @@ def decode_progress(content: bytes) -> dict[QueueId, int]:
         raise RemoteProtocolError("a JSON object was expected")
     table = member_object(value, "offsetTable")
     return {queue_of_key(key): member_int(table, key) for key in table}
+
+
+class ProgressFileError(RocketMQError):
+    """Neither a member's file nor its backup can be read, so nobody knows where it was."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_GROUP.PROGRESS_FILE] {self.path} and its backup (.bak) cannot be read: "
+            f"{self.reason}. Put one of them back, or remove both: then consumption begins where "
+            "consume_from says."
+        )
 
 
 class LocalProgressFile:
@@ -86,12 +101,18 @@ class LocalProgressFile:
         claim.close()
 
     def load(self) -> dict[QueueId, int]:
-        """What was stored; a damaged or half-written file is passed for the one before it."""
+        """What was stored; a damaged or half-written file is passed for the one before it.
+
+        Raises ProgressFileError when there is a file, and none that can be read.
+        """
+        reasons = []
         for path in (self.path, self._backup):
-            with contextlib.suppress(FileNotFoundError, RemoteProtocolError):
-                content = path.read_bytes()
-                if content.strip():
-                    return decode_progress(content)
+            found, reason = _read(path)
+            if found is not None:
+                return found
+            reasons += [reason] if reason else []
+        if reasons:
+            raise ProgressFileError(str(self.path), reasons[0])
         return {}
 
     def save(self, offsets: Mapping[QueueId, int]) -> None:
@@ -105,3 +126,14 @@ class LocalProgressFile:
         with contextlib.suppress(FileNotFoundError):
             os.replace(self.path, self._backup)
         os.replace(fresh, self.path)
+
+
+def _read(path: Path) -> tuple[dict[QueueId, int] | None, str]:
+    """What a file says, or why it cannot be read; neither where there is none."""
+    try:
+        content = path.read_bytes()
+        return (decode_progress(content), "") if content.strip() else (None, "it is empty")
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, RemoteProtocolError) as error:
+        return None, str(error)

@@ -18,7 +18,7 @@ from rocketmq_client.bounds import search_times
 from rocketmq_client.commit_rounds import commit_in_rounds
 from rocketmq_client.groups.client_instance import ClientInstance
 from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.local_progress import LocalProgressFile
+from rocketmq_client.groups.local_progress import LocalProgressFile, ProgressFileError
 from rocketmq_client.groups.progress_table import ProgressTable
 from rocketmq_client.groups.pull_control import ILLEGAL_DELAY_MS
 from rocketmq_client.groups.queue_locks import QueueLocks
@@ -347,7 +347,11 @@ class QueueShare:
         if not offsets:
             return {}
         if self._local is not None:
-            self._local.save({**self._local.load(), **self.progress.offsets, **offsets})
+            try:
+                self._local.save({**self._local.load(), **self.progress.offsets, **offsets})
+            except (OSError, ProgressFileError) as error:
+                _LOG.warning("progress cannot be kept in %s: %s", self._local.path, error)
+                return dict(offsets)
             return {}
         group = self._settings.group
 
