@@ -36,8 +36,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
             "Verifies the data directory of a stopped broker: the log's checksums, every message "
             "that a queue lists, and the files of its configuration. Nothing is changed, unless "
             "--repair is given: then what is damaged of the messages is copied into a folder below "
-            "DIR/quarantine, with a report, and taken out of the store. Afterwards the broker starts. Every intact message keeps its offset; "
-            "offsets whose messages are lost stay empty, and readers are told so."
+            "DIR/quarantine, with a report, and taken out of the store. Afterwards the broker "
+            "starts. Every intact message keeps its offset; offsets whose messages are lost stay "
+            "empty, and readers are told so."
         ),
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -54,7 +54,8 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
 ) -> None:
     file = directory / "config" / name
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
-    with pytest.raises(ConfigFileError, match=rf"file=config/{name}: .*move it away.*rmq fsck"):
+    words = rf"ROCKETMQ_STORAGE.CONFIG\] file=config/{name}: .*move it away.*rmq fsck"
+    with pytest.raises(ConfigFileError, match=words):
         broker(directory).start()
     file.unlink()
     with broker(directory):

@@ -303,7 +303,8 @@ def test_a_torn_file_of_progress_is_told_at_the_start_and_by_its_name(
     file = LocalProgressFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(b'{"offsetTable":{{"brok')
-    with pytest.raises(ProgressFileError, match=r"offsets\.json and its backup .* remove both"):
+    words = r"ROCKETMQ_GROUP.PROGRESS_FILE\] .*offsets\.json and its backup .* remove both"
+    with pytest.raises(ProgressFileError, match=words):
         PushConsumer(topic.connection, settings, Collector()).start()
     file.path.unlink()
     with PushConsumer(topic.connection, settings, Collector()) as consumer:
