@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
-from rocketmq_arrow.bodies import body_crcs, crc_mismatches
 from rocketmq_arrow.boundaries import (
     MAGIC_V1,
     MAGIC_V2,
     entry_bounds,
     record_bounds,
 )
-from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping, take_binary
+from rocketmq_arrow.checksums import crcs_at, wrong_bodies
+from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping
 from rocketmq_arrow.java_hashes import java_hashes
 from rocketmq_arrow.layout import (
     CRC_AT,
@@ -192,8 +192,7 @@ def block_from_records(
         reason = f"message body size {body_size} is over the limit of {body_size_max}"
         raise CorruptRecordError(where, int(starts[largest]), reason)
     if check_crc:
-        bodies = take_binary(data, layout.body_start, layout.body_end)
-        wrong = np.flatnonzero(crc_mismatches(bodies, layout.int32(CRC_AT).astype(np.int64)))
+        wrong = wrong_bodies(data, layout.body_start, layout.body_end, layout.int32(CRC_AT))
         if len(wrong):
             position = int(starts[wrong[0]])
             raise CorruptRecordError(where, position, "the body fails its checksum")
@@ -284,7 +283,7 @@ def _block_of_entries(
     is_wrong = body_ends + 2 + text_sizes != ends
     _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
     sizes = fixed_size + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
-    crcs = body_crcs(take_binary(data, body_starts, body_ends))
+    crcs = crcs_at(data, body_starts, body_ends)
     put_column(header, 0, ">i4", sizes)
     put_column(header, CRC_AT, ">i4", crcs)
     put_column(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
@@ -297,8 +296,9 @@ def _block_of_entries(
     ]
     rows, row_starts, row_sizes = assemble(pieces, len(starts))
     assert np.array_equal(row_sizes, sizes)
-    # Patched later, so it must be our own: 10 ns a record.
-    rows = rows.copy()
+    if not rows.flags.writeable:
+        # Patched later, so it must be our own: 10 ns a record.
+        rows = rows.copy()
     return _block(rows, row_starts, row_sizes, topic, row_starts + row_sizes - text_sizes)
 
 

@@ -90,18 +90,20 @@ def are_right(bodies: Bytes, stored: NDArray[np.int32]) -> bool:
     return all(_do_sums_agree(bodies[p], stored[p].view(np.uint32) ^ zero_crc) for p in pieces)
 
 
-def _wrong_ones(
-    data: Bytes, starts: Positions, ends: Positions, stored: NDArray[np.int32], rows: Positions
-) -> Positions:
-    starts, ends = starts[rows], ends[rows]
-    if len(rows) and int((ends - starts).sum()) >= _SLICED_SIZE_MIN * len(rows):
+def crcs_at(data: Bytes, starts: Positions, ends: Positions) -> NDArray[np.int64]:
+    """The CRC-32 of each body `data[start:end]` as records store it: 31 bits."""
+    if len(starts) and int((ends - starts).sum()) >= _SLICED_SIZE_MIN * len(starts):
         view = data.data
         bounds = zip(starts.tolist(), ends.tolist(), strict=True)
         sums = np.array([crc32(view[start:end]) for start, end in bounds], np.int64)
-        crcs = sums & CRC_MASK
-    else:
-        crcs = body_crcs(take_binary(data, starts, ends))
-    wrong: Positions = rows[crcs != stored[rows]]
+        return sums & CRC_MASK
+    return body_crcs(take_binary(data, starts, ends))
+
+
+def _wrong_ones(
+    data: Bytes, starts: Positions, ends: Positions, stored: NDArray[np.int32], rows: Positions
+) -> Positions:
+    wrong: Positions = rows[crcs_at(data, starts[rows], ends[rows]) != stored[rows]]
     return wrong
 
 

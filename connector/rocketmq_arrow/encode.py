@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
 from rocketmq_arrow.blocks import fixed_fields, put_column, topic_field
-from rocketmq_arrow.bodies import body_crcs
-from rocketmq_arrow.gather import Bytes, Mask, Positions, take_binary, values_of
+from rocketmq_arrow.checksums import crcs_at
+from rocketmq_arrow.gather import Bytes, Mask, Positions, values_of
 from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT, SYS_FLAG_AT
 from rocketmq_arrow.numpy_arrays import int32_values
@@ -210,7 +210,7 @@ def encode_record_rows(
     header = np.tile(np.frombuffer(template, np.uint8), (len(rows), 1))
     sizes = len(template) + (ends - starts) + len(topic_bytes) + 2 + texts.sizes
     put_column(header, 0, ">i4", sizes)
-    put_column(header, CRC_AT, ">i4", body_crcs(take_binary(data, starts, ends)))
+    put_column(header, CRC_AT, ">i4", crcs_at(data, starts, ends))
     put_column(header, FLAG_AT, ">i4", rows.flags)
     host_flags = int.from_bytes(template[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
     put_column(header, SYS_FLAG_AT, ">i4", sys_flag | host_flags)

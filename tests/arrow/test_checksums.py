@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow import checksums
-from rocketmq_arrow.checksums import wrong_bodies
+from rocketmq_arrow.checksums import crcs_at, wrong_bodies
 
 MASK = 0x7FFFFFFF
 
@@ -133,3 +133,14 @@ def test_a_body_at_the_very_end_and_one_at_the_very_start_are_summed() -> None:
     assert wrong_bodies(data, starts, starts + 100, stored).tolist() == []
     stored[[0, 69]] ^= 1
     assert wrong_bodies(data, starts, starts + 100, stored).tolist() == [0, 69]
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [100] * 80, [1024] * 80, [5, 2000, 0, 299, 300]])
+def test_checksums_are_those_that_records_store(sizes: list[int]) -> None:
+    bodies = Bodies(sizes)
+    found = crcs_at(
+        np.frombuffer(bodies.data, np.uint8),
+        np.array(bodies.starts, np.int64),
+        np.array(bodies.ends, np.int64),
+    )
+    assert found.tolist() == bodies.stored

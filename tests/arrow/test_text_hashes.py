@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,12 @@ from rocketmq_arrow.text_hashes import content_hashes, sip_hashes
 
 MASK = 2**64 - 1
 TEXTS = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
+# Of every kind: taken word by word, in small blocks and in large ones.
+LONG_TEXTS = st.lists(
+    st.one_of(st.binary(max_size=40), st.binary(max_size=300), st.binary(min_size=512)),
+    min_size=1,
+    max_size=10,
+)
 
 
 def scalar_sip_hash(text: bytes) -> int:
@@ -68,6 +75,40 @@ def test_sip_hashes_are_those_of_each_text_alone(texts: list[bytes]) -> None:
 @given(TEXTS)
 def test_a_content_hash_depends_on_its_text_alone(texts: list[bytes]) -> None:
     assert hashes_of(texts) == [hashes_of([text])[0] for text in texts]
+
+
+@given(LONG_TEXTS)
+def test_a_content_hash_of_a_long_text_depends_on_it_alone(texts: list[bytes]) -> None:
+    assert hashes_of(texts) == [hashes_of([text])[0] for text in texts]
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 100, 127, 128, 511, 512, 513, 1024, 1030])
+def test_every_byte_of_a_text_counts_for_its_content_hash(size: int) -> None:
+    text = bytes(place % 251 for place in range(size))
+    others = [
+        text[:place] + bytes([text[place] ^ 1 << place % 8]) + text[place + 1 :]
+        for place in range(size)
+    ]
+    swapped = text[8:16] + text[:8] + text[16:]
+    assert len(set(hashes_of([text, text[:-1], swapped, *others]))) == size + 3
+
+
+def test_more_rows_than_are_hashed_at_once_have_the_hashes_of_each_alone() -> None:
+    texts = [b"%07d" % number * (10 + 100 * (number % 2)) for number in range(6_000)]
+    found = hashes_of(texts)
+    assert len(set(found)) == len(texts)
+    assert found[-3:] == [hashes_of([text])[0] for text in texts[-3:]]
+
+
+def test_content_hashes_stay_what_they_are() -> None:
+    # They are stored with messages: what runs again may be a later version.
+    texts = [b"", b"order-42", b"0123456789" * 10, b"0123456789" * 103]
+    assert [f"{value:016x}" for value in hashes_of(texts)] == [
+        "a50f5914577fb420",
+        "7d93bedbe0d2920f",
+        "321e6a1a3f9da1fa",
+        "f59a4a6b55a269c1",
+    ]
 
 
 @given(st.sets(st.binary(max_size=20), min_size=2, max_size=30))
