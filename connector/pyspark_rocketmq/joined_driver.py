@@ -18,18 +18,21 @@ locks: when they get a queue from a query they begin at once, beside the batch t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pyspark_rocketmq.connecting import connection_settings
+from pyspark_rocketmq.errors import Loss
 from pyspark_rocketmq.message_size import MessageSize
 from pyspark_rocketmq.offsets import SourceOffset, nested
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, backlogs, judge
+from pyspark_rocketmq.queue_marks import QueueMarks
 from pyspark_rocketmq.read_ends import go_on
+from pyspark_rocketmq.replayed_batch import still_there
 from pyspark_rocketmq.stream_driver import Ports
-from pyspark_rocketmq.survey import first_survey
+from pyspark_rocketmq.survey import find_births, first_survey
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.allocation import (
@@ -42,8 +45,8 @@ from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.group_seat import GroupSeat
 from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import TopicNotFoundError
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -51,7 +54,7 @@ _WAIT_MS: Final = 100
 _IDLE_CALL_MS: Final = 60
 _FLUSH_MS: Final = 3_000
 _DOUBT_MS: Final = 1_000
-
+_YOUNG: Final = Bounds(0, 1)
 
 _STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "AVG": Average,
@@ -119,6 +122,8 @@ class JoinedDriver:
         self._watch: ArrivalWatch | None = None
         self._watched: frozenset[QueueId] = frozenset()
         self._ends: dict[QueueId, int] = {}
+        self._marks = QueueMarks()
+        """What tells this query's queues from those of a topic that was created anew."""
         self._judged: set[QueueId] = set()
         """The queues whose place was found in order, or corrected, since they are had."""
         self._doubted_ms = -_DOUBT_MS
@@ -158,6 +163,12 @@ class JoinedDriver:
             return self._known[0]
         finally:
             self._last_return_ms = self._ports.now_ms()
+
+    def still_there(
+        self, ranges: Sequence[OffsetRange], planned: SourceOffset
+    ) -> list[OffsetRange]:
+        """What of a logged batch can be read again. Raises DataLossError."""
+        return still_there(self._cluster, self._options, ranges, planned)
 
     def hurry(self) -> None:
         """Let the next batch not wait for a minimum: it may be the only one of this run."""
@@ -199,6 +210,7 @@ class JoinedDriver:
             names = ", ".join(sorted(survey.absent_topics))
             raise TopicNotFoundError(17, f"no route to topic {names}")
         known = {} if start.is_initial else start.offsets
+        self._marks = QueueMarks(start.births, start.firsts)
         seat = self._seat = self._ports.open_seat(self._settings, self._options, known)
         # A run that ends by itself would end before it had a queue.
         seat.wait_for_share(self._options.connect_timeout_ms)
@@ -270,20 +282,39 @@ class JoinedDriver:
             self._judge(seat, places, passed)
 
     def _judge(self, seat: GroupSeat, places: dict[QueueId, int], queues: list[QueueId]) -> None:
-        for queue, held in (self._cluster.bounds(queues) if queues else {}).items():
+        bounds = self._cluster.bounds(queues) if queues else {}
+        births = self._births({q: held for q, held in bounds.items() if isinstance(held, Bounds)})
+        for queue, held in bounds.items():
             if not isinstance(held, Bounds):
                 _log.warning("%s: what it holds is not known now: %s", queue, held)
                 seat.release([queue])
                 del places[queue]
                 continue
-            loss = judge(queue, places[queue], held)
+            loss = judge(
+                queue,
+                places[queue],
+                held,
+                start_seen=self._marks.first(queue),
+                birth=self._marks.birth(queue),
+                birth_now=births.get(queue),
+            )
             if loss is not None:
                 places[queue] = go_on(self._options, loss)
                 seat.move(queue, places[queue])
+            if places[queue] == 0 or (loss is not None and loss.loss is Loss.TOPIC_RECREATED):
+                self._marks.forget(queue)  # Nothing of it was read.
+            self._marks.note(queue, held, births.get(queue))
             self._judged.add(queue)
             self._ends[queue] = held.end
             self._watched |= {queue} if self._is_bounded else set()
             self._target.setdefault(queue, held.end)
+
+    def _births(self, bounds: Mapping[QueueId, Bounds]) -> Mapping[QueueId, int]:
+        try:
+            return find_births(self._cluster, bounds) if bounds else {}
+        except RocketMQError as error:
+            _log.warning("cannot tell when the first messages were stored: %s", error)
+            return {}
 
     def _end_of(self, start: SourceOffset, look: _Look, limits: Limits) -> SourceOffset | None:
         per_message = GUESSED_BYTES
@@ -296,7 +327,11 @@ class JoinedDriver:
         if not taken:
             # Queues that come or go are no reason for a batch: the next one writes them down.
             return None
-        return advance(start, look.offsets, taken, {})
+        # A queue read from offset 0 on shows when that was stored, once.
+        young = [q for q in taken if look.offsets[q] == 0 and self._marks.birth(q) is None]
+        for queue, birth in self._births(dict.fromkeys(young, _YOUNG)).items():
+            self._marks.note(queue, _YOUNG, birth)
+        return advance(start, look.offsets, taken, *self._marks.written())
 
     def _wait(self, watch: ArrivalWatch, look: _Look, limits: Limits) -> None:
         if not look.waiting:

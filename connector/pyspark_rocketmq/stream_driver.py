@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +22,14 @@ from pyspark_rocketmq.offsets import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, backlogs
 from pyspark_rocketmq.read_ends import starting_places
+from pyspark_rocketmq.replayed_batch import still_there
 from pyspark_rocketmq.stream_offsets import StreamOffsets
 from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -140,6 +141,12 @@ class StreamDriver:
             return self._parsed.write(end)
         finally:
             self._last_return_ms = self._ports.now_ms()
+
+    def still_there(
+        self, ranges: Sequence[OffsetRange], planned: SourceOffset
+    ) -> list[OffsetRange]:
+        """What of a logged batch can be read again. Raises DataLossError."""
+        return still_there(self._cluster, self._options, ranges, planned)
 
     def hurry(self) -> None:
         """Let the next batch not wait for a minimum: it may be the only one of this run."""

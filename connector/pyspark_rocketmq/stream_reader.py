@@ -48,6 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: StreamDriver | JoinedDriver | None = None
         self._last: dict[str, Any] | None = None
         self._has_planned = False
+        self._is_fresh = True
+        """Until the end of a batch was asked for, or one was planned: it may be a logged one."""
         self._parsed = ParsedOffsets()
 
     def __reduce__(self) -> tuple[Callable[[bytes], StreamReader], tuple[bytes]]:
@@ -69,6 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of the next micro-batch. Spark 4.0 and 4.1 give neither start nor limit."""
         driver = self._begun()
+        self._is_fresh = False
         if start is None:
             # There the last end is ours to remember, and the limits ours to keep.
             start = self._last if self._last is not None else self.initialOffset()
@@ -95,9 +98,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a micro-batch."""
         if self._last is None:
             self._last = end  # A restart: the first thing Spark asks is the logged batch.
+        is_logged, self._is_fresh = self._is_fresh, False
         if start == end:
             return []
         ranges = ranges_between(self._parsed.parse(start), self._parsed.parse(end))
+        if is_logged:
+            ranges = self._begun().still_there(ranges, self._parsed.parse(end))
         options = self._options
         split = Split(
             options.min_partitions, options.max_partitions, options.max_records_per_partition

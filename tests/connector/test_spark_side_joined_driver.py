@@ -218,6 +218,60 @@ def test_a_queue_cut_off_below_its_place_is_a_loss(world: GroupWorld) -> None:
         run_all(query)
 
 
+def made_anew(world: GroupWorld, count: int) -> None:
+    """Delete the topic, and with it the group's progress, and fill a new one."""
+    world.delete("orders")
+    world.progress.clear()
+    for queue in world.create("orders", 4):
+        world.put(queue, count)
+
+
+@pytest.mark.parametrize("old_begin", [0, 3])
+@pytest.mark.parametrize("stops", ["stop", "kill"])
+def test_a_topic_created_anew_and_refilled_while_a_query_is_away_is_told(
+    world: GroupWorld, old_begin: int, stops: str
+) -> None:
+    for queue in world.made:
+        world.expire(queue, old_begin)
+    query = JoinedQuery(world, "a")
+    query.start()
+    run_all(query)
+    getattr(query, stops)()
+    made_anew(world, 25)
+    query.start()
+    with pytest.raises(DataLossError, match=r"TOPIC_RECREATED\] .*requested=10"):
+        run_all(query)
+    query.kill()
+    lenient = JoinedQuery(world, "a", failOnDataLoss="false")
+    lenient.logged, lenient.durable, lenient.initial = query.logged, query.durable, query.initial
+    lenient.start()
+    run_all(lenient)
+    assert lenient.rows == Counter(dict.fromkeys(everything(world), 1))
+    # From here on it knows the new one.
+    lenient.kill()
+    lenient.start()
+    run_all(lenient)
+    assert set(lenient.rows.values()) == {1}
+
+
+def test_a_topic_that_is_the_same_is_not_taken_for_another_one(world: GroupWorld) -> None:
+    one, two = JoinedQuery(world, "a"), JoinedQuery(world, "b")
+    for query in (one, two):
+        query.start()
+    for _ in range(4):
+        for number, queue in enumerate(world.made):
+            world.put(queue, 5)
+            world.expire(queue, number)
+        run_all(one, two)
+        one.stop()
+        run_all(two)
+        one.start()
+        run_all(one, two)
+    assert rows(one, two).keys() >= everything(world) - {
+        (queue, n) for number, queue in enumerate(world.made) for n in range(number)
+    }
+
+
 def test_queues_whose_broker_cannot_be_asked_wait_until_it_can(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a")
     query.start()

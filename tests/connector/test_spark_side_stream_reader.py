@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.spark_limits import ReadAllAvailable, ReadMaxRows
@@ -21,6 +23,7 @@ from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import OffsetRange
 from support.loader import Loader
 
 SCHEMA = StructType(
@@ -69,7 +72,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def topic_of(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name)[:60]
+    return re.sub(r"[^\w-]", "_", str(request.node.name))[:60]
 
 
 def through_text(value: dict[str, Any]) -> dict[str, Any]:
@@ -188,9 +191,7 @@ def test_a_line_says_what_each_batch_reads(
     assert [line for line in caplog.messages if "messages in" in line] == [told]
 
 
-def test_a_replayed_batch_needs_no_driver_and_reads_the_same(
-    loader: Loader, topic: str, reader: Make
-) -> None:
+def test_a_replayed_batch_reads_the_same(loader: Loader, topic: str, reader: Make) -> None:
     queues = loader.create(topic, 2)
     for queue in queues:
         loader.put(queue, 10)
@@ -200,6 +201,51 @@ def test_a_replayed_batch_needs_no_driver_and_reads_the_same(
     loader.put(queues[0], 5)
     later = reader(startingOffsets="latest")
     assert rows(later, later.initialOffset(), end) == loader.rows(queues[0], queues[1], end=10)
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize("joins", ["true", "false"])
+def test_no_logged_batch_is_read_from_a_new_topic(
+    loader: Loader, topic: str, reader: Make, joins: str, has_begun: bool
+) -> None:
+    group = f"g-{joins}-{has_begun}"
+    queue, other = loader.create(topic, 2)
+    loader.put(queue, 10)
+    made = reader(group=group, joinGroup=joins)
+    start = made.initialOffset()
+    if has_begun:
+        start = made.latestOffset(start)
+        loader.put(queue, 10)
+    end = made.latestOffset(start)
+    same = reader(group=group, joinGroup=joins)
+    assert rows(same, start, end) == loader.rows(queue, start=10 * has_begun)
+    made.stop()
+    loader.cluster.delete_topic(topic)
+    loader.create(topic, 2)
+    loader.sent.clear()
+    loader.put(other, 3)
+    loader.put(queue, 30)
+    told = rf"TOPIC_RECREATED\] .*requested={10 * has_begun} available=\[0,30\)"
+    with pytest.raises(DataLossError, match=told):
+        reader(group=group, joinGroup=joins).partitions(start, end)
+    lenient = reader(group=group, joinGroup=joins, failOnDataLoss="false")
+    assert lenient.partitions(start, end) == []
+    found = lenient.latestOffset(end)
+    assert rows(lenient, end, found) == loader.rows(queue, other)
+
+
+def test_a_logged_batch_is_left_to_its_tasks_while_nobody_can_tell(
+    loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 10)
+    made = reader()
+    start = made.initialOffset()
+    end = made.latestOffset(start)
+    away = reader(nameServer="127.0.0.1:1", connectTimeoutMs="300")
+    (partition,) = away.partitions(start, end)
+    assert partition.ranges == (OffsetRange(queue, 0, 10),)
+    assert "cannot tell whether the logged batch's messages are still there" in caplog.text
 
 
 def test_stop_ends_every_thread(loader: Loader, topic: str, reader: Make) -> None:

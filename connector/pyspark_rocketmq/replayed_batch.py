@@ -1,0 +1,64 @@
+"""A batch that was logged before a restart, and whether its messages are still those it was for.
+
+Spark plans it again as it was. Should a topic have been created anew meanwhile, then what is at the
+same offsets now are other messages; the marks in the batch's end tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.offsets import SourceOffset
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.planning import judge
+from pyspark_rocketmq.read_ends import go_on
+from pyspark_rocketmq.survey import find_births
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, OffsetRange
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+def still_there(
+    cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
+) -> list[OffsetRange]:
+    """The ranges without those of queues that are other ones now. Raises DataLossError.
+
+    With failOnDataLoss=false those are left out: the next batch reads the new ones from their
+    start. What cannot be told is left to the tasks, which wait for brokers that are away.
+    """
+    marked = {
+        piece.queue: piece
+        for piece in ranges
+        if piece.queue in planned.births or piece.queue in planned.firsts
+    }
+    try:
+        for topic in {queue.topic for queue in marked}:
+            with suppress(TopicNotFoundError):
+                cluster.queues(topic)
+        found = cluster.bounds(marked) if marked else {}
+        held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
+        births = find_births(cluster, held)
+    except RocketMQError as error:
+        _log.warning("cannot tell whether the logged batch's messages are still there: %s", error)
+        return list(ranges)
+    others = set()
+    for queue, bounds in held.items():
+        loss = judge(
+            queue,
+            # Of a batch that begins a queue nothing may have been read, yet all of it was planned.
+            marked[queue].end,
+            bounds,
+            start_seen=planned.firsts.get(queue),
+            birth=planned.births.get(queue),
+            birth_now=births.get(queue),
+        )
+        if loss is not None and loss.loss is Loss.TOPIC_RECREATED:
+            start = marked[queue].start
+            go_on(options, DataLossError(loss.loss, queue, start, bounds, None, bounds.start))
+            others.add(queue)
+    return [piece for piece in ranges if piece.queue not in others]
