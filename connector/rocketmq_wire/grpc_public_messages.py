@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_wire.stubs import public
@@ -29,7 +30,6 @@ MESSAGE_TYPE_NAMES: Final = {
 MESSAGE_GROUP: Final = "__SHARDINGKEY"
 DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
-LITE_TOPIC: Final = "__LITE_TOPIC"
 MESSAGE_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 BORN_HOST: Final = "__BORNHOST"
 BORN_MS: Final = "BORN_TIMESTAMP"

@@ -205,6 +205,8 @@ class ChangeInvisibleTime(Request[InvisibleTimeReply]):
     offset: int
     handle: str
     invisible_ms: int
+    is_suspended: bool = False
+    """In order: all that was popped with it waits, too, and this delivery does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +296,12 @@ def ack_of(group: str, topic: str, handle: str) -> AckMessage:
     )
 
 
-def change_of(group: str, topic: str, handle: str, invisible_ms: int) -> ChangeInvisibleTime:
+def change_of(
+    group: str, topic: str, handle: str, invisible_ms: int, *, is_suspended: bool = False
+) -> ChangeInvisibleTime:
     """Another invisible time for a message popped for `topic`. Raises RemoteProtocolError."""
     ack = ack_of(group, topic, handle)
-    return ChangeInvisibleTime(group, ack.queue, ack.offset, handle, invisible_ms)
+    return ChangeInvisibleTime(group, ack.queue, ack.offset, handle, invisible_ms, is_suspended)
 
 
 def ack_spans(group: str, handles: Iterable[tuple[str, ReceiptHandle]]) -> tuple[AckSpan, ...]:

@@ -126,13 +126,6 @@ class TestClients:
         reply = public.parse("QueryRouteResponse", content)
         assert reply.status.code == Code.BAD_REQUEST
 
-    def test_lite_topics_are_refused_by_name(self, peer, topic):
-        with pytest.raises(grpc.RpcError) as refused:
-            peer.call("SyncLiteSubscription", topic=resource("any"))
-        # As by a proxy 5.3.3.
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert peer.be_consumer("lite", topic, kind=5).status.code == Code.NOT_IMPLEMENTED
-
 
 class TestSends:
     def test_every_message_has_its_result(self, peer, topic):

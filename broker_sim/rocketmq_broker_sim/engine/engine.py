@@ -227,10 +227,21 @@ class Engine:
     def forget_peer(self, peer_key: int) -> None:
         """A connection closed."""
         self.clients.forget_peer(peer_key)
+        self.pops.lite.subscriptions.forget_peer(peer_key)
 
     def expire_clients(self, now_ms: int) -> None:
         self.clients.expire(now_ms)
         self.locks.expire(now_ms)
+        self.pops.lite.subscriptions.expire(now_ms)
+
+    def expire_lite_topics(self, now_ms: int) -> int:
+        """Delete the lite topics that nobody uses any more; how many."""
+        expired = self.pops.lite.expired(now_ms)
+        for name in expired:
+            self._store.delete_topic(name)
+            self.pops.forget_topic(name)
+            self.progress.delete_topic(name)
+        return len(expired)
 
     def deliver_delayed(self, now_ms: int) -> bool:
         """Deliver the delayed messages that are due; True if the log grew."""
@@ -424,10 +435,14 @@ class Engine:
             if self.topics.get(topic) is not None:
                 # The messages first: after a crash in between an empty topic is left, never a name
                 # under which a new topic would find old messages.
+                light_queues = self._store.light_queues(topic)
                 self._store.delete_topic(topic)
                 self.topics.delete(topic)
                 self.pops.forget_topic(topic)
                 self.progress.delete_topic(topic)
+                for name in light_queues:
+                    self.pops.forget_topic(name)
+                    self.progress.delete_topic(name)
         return DONE
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.topics import Save
+from rocketmq_wire.lite_topics import BOUND_TO
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
 
 FILE_NAME: Final = "subscriptionGroup.json"
@@ -29,6 +31,9 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
+_LITE_QUOTA: Final = 2_000
+
+
 def check_group_name(group: str) -> None:
     """Raises the refusal (26) of a name that RocketMQ's validator does not take."""
     if not group.strip():
@@ -37,6 +42,34 @@ def check_group_name(group: str) -> None:
         raise refusals.group_illegal(group, f"it is longer than {GROUP_SIZE_MAX}")
     if not NAME_PATTERN.fullmatch(group):
         raise refusals.group_illegal(group, f"it has characters beyond {NAME_PATTERN.pattern}")
+
+
+def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """`+name` sets, `-name` takes away, as tools write it; a bare name sets, too."""
+    changed = dict(known)
+    for name, value in changes.items():
+        if name.startswith("-"):
+            changed.pop(name[1:], None)
+        else:
+            changed[name.removeprefix("+")] = value
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class LiteSettings:
+    """How a group consumes lite topics."""
+
+    parent: str = ""
+    """The topic that has them; empty: the group consumes none."""
+    is_exclusive: bool = False
+    """A lite topic is one client's at a time, that of the last one which asked for it."""
+    wants_all: bool = False
+    """Its clients get every lite topic there is, and name none."""
+    quota: int = _LITE_QUOTA
+    """How many lite topics one client may want."""
+    resets_when_taken: bool = False
+    resets_when_left: bool = False
+    """Whether whoever gets a lite topic next begins at its oldest message."""
 
 
 class Groups:
@@ -64,6 +97,21 @@ class Groups:
         """How a group consumes; of one that is not there yet, what it will be made with."""
         return {**_DEFAULTS, **self._table.get(group, {})}
 
+    def lite(self, group: str) -> LiteSettings:
+        """How a group consumes lite topics, by RocketMQ's names for that."""
+        attributes = self.settings(group)["attributes"]
+        if not attributes.get(BOUND_TO):
+            return LiteSettings()
+        quota = str(attributes.get("lite.sub.client.quota", ""))
+        return LiteSettings(
+            parent=attributes[BOUND_TO],
+            is_exclusive=attributes.get("lite.sub.model") == "Exclusive",
+            wants_all="lite.sub.wildcard" in attributes,
+            quota=int(quota) if quota.removeprefix("-").isdecimal() else _LITE_QUOTA,
+            resets_when_taken=attributes.get("lite.sub.reset.offset.exclusive") == "true",
+            resets_when_left=attributes.get("lite.sub.reset.offset.unsubscribe") == "true",
+        )
+
     def ensure(self, group: str) -> None:
         """Make the group if it is new and that is allowed, else refuse (26)."""
         if group in self._table:
@@ -83,7 +131,9 @@ class Groups:
             # bool is an int in Python, and neither may stand for the other.
             if name in settings and type(settings[name]) is not type(default):
                 raise refusals.group_setting_illegal(name, f"is {settings[name]!r}")
-        config = {**_DEFAULTS, **settings}
+        config: dict[str, Any] = {**_DEFAULTS, **settings}
+        known = self.settings(group)["attributes"]
+        config["attributes"] = _changed_attributes(known, config["attributes"])
         if config != self._table.get(group):
             self._write({**self._table, group: config})
 

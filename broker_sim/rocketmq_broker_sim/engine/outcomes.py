@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.lite_topics import PopLite
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_requests import AwaitArrival, PopMessages
 from rocketmq_wire.requests import PullMessages, Reply, Request
@@ -67,7 +68,7 @@ class HoldPop:
     queue: QueueId
     """Index -1: any queue of the topic. The group's retry topic of it counts, too."""
     expires_at_ms: int
-    request: PopMessages | AwaitArrival
+    request: PopMessages | PopLite | AwaitArrival
 
 
 Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers

@@ -113,6 +113,16 @@ class Orders:
             taken.visible_ms[offset] = visible_ms
             self._put(place, taken)
 
+    def suspend(self, place: PopPlace, *, pop_ms: int, visible_ms: int) -> None:
+        """All that was taken is to be visible at another time, and this pop does not count."""
+        taken = self._table.get(place)
+        if taken is not None and taken.pop_ms == pop_ms:
+            # As RocketMQ: the first delivery counts all the same.
+            taken.counts = {offset: max(n - 1, 0) for offset, n in taken.counts.items()}
+            taken.visible_ms = {}
+            taken.invisible_ms = visible_ms - pop_ms
+            self._put(place, taken)
+
     def forget(self, place: PopPlace) -> None:
         """The group's progress was moved by somebody else."""
         if self._table.pop(place, None) is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
+from rocketmq_wire.lite_topics import LITE, MESSAGE_TYPE
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
@@ -90,6 +91,11 @@ class Topics:
 
     def all(self) -> tuple[TopicConfig, ...]:
         return tuple(self._table[name] for name in sorted(self._table))
+
+    def is_parent(self, topic: str) -> bool:
+        """True if lite topics are below this one."""
+        config = self._table.get(topic)
+        return config is not None and config.attributes.get(MESSAGE_TYPE, "").upper() == LITE
 
     def require(self, topic: str) -> TopicConfig:
         """The topic, or its refusal (17)."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rocketmq_wire.admin_requests import QueryMessages, ViewMessage
 from rocketmq_wire.consumption_requests import SendBack
+from rocketmq_wire.lite_topics import parent_of
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import origin_topic_of
 from rocketmq_wire.pop_requests import (
@@ -84,7 +85,7 @@ def needs_of(request: Request[Any]) -> Needs:
         return Needs(subscribe=_plain(named), groups=tuple(dict.fromkeys(groups)))
     if isinstance(request, _POPS):
         # A retry topic of a pop is named after group and topic: a right to both is one to it.
-        origin = origin_topic_of(request.queue.topic, request.group)
+        origin = parent_of(origin_topic_of(request.queue.topic, request.group))
         return Needs(subscribe=_plain([origin]), groups=(request.group,))
     if isinstance(request, AckMessages):
         acked = _plain([span.topic for span in request.spans])

@@ -66,6 +66,7 @@ _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _DELIVERY_SECONDS: Final = 0.05
 _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
+_LITE_EXPIRY_SECONDS: Final = 120.0
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
@@ -139,6 +140,7 @@ class EngineShell:
             (_DELIVERY_SECONDS, self._turn_pops),
             (_CHECKS_SECONDS, self._check_transactions),
             (_PUBLISH_AGAIN_SECONDS, self._publish_again),
+            (_LITE_EXPIRY_SECONDS, self._expire_lite_topics),
         ]
         if self.config.flush == "async":
             ticks.append((self.config.flush_interval_ms / 1_000, self._sync))
@@ -465,3 +467,8 @@ class EngineShell:
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
         self._tell_members()
+
+    async def _expire_lite_topics(self) -> None:
+        count = self.engine.expire_lite_topics(now_ms())
+        if count:
+            _LOG.info("%d lite topics have expired", count)

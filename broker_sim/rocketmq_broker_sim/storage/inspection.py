@@ -25,11 +25,13 @@ from rocketmq_broker_sim.storage.derived import DERIVED_NAME
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE, queue_files
+from rocketmq_broker_sim.storage.light_queues import light_offsets
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, read_mark
 from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY, Entries
 from rocketmq_broker_sim.storage.scan import Bytes
 from rocketmq_broker_sim.storage.seals import Seal, SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, segment_name
+from rocketmq_wire.lite_topics import is_light_queue
 
 _ENTRIES_PER_STEP: Final = 16_384
 
@@ -76,7 +78,7 @@ def inspect(files: Files, progress: Said | None = None) -> Inspection:
             if name.isdecimal():
                 found.queue_count += 1
                 directory = join(QUEUE_DIRECTORY, topic, name)
-                damaged = _inspect_queue(files, directory, log, found, say)
+                damaged = _inspect_queue(files, topic, directory, log, found, say)
                 if damaged:
                     found.damaged[topic, int(name)] = damaged
     return found
@@ -153,8 +155,11 @@ def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection, say: 
             )
 
 
-def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Said) -> Ranges:
+def _inspect_queue(
+    files: Files, topic: str, directory: str, log: _Log, found: Inspection, say: Said
+) -> Ranges:
     damaged: Ranges = []
+    is_light = is_light_queue(topic)
     for first, entries in queue_files(files, directory):
         unused = np.flatnonzero(entries["size"] <= 0)
         used = entries[: int(unused[0])] if len(unused) else entries
@@ -165,9 +170,11 @@ def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, s
             # What lies behind the mark was never acknowledged: a start keeps or cuts it.
             is_meant &= step["position"] < found.log_end
             step, offsets = step[is_meant], offsets[is_meant]
-            found.message_count += len(step)
+            # What light queues list, others list, too.
+            found.message_count += 0 if is_light else len(step)
             say(f"looking at messages: {found.message_count:,} in {found.queue_count:,} queues")
-            for offset in offsets[~_are_sound(log, step, offsets)].tolist():
+            sound = _are_sound(log, step, offsets, is_light=is_light)
+            for offset in offsets[~sound].tolist():
                 if damaged and damaged[-1][1] == offset:
                     damaged[-1] = (damaged[-1][0], offset + 1)
                 else:
@@ -176,7 +183,7 @@ def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, s
 
 
 def _are_sound(
-    log: _Log, entries: Entries, offsets: npt.NDArray[np.int64]
+    log: _Log, entries: Entries, offsets: npt.NDArray[np.int64], *, is_light: bool
 ) -> npt.NDArray[np.bool_]:
     """Which entries have their record, with the body that its checksum speaks of."""
     sound = np.zeros(len(entries), np.bool_)
@@ -195,7 +202,8 @@ def _are_sound(
         rows = np.delete(rows, damaged)
         layout, _ = read_layout(data, positions[rows] - start, sizes[rows], None)
         is_here = layout.int64(PHYSICAL_OFFSET_AT) == positions[rows]
-        is_here &= layout.int64(QUEUE_OFFSET_AT) == offsets[rows]
+        said = light_offsets(layout) if is_light else layout.int64(QUEUE_OFFSET_AT)
+        is_here &= said == offsets[rows]
         checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
         view = data.data
         for place_in, (begin, end) in enumerate(

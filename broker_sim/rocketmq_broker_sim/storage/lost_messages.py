@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.files import Files, join, read_file, write_file
+from rocketmq_broker_sim.storage.light_queues import dead_end
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
@@ -92,7 +93,9 @@ class Holes:
     def living(self, log_start: int, dead_before: Mapping[str, int]) -> Holes:
         """Without those of deleted log and of deleted topics."""
         return Holes(
-            hole for hole in self if hole.position >= max(log_start, dead_before.get(hole.topic, 0))
+            hole
+            for hole in self
+            if hole.position >= max(log_start, dead_end(dead_before, hole.topic))
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rocketmq_broker_sim.storage.configs import (
     PROGRESS,
     PROGRESS_TABLE,
@@ -10,6 +12,7 @@ from rocketmq_broker_sim.storage.configs import (
     Configs,
 )
 from rocketmq_broker_sim.storage.queue_table import QueueTable
+from rocketmq_wire.lite_topics import parent_of
 
 
 def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
@@ -27,7 +30,7 @@ def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
     settled: dict[str, dict[str, int]] = {}
     for key, offsets in table.items():
         topic = key.partition("@")[0]
-        is_dead = topic in configs.dead_before and topic not in living
+        is_dead = _is_dead(topic, configs.dead_before, living)
         for index, offset in offsets.items() if isinstance(offsets, dict) else ():
             queue = queues.get(topic, int(index))
             end = queue.end if queue is not None else 0
@@ -40,11 +43,23 @@ def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
     return tuple(changed)
 
 
+def _is_dead(topic: str, dead_before: Mapping[str, int], living: set[str]) -> bool:
+    """A topic that was deleted, or a light queue of one; expired ones have no messages left."""
+    parent = parent_of(topic)
+    return (topic in dead_before or parent in dead_before) and parent not in living
+
+
+def _is_of(name: str, topic: str) -> bool:
+    return topic in (name, parent_of(name))
+
+
 def drop_progress(configs: Configs, topic: str) -> None:
-    """Return once no group has progress in a topic any more, on the disk too."""
+    """Return once no group has progress in a topic, or its light queues, any more: on disk too."""
     content = configs.load(PROGRESS)
     table = content.get(PROGRESS_TABLE)
     if isinstance(table, dict):
-        kept = {key: value for key, value in table.items() if key.partition("@")[0] != topic}
+        kept = {
+            key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topic)
+        }
         if len(kept) < len(table):
             configs.save(PROGRESS, {**content, PROGRESS_TABLE: kept})

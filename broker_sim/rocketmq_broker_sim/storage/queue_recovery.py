@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from rocketmq_broker_sim.storage.derived import Derived
 from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE
+from rocketmq_broker_sim.storage.light_queues import dead_end, going_on
 from rocketmq_broker_sim.storage.log import CommitLog
 from rocketmq_broker_sim.storage.lost_messages import Holes
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY, QueueIndex
 from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
 from rocketmq_broker_sim.storage.scan import QueueRows, Scanned
+from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import Bounds
 
 _HEAD_SIZE: Final = 28
@@ -72,10 +75,9 @@ class QueueRecovery:
         """How many of the records, up to the first one that does not go on where its queue ends."""
         count = len(scanned.positions)
         for part in scanned.queues:
-            expected = self._holes.offsets_from(
-                part.topic, part.queue_index, self._expected(part), len(part.offsets)
-            )
-            wrong = np.flatnonzero(part.offsets != expected)
+            if is_light_queue(part.topic):
+                continue
+            wrong = np.flatnonzero(part.offsets != self._expected_offsets(part))
             if len(wrong):
                 count = min(count, int(part.rows[wrong[0]]))
         return count
@@ -84,9 +86,13 @@ class QueueRecovery:
         """Add the first `count` records of a stretch to their queues."""
         for part in scanned.queues:
             rows = part.rows[: int(np.searchsorted(part.rows, count))]
+            offsets = part.offsets[: len(rows)]
+            if is_light_queue(part.topic) and len(rows):
+                kept = going_on(offsets, self._expected_offsets(part))
+                rows, offsets = rows[kept], offsets[kept]
             if not len(rows):
                 continue
-            first = int(part.offsets[0])
+            first = int(offsets[0])
             queue = self._queues.get(part.topic, part.queue_index)
             if queue is None:
                 queue = self._begin(part.topic, part.queue_index, first)
@@ -95,7 +101,6 @@ class QueueRecovery:
                 scanned.sizes[rows].astype(np.int32),
                 scanned.tag_hashes[rows],
             )
-            offsets = part.offsets[: len(rows)]
             for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(offsets) != 1) + 1):
                 offset = int(offsets[run[0]])
                 self._fill_holes(queue, offset)
@@ -165,8 +170,13 @@ class QueueRecovery:
         return {
             (topic, index): bounds
             for (topic, index), bounds in derived.bounds.items()
-            if self._dead_before.get(topic, -1) < derived.position
+            if dead_end(self._dead_before, topic) < derived.position
         }
+
+    def _expected_offsets(self, part: QueueRows) -> npt.NDArray[np.int64]:
+        """The offsets that so many records of a queue have if they go on where it ends."""
+        start, count = self._expected(part), len(part.offsets)
+        return self._holes.offsets_from(part.topic, part.queue_index, start, count)
 
     def _expected(self, part: QueueRows) -> int:
         queue = self._queues.get(part.topic, part.queue_index)
@@ -215,6 +225,9 @@ class QueueRecovery:
             head = self._log.view(at, _HEAD_SIZE)
         except KeyError:
             return False
+        if is_light_queue(queue.topic):
+            # The record's head has the place in its own topic.
+            return int.from_bytes(head[0:4], "big") == size
         return (
             int.from_bytes(head[0:4], "big") == size
             and int.from_bytes(head[12:16], "big") == queue.index

@@ -20,6 +20,7 @@ from rocketmq_broker_sim.storage.queue_index import (
     join_entries,
 )
 from rocketmq_broker_sim.storage.settings import Arrival
+from rocketmq_wire.lite_topics import LIGHT_PREFIX, is_light_queue, light_queue
 
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
@@ -56,6 +57,8 @@ class QueueTable:
         """Records before this log position are in their queues."""
         self.record_ends: deque[int] = deque()
         """Ends of records, some distance apart: where a reader of the log may stop."""
+        self.light_count = 0
+        """How many of the queues are light ones."""
         self._files = files
         self._queues: dict[tuple[str, int], QueueIndex] = {}
         self._directories = set[str]()
@@ -76,6 +79,7 @@ class QueueTable:
         if queue is None:
             queue = QueueIndex(self.open_files, topic, index, self.entries_per_file)
             self._queues[topic, index] = queue
+            self.light_count += is_light_queue(topic)
         return queue
 
     def append(self, queue: QueueIndex, offset: int, entries: Entries, end_position: int) -> None:
@@ -113,29 +117,37 @@ class QueueTable:
         queue.end = offset + len(entries)
         queue.next = max(queue.next, queue.end)
 
+    def light_queues(self, parent: str | None = None) -> list[str]:
+        """The light queues of a topic, or all."""
+        prefix = LIGHT_PREFIX if parent is None else light_queue(parent, "")
+        return [topic for topic, _ in self._queues if topic.startswith(prefix)]
+
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic's queues and remove their files, durably."""
+        """Forget the queues of a topic and its light queues, and remove their files, durably."""
+        gone = {topic, *self.light_queues(topic)}
         self._pending = deque(
             replace(pending, queue=None)
-            if pending.queue is not None and pending.queue.topic == topic
+            if pending.queue is not None and pending.queue.topic in gone
             else pending
             for pending in self._pending
         )
-        for key in [key for key in self._queues if key[0] == topic]:
+        for key in [key for key in self._queues if key[0] in gone]:
             del self._queues[key]
-        directory = join(QUEUE_DIRECTORY, topic)
-        self.open_files.close_below(directory)
+            self.light_count -= is_light_queue(key[0])
+        directories = {join(QUEUE_DIRECTORY, name) for name in gone}
+        for directory in directories:
+            self.open_files.close_below(directory)
         self._directories = {
-            name
-            for name in self._directories
-            if name != directory and not name.startswith(directory + "/")
+            name for name in self._directories if name.rpartition("/")[0] not in directories
         }
-        remove_tree(self._files, directory)
+        for directory in directories:
+            remove_tree(self._files, directory)
         self._files.sync_directory(QUEUE_DIRECTORY)
 
     def forget(self) -> None:
         """Forget every queue, but not its files."""
         self._queues.clear()
+        self.light_count = 0
         self._directories.clear()
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_broker_sim.storage.blank_records import BLANK_TOPIC
 from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC, entry_hashes
+from rocketmq_broker_sim.storage.light_queues import dead_end, light_rows
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.properties import TAGS
@@ -58,7 +59,8 @@ class Scanned:
     sizes: Positions
     tag_hashes: npt.NDArray[np.int64]
     queues: tuple[QueueRows, ...]
-    """Without the records of deleted topics, and without blank ones."""
+    """Without the records of deleted topics, and without blank ones. Light queues come last, and
+    their records are in their own topic's queues, too."""
     newest_ms: int
 
 
@@ -107,8 +109,9 @@ def scan(data: Bytes, base: int, dead_before: Mapping[str, int]) -> Iterator[Sca
 def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Scanned:
     """What consume queues need to know of sound records."""
     positions = layout.starts + base
-    queues = tuple(_by_queue(layout, positions, dead_before))
-    tag_hashes, store_ms = _tag_hashes(layout), layout.int64(STORE_MS_AT)
+    properties = PropertyScan(layout.data, layout.text_start, layout.text_end)
+    queues = tuple(_by_queue(layout, properties, positions, dead_before))
+    tag_hashes, store_ms = _tag_hashes(properties), layout.int64(STORE_MS_AT)
     for part in queues:
         if part.topic == SCHEDULE_TOPIC:
             tag_hashes[part.rows] = entry_hashes(
@@ -181,7 +184,10 @@ def chain(
 
 
 def _by_queue(
-    layout: Layout, positions: Positions, dead_before: Mapping[str, int]
+    layout: Layout,
+    properties: PropertyScan,
+    positions: Positions,
+    dead_before: Mapping[str, int],
 ) -> Iterator[QueueRows]:
     topics, codes = topics_of(layout)
     queue_indexes = layout.int32(QUEUE_AT).astype(np.int64)
@@ -195,12 +201,16 @@ def _by_queue(
         topic = topics[int(codes[rows[0]])]
         if topic == BLANK_TOPIC:
             continue
-        dead_end = dead_before.get(topic, 0)
-        if positions[rows[0]] < dead_end:
-            rows = rows[positions[rows] >= dead_end]
+        dead_until = dead_before.get(topic, 0)
+        if positions[rows[0]] < dead_until:
+            rows = rows[positions[rows] >= dead_until]
             if not len(rows):
                 continue
         yield QueueRows(topic, int(queue_indexes[rows[0]]), rows, offsets[rows])
+    for name, rows, light_offsets in light_rows(properties, topics, codes):
+        is_living = positions[rows] >= dead_end(dead_before, name)
+        if is_living.any():
+            yield QueueRows(name, 0, rows[is_living], light_offsets[is_living])
 
 
 def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -219,10 +229,9 @@ def _is_v2(layout: Layout) -> npt.NDArray[np.bool_]:
     return is_v2
 
 
-def _tag_hashes(layout: Layout) -> npt.NDArray[np.int64]:
+def _tag_hashes(properties: PropertyScan) -> npt.NDArray[np.int64]:
     """The Java hash of each record's tag, 0 without one."""
-    scan_of = PropertyScan(layout.data, layout.text_start, layout.text_end)
-    text, starts, ends, missing = scan_of.find_bounds(TAGS)
+    text, starts, ends, missing = properties.find_bounds(TAGS)
     hashes = java_hashes(text, starts, ends).astype(np.int64)
     hashes[missing] = 0
     return hashes

@@ -25,6 +25,7 @@ from rocketmq_broker_sim.servers.public_grpc.caller import (
 )
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker_sim.servers.public_grpc.lite import LiteCalls
 from rocketmq_broker_sim.servers.public_grpc.members import Members
 from rocketmq_broker_sim.servers.public_grpc.pulling import Pulls
 from rocketmq_broker_sim.servers.public_grpc.receiving import Receives
@@ -70,22 +71,21 @@ class PublicCalls:
             time=time.monotonic,
         )
         self._renewals = Renewals()
-        self._members = Members(facts, limits, self.sessions, self._renewals)
+        self._lite = LiteCalls(facts, self.sessions)
+        self._members = Members(facts, limits, self.sessions, self._renewals, self._lite)
         self._sends = Sends(facts, limits)
         self._receives = Receives(facts, limits, self.sessions, self._renewals)
         self._pulls = Pulls(facts, limits)
         self._renewing: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """One handler a call. They take and give bytes: no serialisers.
-
-        SyncLiteSubscription has none: a proxy 5.3.3 says UNIMPLEMENTED, too.
-        """
+        """One handler a call. They take and give bytes: no serialisers."""
         answers: Mapping[str, _Answer] = {
             "QueryRoute": self._route,
             "QueryAssignment": self._assignment,
             "Heartbeat": self._members.heartbeat,
             "NotifyClientTermination": self._members.terminate,
+            "SyncLiteSubscription": self._lite.sync,
             "SendMessage": self._sends.send,
             "EndTransaction": self._sends.end_transaction,
             "RecallMessage": self._sends.recall,

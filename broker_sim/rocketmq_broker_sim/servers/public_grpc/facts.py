@@ -38,6 +38,9 @@ class GroupFacts:
     """Deliveries of a message, the first one included."""
     backoff: Mapping[str, Any] | None = None
     """The group's own exponential policy; None: RocketMQ's levels."""
+    lite_parent: str = ""
+    """The topic whose lite topics it consumes; empty: it consumes topics."""
+    lite_quota: int = 0
 
 
 class Facts(Protocol):
@@ -67,10 +70,13 @@ class EngineFacts:
         backoff = None
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":
             backoff = dict(policy.get("exponentialRetryPolicy") or {})
+        lite = self._engine.groups.lite(name)
         return GroupFacts(
             bool(settings["consumeMessageOrderly"]),
             int(settings["retryMaxTimes"]) + 1,
             backoff,
+            lite.parent,
+            lite.quota,
         )
 
 

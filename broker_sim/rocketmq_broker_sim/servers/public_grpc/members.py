@@ -9,6 +9,7 @@ from typing import Any, Final
 from rocketmq_broker_sim.servers.public_grpc.caller import CLIENT_VERSION, Caller
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker_sim.servers.public_grpc.lite import LiteCalls
 from rocketmq_broker_sim.servers.public_grpc.receiving import subscription_of
 from rocketmq_broker_sim.servers.public_grpc.renewals import Renewals
 from rocketmq_broker_sim.servers.public_grpc.routing import group_named, topic_named
@@ -44,10 +45,15 @@ class Members:
     """Telemetry, Heartbeat, NotifyClientTermination."""
 
     def __init__(
-        self, facts: Facts, limits: PublicLimits, sessions: Sessions, renewals: Renewals
+        self,
+        facts: Facts,
+        limits: PublicLimits,
+        sessions: Sessions,
+        renewals: Renewals,
+        lite: LiteCalls,
     ) -> None:
         self._facts, self._limits = facts, limits
-        self._sessions, self._renewals = sessions, renewals
+        self._sessions, self._renewals, self._lite = sessions, renewals, lite
 
     # --- telemetry ----------------------------------------------------------------------------
 
@@ -137,6 +143,7 @@ class Members:
         for consumer in beat.consumers:
             leave = UnregisterClient(caller.client_id, consumer_group=consumer.group)
             await caller.asking.ask(leave, session.peer)
+        await self._lite.forget(caller, session)
         self._sessions.remove(caller.client_id)
         self._renewals.forget_client(caller.client_id)
         name = "NotifyClientTerminationResponse"

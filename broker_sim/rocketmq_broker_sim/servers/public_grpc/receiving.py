@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rocketmq_arrow.bodies import InflateError, inflate
@@ -16,12 +16,15 @@ from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker_sim.servers.public_grpc.renewals import Renewals
 from rocketmq_broker_sim.servers.public_grpc.routing import (
     ANY_QUEUE,
+    check_lite_topic,
     group_named,
+    require_bound,
     require_topic,
     topic_named,
 )
 from rocketmq_broker_sim.servers.public_grpc.sending import common_status
 from rocketmq_broker_sim.servers.public_grpc.sessions import Sessions
+from rocketmq_broker_sim.servers.public_grpc.settings import is_lite
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal, make_status, status_of
@@ -34,6 +37,7 @@ from rocketmq_wire.grpc_public_messages import (
     milliseconds,
     put_timestamp,
 )
+from rocketmq_wire.lite_topics import LITE_TOPIC, PopLite, light_queue, parent_of
 from rocketmq_wire.model import (
     BODY_SIZE_MAX,
     QueueId,
@@ -60,6 +64,17 @@ _DEAD: Final = -1
 _HANDED_BACK_MS: Final = 1_000
 """As in the proxy: what a client's call did not bring comes again so soon."""
 _NUMBERS: Final = re.compile(r"\d{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """What one receive is for."""
+
+    group: str
+    topic: str
+    subscription: Subscription
+    is_orderly: bool
+    is_lite: bool
 
 
 class Receives:
@@ -93,22 +108,40 @@ class Receives:
         if not 1 <= request.batch_size <= self._limits.receive_count_max:
             # The proxy, too, gives fewer rather than refuse.
             request.batch_size = min(max(request.batch_size, 1), self._limits.receive_count_max)
-        pop = PopMessages(
-            group,
-            QueueId(name, self._facts.broker_name, ANY_QUEUE),
-            request.batch_size,
-            invisible_ms,
-            poll_ms=self._poll_ms(caller, request, session.settings),
-            born_ms=caller.now_ms,
-            init_mode=InitMode.MAX,
-            subscription=subscription,
-            is_orderly=known.is_fifo,
-            attempt_id=request.attempt_id,
+        taking = _Taking(
+            group, name, subscription, is_orderly=known.is_fifo, is_lite=is_lite(session.settings)
         )
-        reply = await self._pop(caller, pop, config)
+        poll_ms = self._poll_ms(caller, request, session.settings)
+        if taking.is_lite:
+            reply = await caller.ask(
+                PopLite(
+                    group,
+                    name,
+                    caller.client_id,
+                    request.batch_size,
+                    invisible_ms,
+                    poll_ms=poll_ms,
+                    born_ms=caller.now_ms,
+                    attempt_id=request.attempt_id,
+                )
+            )
+        else:
+            pop = PopMessages(
+                group,
+                QueueId(name, self._facts.broker_name, ANY_QUEUE),
+                request.batch_size,
+                invisible_ms,
+                poll_ms=poll_ms,
+                born_ms=caller.now_ms,
+                init_mode=InitMode.MAX,
+                subscription=subscription,
+                is_orderly=known.is_fifo,
+                attempt_id=request.attempt_id,
+            )
+            reply = await self._pop(caller, pop, config)
         if reply.status is PopStatus.POLLING_FULL:
             raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
-        handed = await self._handed_out(caller, pop, reply, known.attempts_max)
+        handed = await self._handed_out(caller, taking, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
         found = Code.OK if handed else Code.MESSAGE_NOT_FOUND
         last = frame()
@@ -116,20 +149,20 @@ class Receives:
         keys = [(caller.client_id, group, text) for text in handed]
         self._on_their_way.update(keys)
         if request.auto_renew:
-            for text in handed:
-                self._renewals.add(caller.client_id, group, name, text)
+            for text, (_, held) in handed.items():
+                self._renewals.add(caller.client_id, group, held, text)
         try:
             yield frame(status=make_status(found, "OK" if handed else "no new message"))
-            for message in handed.values():
+            for message, _ in handed.values():
                 yield frame(message=message)
             yield last
             self._on_their_way.difference_update(keys)
         finally:
             # The client may have cancelled, or its connection may have broken. Clients use an
             # answer once it is whole: what was written of it is lost on them, too.
-            for text in handed:
+            for text, (_, held) in handed.items():
                 if (caller.client_id, group, text) in self._on_their_way:
-                    work = asyncio.create_task(self._hand_back(caller, group, name, text))
+                    work = asyncio.create_task(self._hand_back(caller, group, held, text))
                     self._handing_back.add(work)
                     work.add_done_callback(self._handing_back.discard)
 
@@ -155,28 +188,33 @@ class Receives:
         return await caller.ask(pop)
 
     async def _handed_out(
-        self, caller: Caller, pop: PopMessages, reply: PopReply, attempts_max: int
-    ) -> dict[str, Any]:
-        """The messages that the client gets, by their handles."""
+        self, caller: Caller, taking: _Taking, reply: PopReply, attempts_max: int
+    ) -> dict[str, tuple[Any, str]]:
+        """The messages that the client gets, and what each was popped from, by their handles."""
         content = memoryview(b"".join(reply.records))
-        tags = TagExpression.parse(pop.subscription.expression)
-        is_by_tag = pop.subscription.kind == "TAG" and not pop.subscription.selects_all
-        position = 0
-        handed: dict[str, Any] = {}
+        tags = TagExpression.parse(taking.subscription.expression)
+        is_by_tag = taking.subscription.kind == "TAG" and not taking.subscription.selects_all
+        position, topic = 0, taking.topic
+        handed: dict[str, tuple[Any, str]] = {}
         handles = reply.handles(self._facts.broker_name)
         for handle, popped in zip(handles, _counts(reply), strict=True):
             stored, position = decode_record(content, position, check_crc=False)
             text = _with_position(handle, stored).text()
+            held = topic
+            if taking.is_lite:
+                held = light_queue(topic, stored.properties.get(LITE_TOPIC, ""))
             if is_by_tag and not tags.matches(stored.properties.get("TAGS")):
-                # Another tag of the same hash.
-                await caller.ask(ack_of(pop.group, pop.queue.topic, text))
+                # Another tag of the same hash; lite topics are not filtered before.
+                await caller.ask(ack_of(taking.group, held, text))
                 continue
-            if not pop.is_orderly and stored.reconsume_times >= attempts_max:
-                await self._bury(caller, pop.group, pop.queue.topic, text, stored)
+            before = popped if popped is not None else stored.reconsume_times
+            if before >= attempts_max and (taking.is_lite or not taking.is_orderly):
+                await self._bury(caller, taking.group, held, text, stored)
                 continue
-            attempt = (popped if popped is not None else stored.reconsume_times) + 1
-            delivery = Delivery(pop.queue.topic, text, reply.invisible_ms, attempt, sendable_body)
-            handed[text] = incoming_of(stored, delivery)
+            delivery = Delivery(topic, text, reply.invisible_ms, before + 1, sendable_body)
+            message = incoming_of(stored, delivery)
+            message.system_properties.queue_offset = handle.offset
+            handed[text] = message, held
         return handed
 
     def _invisible_ms(self, request: Any) -> int:
@@ -224,8 +262,9 @@ class Receives:
                 message_id=entry.message_id, receipt_handle=entry.receipt_handle
             )
             try:
+                held = self._held(group, topic, entry)
                 handle = await self._current(caller, group, entry.receipt_handle)
-                await caller.ask(ack_of(group, topic, handle))
+                await caller.ask(ack_of(group, held, handle))
                 status = make_status(Code.OK)
             except RocketMQError as error:
                 status = status_of(_of_handle(error))
@@ -243,10 +282,13 @@ class Receives:
                 Code.ILLEGAL_INVISIBLE_TIME,
                 f"the invisible time must be 0 to {self._limits.invisible_ms_max} ms",
             )
+        held = self._held(group, topic, request)
         handle = await self._current(caller, group, request.receipt_handle)
         self._settled(caller, group, request.receipt_handle)
+        suspended = bool(request.lite_topic) and request.suspend
         try:
-            changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
+            change = change_of(group, held, handle, invisible_ms, is_suspended=suspended)
+            changed = await caller.ask(change)
         except RocketMQError as error:
             raise _of_handle(error) from error
         following = changed.handle_after(ReceiptHandle.parse(handle))
@@ -257,6 +299,7 @@ class Receives:
     async def forward(self, caller: Caller, request: Any) -> Any:
         """Put a message that cannot be consumed to the group's dead letters."""
         topic, group = topic_named(request.topic), group_named(request.group)
+        held = self._held(group, topic, request)
         handle = await self._current(caller, group, request.receipt_handle)
         self._settled(caller, group, request.receipt_handle)
         position = ReceiptHandle.parse(handle).position
@@ -265,15 +308,26 @@ class Receives:
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message is"
             )
         await self._send_dead(caller, group, topic, request.message_id, position)
-        await caller.ask(ack_of(group, topic, handle))
+        await caller.ask(ack_of(group, held, handle))
         name = "ForwardMessageToDeadLetterQueueResponse"
         return public.message_class(name)(status=make_status(Code.OK))
+
+    def _held(self, group: str, topic: str, said: Any) -> str:
+        """What a message was popped from: its topic, or the light queue of its lite topic."""
+        if said.lite_topic:
+            check_lite_topic(said.lite_topic)
+            require_bound(self._facts.group(group), group, topic)
+            return light_queue(topic, said.lite_topic)
+        if self._facts.group(group).lite_parent == topic:
+            # Handles do not say it.
+            raise PublicRefusal(Code.ILLEGAL_LITE_TOPIC, "the message's lite topic is missing")
+        return topic
 
     async def _bury(
         self, caller: Caller, group: str, topic: str, handle: str, stored: StoredMessage
     ) -> None:
         message_id = stored.properties.get("UNIQ_KEY", "")
-        await self._send_dead(caller, group, topic, message_id, stored.physical_offset)
+        await self._send_dead(caller, group, parent_of(topic), message_id, stored.physical_offset)
         await caller.ask(ack_of(group, topic, handle))
 
     async def _send_dead(

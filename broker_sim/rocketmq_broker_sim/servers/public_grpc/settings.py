@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts, GroupFacts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker_sim.servers.public_grpc.send_checks import NO_LITE_TOPICS
+from rocketmq_broker_sim.servers.public_grpc.routing import require_bound
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal
 from rocketmq_wire.grpc_public_messages import put_duration
+from rocketmq_wire.lite_topics import BOUND_TO, LITE_NAME_SIZE_MAX
 
 PRODUCER, PUSH, SIMPLE, PULL, LITE_PUSH, LITE_SIMPLE = range(1, 7)
 """`ClientType` in the protocol."""
@@ -28,9 +29,6 @@ def decided_settings(settings: Any, facts: Facts, limits: PublicLimits) -> Any:
         raise PublicRefusal(
             Code.BAD_REQUEST, f"the settings take more than {limits.settings_size_max} bytes"
         )
-    if settings.client_type in (LITE_PUSH, LITE_SIMPLE):
-        # Told at once: such a consumer would start, and never be given anything.
-        raise PublicRefusal(Code.NOT_IMPLEMENTED, NO_LITE_TOPICS)
     decided = type(settings)()
     decided.CopyFrom(settings)
     decided.metric.on = False
@@ -58,13 +56,36 @@ def _decide_publishing(settings: Any, limits: PublicLimits) -> None:
 
 
 def _decide_subscription(settings: Any, facts: Facts, limits: PublicLimits) -> None:
-    group = facts.group(settings.subscription.group.name)
+    name = settings.subscription.group.name
+    group = facts.group(name)
+    _check_mode(settings, name, group)
     settings.ClearField("backoff_policy")
     _put_backoff(settings.backoff_policy, group)
     subscription = settings.subscription
     subscription.fifo = group.is_fifo
     subscription.receive_batch_size = limits.receive_count_max
     put_duration(subscription.long_polling_timeout, limits.poll_ms_max)
+    if group.lite_parent:
+        subscription.lite_subscription_quota = group.lite_quota
+        subscription.max_lite_topic_size = LITE_NAME_SIZE_MAX
+
+
+def is_lite(settings: Any) -> bool:
+    """True for a client that consumes lite topics."""
+    return settings.client_type in (LITE_PUSH, LITE_SIMPLE)
+
+
+def _check_mode(settings: Any, name: str, group: GroupFacts) -> None:
+    """A group consumes either topics or the lite topics of one. Raises PublicRefusal."""
+    if is_lite(settings) and not group.lite_parent:
+        raise PublicRefusal(
+            Code.ILLEGAL_CONSUMER_GROUP,
+            f"regular group cannot use LITE mode: {name}; its attribute {BOUND_TO} names no topic",
+        )
+    if not is_lite(settings) and group.lite_parent:
+        raise PublicRefusal(Code.ILLEGAL_CONSUMER_GROUP, f"lite group must use LITE mode: {name}")
+    for entry in settings.subscription.subscriptions[:1] if is_lite(settings) else ():
+        require_bound(group, name, entry.topic.name)
 
 
 def _put_backoff(policy: Any, group: GroupFacts) -> None:

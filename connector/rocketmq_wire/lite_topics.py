@@ -1,0 +1,117 @@
+"""Lite topics: names without number below one parent topic, and what is asked of a broker for them.
+
+A lite message is stored in a queue of its parent topic, and listed a second time in a queue of its
+own, the light queue (LMQ) of its lite topic. Its record says so:
+
+    INNER_MULTI_DISPATCH       %LMQ%$<parent>$<lite topic>
+    INNER_MULTI_QUEUE_OFFSET   the message's offset in that queue
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_wire.pop_requests import PopReply
+from rocketmq_wire.requests import Reply, Request
+
+LIGHT_PREFIX: Final = "%LMQ%$"
+LITE_TOPIC: Final = "__LITE_TOPIC"
+DISPATCHED_TO: Final = "INNER_MULTI_DISPATCH"
+DISPATCHED_AT: Final = "INNER_MULTI_QUEUE_OFFSET"
+LITE_NAME_PATTERN: Final = re.compile(r"[a-zA-Z0-9_-]+")
+LITE_NAME_SIZE_MAX: Final = 64
+MESSAGE_TYPE: Final = "message.type"
+LITE: Final = "LITE"
+"""The message type of a parent topic."""
+BOUND_TO: Final = "lite.bind.topic"
+"""The attribute of a group that consumes lite topics: the parent."""
+_SEPARATOR: Final = "$"
+
+
+def light_queue(parent: str, lite_topic: str) -> str:
+    """The name under which a lite topic's own queue is kept; its only index is 0."""
+    return f"{LIGHT_PREFIX}{parent}{_SEPARATOR}{lite_topic}"
+
+
+def is_light_queue(name: str) -> bool:
+    return name.startswith(LIGHT_PREFIX)
+
+
+def parent_of(name: str) -> str:
+    """The topic that holds the messages: a light queue's parent, or the topic itself."""
+    if not is_light_queue(name):
+        return name
+    return name[len(LIGHT_PREFIX) :].partition(_SEPARATOR)[0]
+
+
+def lite_topic_of(name: str) -> str:
+    """The lite topic of a light queue."""
+    return name[len(LIGHT_PREFIX) :].partition(_SEPARATOR)[2]
+
+
+class LiteAction(enum.Enum):
+    """What a client says of its lite topics; the value is `LiteSubscriptionAction`'s number."""
+
+    ADD = 0
+    REMOVE = 1
+    REPLACE = 2
+    FORGET = 3
+
+
+class LiteStart(enum.Enum):
+    """Where a client that adds a lite topic wants to begin."""
+
+    OLDEST = "oldest"
+    END = "end"
+    OFFSET = "offset"
+    BACK = "so many before the group's progress"
+    TIME = "the first message at or after a time"
+
+
+@dataclass(frozen=True, slots=True)
+class LiteOffset:
+    start: LiteStart
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiteReply(Reply):
+    """Clients that lost a lite topic to this one, or to which somebody else has it."""
+
+    lost: tuple[tuple[str, str], ...] = ()
+    """(client id, lite topic)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeLite(Request[LiteReply]):
+    """Say which lite topics a client of a group wants.
+
+    Raises BrokerError: 17, 26, 29, 2018 for too many.
+    """
+
+    group: str
+    topic: str
+    client_id: str
+    action: LiteAction
+    lite_topics: tuple[str, ...] = ()
+    offset: LiteOffset | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PopLite(Request[PopReply]):
+    """Lend messages of the lite topics that a client wants, each lite topic in its order.
+
+    Raises BrokerError: 16, 17, 26, 29.
+    """
+
+    group: str
+    topic: str
+    client_id: str
+    count_max: int
+    invisible_ms: int
+    poll_ms: int = 0
+    born_ms: int = 0
+    attempt_id: str = ""
