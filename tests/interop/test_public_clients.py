@@ -145,7 +145,7 @@ def said_by(
         command = (rust_built(HERE / "rust"),)
     else:
         command = (go_built(GO, HERE / "go" / "public_client.go"),)
-        environment["rocketmq.client.enableSsl"] = "false"
+        environment["rocketmq.client.enableSsl"] = str("WITH_TLS" in environment).lower()
         environment["rocketmq.client.logRoot"] = str(home / "logs")
     said = run_client(
         (*command, address, *scenarios),
@@ -213,37 +213,57 @@ def test_a_client_says_the_same_of_a_real_proxy(
     assert said_by(client, real_proxy.address, tmp_path, wanted) == expected_of(wanted)
 
 
-def test_the_client_in_python_shows_its_key(tmp_path: Path) -> None:
-    python = python_with(PYTHON)
-    program = HERE / "python" / "public_client.py"
-    accounts = tmp_path / "accounts.json"
+BOSS = Credentials("boss", "boss-password")
+
+
+def accounts_file(folder: Path) -> str:
+    """Users of the broker: one for everything, and one for the topic `simple`."""
     entry = {
         "resource": ["Topic:simple", "Group:*"],
         "actions": ["Pub", "Sub"],
         "decision": "Allow",
     }
-    accounts.write_text(
-        json.dumps(
-            {
-                "users": [
-                    {"username": "boss", "password": "boss-password", "userType": "Super"},
-                    {"username": "app", "password": "app-password", "userType": "Normal"},
-                ],
-                "acls": [{"subject": "User:app", "policies": [{"entries": [entry]}]}],
-            }
-        )
-    )
-    boss = Credentials("boss", "boss-password")
-    with served(tmp_path / "broker", boss, auth_file=str(accounts)) as endpoints:
+    users = [
+        {"username": "boss", "password": BOSS.secret_key, "userType": "Super"},
+        {"username": "app", "password": "app-password", "userType": "Normal"},
+    ]
+    acls = [{"subject": "User:app", "policies": [{"entries": [entry]}]}]
+    accounts = folder / "accounts.json"
+    accounts.write_text(json.dumps({"users": users, "acls": acls}))
+    return str(accounts)
 
-        def said(name: str, secret_key: str, seconds: float = 60) -> str:
-            keys = {"ACCESS_KEY": "app", "SECRET_KEY": secret_key}
-            command = [python, program, endpoints.address, name]
-            return run_client(command, home=tmp_path, environment=keys, seconds=seconds)[name]
 
-        assert said("simple", "app-password") == EXPECTED["simple"]
+# The one in Rust has no TLS in this version.
+@pytest.mark.parametrize("client", ["python", *CLIENTS])
+def test_a_client_shows_its_key_over_tls(client: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    shown = authority.issue()
+    # Some verify whom they meet, by what their own environments name.
+    trust = {
+        "WITH_TLS": "1",
+        "NODE_EXTRA_CA_CERTS": authority.ca_file,
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": authority.ca_file,
+    }
+    settings = {
+        "auth_file": accounts_file(tmp_path),
+        "tls_mode": "permissive",
+        "tls_cert_file": shown.cert_file,
+        "tls_key_file": shown.key_file,
+    }
+    with served(tmp_path / "broker", BOSS, **settings) as endpoints:
+        ways = trust if client != "rust" else {}
+        keys = {"ACCESS_KEY": "app", "SECRET_KEY": "app-password", **ways}
+        said = said_by(client, endpoints.address, tmp_path, ("simple",), **keys)
+        assert said == expected_of(("simple",))
+
+
+def test_a_client_without_the_right_key_gets_nothing(tmp_path: Path) -> None:
+    settings = {"auth_file": accounts_file(tmp_path)}
+    with served(tmp_path / "broker", BOSS, **settings) as endpoints:
         for name, secret_key in (("simple", "wrong"), ("tags", "app-password")):
-            assert said(name, secret_key).startswith("FAILED"), name
+            keys = {"ACCESS_KEY": "app", "SECRET_KEY": secret_key}
+            said = said_by("python", endpoints.address, tmp_path, (name,), **keys)
+            assert said[name].startswith("FAILED"), name
 
 
 @pytest.mark.long

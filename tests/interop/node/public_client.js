@@ -13,6 +13,7 @@ const common = { endpoints, namespace: '', requestTimeout: 20000 };
 if (process.env.ACCESS_KEY) {
   common.sessionCredentials = { accessKey: process.env.ACCESS_KEY, accessSecret: process.env.SECRET_KEY };
 }
+if (process.env.WITH_TLS) common.sslEnabled = true;
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 common.logger = quiet;
 

@@ -24,6 +24,7 @@ from rocketmq import (
 )
 
 ENDPOINTS = sys.argv[1]
+TLS = {"tls_enable": "WITH_TLS" in os.environ}
 KEYS = (os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", ""))
 COUNT = 12
 
@@ -46,7 +47,7 @@ def message(topic, number, **fields):
 
 
 def started_producer(*topics, checker=None):
-    producer = Producer(configuration(), list(topics), checker=checker)
+    producer = Producer(configuration(), list(topics), checker=checker, **TLS)
     producer.startup()
     return producer
 
@@ -59,7 +60,7 @@ class Receiver:
         self._decide = decide or (lambda consumer, got: consumer.ack(got))
         subscription = {topic: expression or FilterExpression()}
         self.consumer = SimpleConsumer(
-            configuration(), f"G-{topic}", subscription, await_duration=5
+            configuration(), f"G-{topic}", subscription, await_duration=5, **TLS
         )
         self.consumer.startup()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -175,7 +176,7 @@ class Collector(MessageListener):
 
 def started_push(topic, listener):
     consumer = PushConsumer(
-        configuration(), f"G-{topic}", listener, subscription={topic: FilterExpression()}
+        configuration(), f"G-{topic}", listener, subscription={topic: FilterExpression()}, **TLS
     )
     consumer.startup()
     time.sleep(3)

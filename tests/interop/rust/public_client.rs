@@ -18,7 +18,11 @@ const INVISIBLE: Duration = Duration::from_secs(11);
 fn options() -> ClientOption {
     let mut made = ClientOption::default();
     made.set_access_url(env::args().nth(1).expect("ENDPOINTS"));
-    made.set_enable_tls(false);
+    made.set_enable_tls(env::var("WITH_TLS").is_ok());
+    if let (Ok(access), Ok(secret)) = (env::var("ACCESS_KEY"), env::var("SECRET_KEY")) {
+        made.set_access_key(access);
+        made.set_secret_key(secret);
+    }
     // It is the deadline, too: a broker holds a request for 20 seconds at most.
     made.set_long_polling_timeout(Duration::from_secs(25));
     made
