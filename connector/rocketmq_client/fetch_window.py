@@ -49,7 +49,7 @@ _RECORD_BYTES_MIN: Final = 91
 _BUSY_DELAY_MS: Final = 20
 _FLOW_CONTROL: Final = 215
 # Answers up to this size are asked for several at a time: of larger ones the bytes take the time.
-_SMALL_ANSWER_BYTES: Final = 32 * 1024
+_SMALL_ANSWER_BYTES: Final = 48 * 1024
 
 
 class FetchWindow:
@@ -140,7 +140,7 @@ class FetchWindow:
         """
         if self._doubt is not None or now_ms < self._patience.not_before_ms:
             return None
-        if self._flights.pulls >= self._limits.pulls_in_flight:
+        if self._flights.are_enough(self._limits.pulls_in_flight):
             return None
         if self._stride.value is None and self._flights:
             return None

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# A broker holds what it was asked for until it is sent: beyond these bytes a few pulls will do.
+_BYTES_MAX: Final = 2 * 1024 * 1024
+_FEW_PULLS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,11 @@ class Flights:
             self.add(Flight(pull, start + pull.count_max, False, flight.sent_ms, 0))
             tickets.append(pull.ticket)
         return tickets
+
+    def are_enough(self, pulls_max: int) -> bool:
+        """No more is to be asked for now."""
+        is_much = self.bytes_expected >= _BYTES_MAX and self.pulls >= _FEW_PULLS
+        return is_much or self.pulls >= pulls_max
 
     def first_gap(
         self, start: int, end: int, arrived: list[tuple[int, int]]

@@ -62,7 +62,7 @@ def test_their_answer_is_taken_as_one():
     [
         (ReadLimits(pulls_in_flight=8), {}, 2),
         (ReadLimits(pulls_in_flight=3), {}, 1),
-        (ReadLimits(), {"size": 1_100}, 1),  # Of large answers the bytes take the time.
+        (ReadLimits(), {"size": 1_600}, 1),  # Of large answers the bytes take the time.
         (ReadLimits(), {"queue_end": 100 + 32 + 5 * 32 + 7}, 5),
         (ReadLimits(), {"end": 100 + 32 + 3 * 32 + 7}, 3),
         (ReadLimits(messages_max=100), {}, 1),
@@ -73,6 +73,14 @@ def test_their_answer_is_taken_as_one():
 def test_limits_hold_for_all_that_is_sent_as_one(limits, options, times):
     window = begun(limits=limits, **options)
     assert window.next_pull(2).times == times
+
+
+@pytest.mark.parametrize(("size", "pulls"), [(1_600, 41), (4_000, 17), (8_000, 9)])
+def test_a_broker_is_not_made_to_hold_more_than_some_mebibytes(size, pulls):
+    """32 messages of 1,600, 4,000 and 8,000 bytes a pull."""
+    window = begun(size=size)
+    assert len(all_pulls(window)) == pulls
+    assert window.outstanding_bytes - window.held_bytes <= 2_097_152 + 32 * size
 
 
 def test_what_fits_no_more_waits_while_enough_is_under_way():
