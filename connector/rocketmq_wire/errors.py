@@ -207,6 +207,17 @@ class BrokerBusyError(BrokerError):
     retryable = True
 
 
+class MessageTooLargeError(BrokerError):
+    """A message, or a batch of them, is larger than the broker takes. Sending again cannot help."""
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SEND.TOO_LARGE] the broker refused: {self.told}. Make rows smaller, or "
+            "raise maxMessageSize at the broker (16 MiB at most, message_bytes_max at the bundled "
+            "one); maxBatchBytes must not be above it."
+        )
+
+
 class FilterUnsupportedError(BrokerError):
     """The broker filters by tags only."""
 
@@ -289,6 +300,12 @@ _SYSTEM_ERROR: Final = 1
 _NO_PERMISSION: Final = 16
 _ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
 
+_ILLEGAL: Final = 13
+# Of single messages brokers say so with code 13; of batches 5.x with code 1 and an exception.
+_TOO_LARGE: Final = re.compile(
+    r"\bsize exceeded\b|\bmsg body length limit\b|\bmessage body size [0-9]+ is over the limit\b"
+)
+
 _NO_FILTER: Final = "does not support consumer to filter message by"
 # Response codes with a class of their own. Code 1 is the catch-all of brokers before 5.3.2, where
 # later ones answer 29: both stay a plain BrokerError.
@@ -312,4 +329,6 @@ def broker_error(code: int, remark: str) -> BrokerError:
     if code == _SYSTEM_ERROR and _ACL_REFUSAL.search(remark):
         # Code 1 also means that something went wrong at the broker, where asking again may help.
         return NotAuthorizedError(_NO_PERMISSION, remark)
+    if code in (_SYSTEM_ERROR, _ILLEGAL) and _TOO_LARGE.search(remark):
+        return MessageTooLargeError(code, remark)
     return ERROR_CLASSES.get(code, BrokerError)(code, remark)

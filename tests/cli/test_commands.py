@@ -83,7 +83,7 @@ def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     assert produce(lines, topic, "--json", *where) == EXIT_FAILED
     stored_line, error_line = capfd.readouterr().err.splitlines()[-2:]
-    assert "[ROCKETMQ_BROKER.CODE_13] " in error_line
+    assert "[ROCKETMQ_SEND.TOO_LARGE] " in error_line
     assert "not counting empty ones: line 2" in error_line
     assert main(["tail", topic, *where]) == 0
     stored = capfd.readouterr().out.splitlines()

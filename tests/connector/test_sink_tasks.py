@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import ConnectError
+from rocketmq_wire.errors import BrokerError, ConnectError, MessageTooLargeError, broker_error
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import Bounds, Host, Message, QueueId, TopicConfig
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
@@ -92,6 +93,44 @@ def test_a_task_that_succeeds_has_stored_every_row(proxied, cluster):
     assert task(settings, iter([rows(2_000), rows(1)])) == 2_001
     assert stored(cluster) == 2_001
     assert proxy.accepted > 0
+
+
+_THROWN = "java.lang.RuntimeException: message{} size exceeded, org.apache.rocketmq.store.Encoder"
+_ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length"
+)
+REMARKS = {
+    "one, 4.9 and 5.x": (13, f"{_ILLEGAL} limit 4194304B, msg properties length limit 32KB."),
+    "a batch, 5.x": (1, _THROWN.format(" body")),
+    "a batch, 4.9": (1, _THROWN.format("")),
+}
+
+
+@pytest.mark.parametrize("remark", REMARKS)
+def test_the_words_of_every_version_for_a_message_too_large_are_one_error(remark: str) -> None:
+    code, words = REMARKS[remark]
+    error = broker_error(code, words)
+    assert isinstance(error, MessageTooLargeError)
+    assert not error.retryable
+    assert str(error).startswith("[ROCKETMQ_SEND.TOO_LARGE] the broker refused: ")
+    assert "raise maxMessageSize at the broker" in str(error)
+    assert type(broker_error(code, "something else")) is BrokerError
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("transport", ["tcp", "grpc"])
+def test_a_row_larger_than_the_broker_takes_is_refused_at_once(
+    broker: Broker, transport: str
+) -> None:
+    settings = {
+        "tcp": ConnectionSettings(name_servers=(broker.name_server,)),
+        "grpc": ConnectionSettings(endpoints=broker.endpoints),
+    }[transport]
+    large = pa.record_batch({"body": pa.array([b"x", bytes(9 << 20), b"y"])})
+    began = time.monotonic()
+    with pytest.raises(MessageTooLargeError, match=r"ROCKETMQ_SEND.TOO_LARGE\]"):
+        task(settings, iter([large]))
+    assert time.monotonic() - began < 20
 
 
 def test_a_last_row_that_is_not_stored_fails_the_task(proxied, cluster):
