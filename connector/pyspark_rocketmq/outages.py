@@ -86,3 +86,8 @@ class Outage:
             _log.warning("asking again for up to %.0f s: %s", self._patience_ms / 1_000, error)
         self._clock.sleep_ms(min(self._pause_ms, left_ms))
         return True
+
+    def end(self) -> None:
+        """It answered: say so, if it was told that it did not."""
+        if self.tries:
+            _log.warning("answered after %.1f s, going on", self.waited_ms / 1_000)

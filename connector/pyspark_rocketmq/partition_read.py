@@ -103,10 +103,13 @@ def _resolve_patiently(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> lis
     outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
     while True:
         try:
-            return resolve_task(plan, cluster, task)
+            ranges = resolve_task(plan, cluster, task)
         except RocketMQError as error:  # noqa: PERF203 - each try takes a network's time.
             if not outage.endure(error):
                 raise
+        else:
+            outage.end()
+            return ranges
 
 
 def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:

@@ -134,6 +134,7 @@ def first_survey(
         try:
             found = take_survey(cluster, options, also, births=births)
             if not (is_whole and found.unreachable):
+                outage.end()
                 return found
             error = next(iter(found.unreachable.values()))
         except RocketMQError as problem:

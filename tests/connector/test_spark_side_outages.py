@@ -93,8 +93,12 @@ def test_planning_goes_on_when_the_cluster_comes_back(
     clock.on_sleep = come_back
     survey(world, clock)
     assert len(clock.sleeps) == 2
-    (line,) = caplog.messages
-    assert line.startswith("asking again for up to 3 s: [ROCKETMQ_CONNECTION.REFUSED]")
+    began, ended = caplog.messages
+    assert began.startswith("asking again for up to 3 s: [ROCKETMQ_CONNECTION.REFUSED]")
+    assert ended == "answered after 2.0 s, going on"
+    caplog.clear()
+    survey(world, clock)
+    assert caplog.messages == []
 
 
 def test_what_time_does_not_mend_is_not_waited_for(clock: Clock) -> None:

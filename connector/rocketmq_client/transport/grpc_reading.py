@@ -61,6 +61,7 @@ class Reading:
         self._landed_count = 0
         self._is_awaited = False
         """The broker is away, and said to be."""
+        self._awaited_ms = 0
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -125,7 +126,7 @@ class Reading:
             self._landed_count, self._heard_ms = reader.landed_count, now_ms
         if isinstance(event, MessageReceived):
             self._taken_ms = now_ms
-            self._is_awaited = False
+            self._say_back(now_ms)
             # The broker goes on while the caller works on this chunk.
             reader.taken(event)
             return self._stream.on_chunk(decode_chunk(event.message), now_ms)
@@ -157,9 +158,16 @@ class Reading:
     def _say_awaited(self, error: RocketMQError) -> None:
         """Say once for each outage that the download waits, and for how long."""
         if isinstance(error, TransportError) and not self._is_awaited:
-            self._is_awaited = True
+            self._is_awaited, self._awaited_ms = True, self._now_ms()
             outage_s = self._spec.limits.outage_ms / 1_000
             _logger.warning("waiting for the broker for up to %.0f s: %s", outage_s, error)
+
+    def _say_back(self, now_ms: int) -> None:
+        """Say that the outage is over which was told of."""
+        if self._is_awaited:
+            self._is_awaited = False
+            seconds = (now_ms - self._awaited_ms) / 1_000
+            _logger.warning("the broker answers again after %.1f s, the download goes on", seconds)
 
     def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
         answers = self._transport.call_many(
