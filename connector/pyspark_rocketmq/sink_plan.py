@@ -1,7 +1,8 @@
-"""Options and schema of a write -> its plan, or what is wrong with it, before anything is sent."""
+"""Options and schema of a write -> its plan, or what is wrong with it, before a task begins."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 import zlib
 
@@ -16,6 +17,11 @@ from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
 from pyspark_rocketmq.sink_send_back import send_back_plan
 from pyspark_rocketmq.sink_transactions import TransactionPlan
 from pyspark_rocketmq.writers import SinkPlan
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.producer import Producer
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+
+_log = logging.getLogger("pyspark_rocketmq")
 
 
 def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
@@ -50,6 +56,23 @@ def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
         transaction=_transaction(options, columns),
         named=_named(options.write_id, topic),
     )
+
+
+def require_topic(plan: SinkPlan) -> None:
+    """Look the topic up before any task begins. Raises TopicNotFoundError.
+
+    What else goes wrong is left to the tasks: they wait for a cluster that is away.
+    """
+    topic = plan.layout.topic
+    if plan.send_back is not None or topic is None:
+        return
+    with open_cluster(plan.settings) as cluster:
+        try:
+            Producer(cluster, plan.group).queues(topic)
+        except TopicNotFoundError:
+            raise
+        except RocketMQError as error:
+            _log.warning("cannot tell yet whether the topic %s is there: %s", topic, error)
 
 
 def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:

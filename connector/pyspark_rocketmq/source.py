@@ -84,12 +84,14 @@ class RocketMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write."""
-        from pyspark_rocketmq.sink_plan import refuse_overwrite, sink_plan  # Keeps lookup light.
+        from pyspark_rocketmq import sink_plan as plans  # Keeps Spark's lookup light.
         from pyspark_rocketmq.writers import BatchWriter  # Keeps Spark's lookup light.
 
         if overwrite:
-            refuse_overwrite("batch")
-        return BatchWriter(sink_plan(require_sink(self._parsed), schema))
+            plans.refuse_overwrite("batch")
+        plan = plans.sink_plan(require_sink(self._parsed), schema)
+        plans.require_topic(plan)
+        return BatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """The writes of a stream's batches."""

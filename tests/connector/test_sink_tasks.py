@@ -17,13 +17,20 @@ from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_stamps import WriteId
 from pyspark_rocketmq.sink_transactions import send_halves
+from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.writers import SinkPlan, batch_write_id, stream_writer, write_task
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import BrokerError, ConnectError, MessageTooLargeError, broker_error
+from rocketmq_wire.errors import (
+    BrokerError,
+    ConnectError,
+    MessageTooLargeError,
+    TopicNotFoundError,
+    broker_error,
+)
 from rocketmq_wire.message_id import offset_message_id
 from rocketmq_wire.model import Bounds, Host, Message, QueueId, TopicConfig
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
@@ -86,6 +93,27 @@ def rows(count: int, first: int = 0) -> pa.RecordBatch:
 def stored(cluster: Cluster) -> int:
     found = cluster.bounds(cluster.queues(TOPIC)).values()
     return sum(bounds.end for bounds in found if isinstance(bounds, Bounds))
+
+
+BODIES = StructType([StructField("body", StringType())])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_topic_that_is_not_there_is_told_before_any_task_begins(broker: Broker) -> None:
+    for where in ({"nameServer": broker.name_server}, {"endpoints": broker.endpoints}):
+        source = RocketMQDataSource({**where, "topic": "nowhere"})
+        with pytest.raises(TopicNotFoundError, match=r"ROCKETMQ_TOPIC_NOT_FOUND\] .*nowhere"):
+            source.writer(BODIES, overwrite=False)
+        assert RocketMQDataSource({**where, "topic": TOPIC}).writer(BODIES, overwrite=False)
+
+
+def test_a_write_to_a_cluster_that_is_away_is_left_to_its_tasks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = RocketMQDataSource({"nameServer": "127.0.0.1:1", "topic": "somewhere"})
+    assert source.writer(BODIES, overwrite=False)
+    (line,) = caplog.messages
+    assert line.startswith("cannot tell yet whether the topic somewhere is there: ")
 
 
 def test_a_task_that_succeeds_has_stored_every_row(proxied, cluster):
