@@ -23,7 +23,7 @@ from pyspark_rocketmq.job_arguments import (
     source_options,
     told_in_one_line,
 )
-from pyspark_rocketmq.job_progress import ask_at_sigterm, say
+from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, say
 from pyspark_rocketmq.job_session import job_session
 
 _ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
@@ -78,8 +78,8 @@ def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
         is_behind = sum(1 for of_queue in lag.queues.values() if of_queue.messages)
         is_far = is_too_far(lag, args)
         say(
-            f"{group}: {lag.messages:,} messages, {seconds} seconds behind, in {is_behind} of "
-            f"{len(lag.queues)} queues" + (", too far" if is_far else "")
+            f"{group}: {counted(lag.messages, 'message')}, {seconds} seconds behind, in "
+            f"{is_behind} of {counted(len(lag.queues), 'queue')}" + (", too far" if is_far else "")
         )
         rows += rows_of(group, lag, now)
         is_any_too_far |= is_far

@@ -23,7 +23,7 @@ from pyspark_rocketmq.job_arguments import (
     told_in_one_line,
     triggered,
 )
-from pyspark_rocketmq.job_progress import ask_at_sigterm, follow, say
+from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.pacing import at_rate
@@ -105,7 +105,7 @@ def main() -> None:
     rate = f" at {args.rate:,.0f} messages/s" if args.rate else ""
     say(f"sending {args.input} to {args.topic}{rate}")
     total = follow(query, asked_to_end)
-    say(f"ended after {total:,} messages")
+    say(f"ended after {counted(total, 'message')}")
     spark.stop()
 
 

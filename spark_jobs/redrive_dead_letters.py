@@ -31,7 +31,7 @@ from pyspark_rocketmq.job_arguments import (
     source_options,
     told_in_one_line,
 )
-from pyspark_rocketmq.job_progress import say
+from pyspark_rocketmq.job_progress import counted, say
 from pyspark_rocketmq.job_session import job_session
 from pyspark_rocketmq.options import ReadOptions, parse_options
 from pyspark_rocketmq.pacing import at_rate
@@ -105,7 +105,7 @@ def main() -> None:
         options = options_of(args)
         pinned = pin_offsets(options)
         where = parse_options(options)
-    say(f"{pinned.messages:,} dead letters of {args.group} to look at")
+    say(f"{counted(pinned.messages, 'dead letter')} of {args.group} to look at")
     if not pinned.messages:
         return
     spark = job_session("redrive_dead_letters")

@@ -24,7 +24,7 @@ from pyspark_rocketmq.job_arguments import (
     told_in_one_line,
     triggered,
 )
-from pyspark_rocketmq.job_progress import ask_at_sigterm, follow, say
+from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
 from pyspark_rocketmq.options import parse_options
 
@@ -73,7 +73,7 @@ def main() -> None:
     query = start(messages, args)
     say(f"reading {args.topic} into {args.output}")
     total = follow(query, asked_to_end)
-    say(f"ended after {total:,} messages")
+    say(f"ended after {counted(total, 'message')}")
     spark.stop()
 
 

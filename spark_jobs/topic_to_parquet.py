@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
 from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
-from pyspark_rocketmq.job_progress import say
+from pyspark_rocketmq.job_progress import counted, say
 from pyspark_rocketmq.job_session import job_session
 
 
@@ -70,7 +70,8 @@ def end_option(which: str, text: str) -> dict[str, str]:
 
 
 def describe(pinned: PinnedOffsets) -> None:
-    say(f"{pinned.messages:,} messages in {pinned.queues} queues, {pinned.tasks} tasks")
+    messages, queues = counted(pinned.messages, "message"), counted(pinned.queues, "queue")
+    say(f"{messages} in {queues}, {counted(pinned.tasks, 'task')}")
     say(f"start {pinned.starting_offsets}")
     say(f"end   {pinned.ending_offsets}")
 

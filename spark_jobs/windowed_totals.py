@@ -27,7 +27,7 @@ from pyspark_rocketmq.job_arguments import (
     told_in_one_line,
     triggered,
 )
-from pyspark_rocketmq.job_progress import ask_at_sigterm, follow, say
+from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
 
 _TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
@@ -146,7 +146,7 @@ def main() -> None:
     say(f"adding up {args.topic} in windows of {args.window} into {args.output}")
     left_out = LeftOut()
     total = follow(query, asked_to_end, on_batch=left_out.add)
-    say(", ".join(filter(None, (f"ended after {total:,} messages", str(left_out)))))
+    say(", ".join(filter(None, (f"ended after {counted(total, 'message')}", str(left_out)))))
     spark.stop()
 
 

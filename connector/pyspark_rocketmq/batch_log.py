@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from rocketmq_wire.counted import counted
 from rocketmq_wire.model import QueueId
 
 _log = logging.getLogger("pyspark_rocketmq.batches")
@@ -31,15 +32,15 @@ def batch_line(counts: Iterable[tuple[QueueId, int]], tasks: int) -> str | None:
         return None
     largest = sorted(topics, key=lambda topic: (-topics[topic], topic))
     told = [
-        f"{topic} {topics[topic]:,} in {_counted(len(queues[topic]), 'queue')}"
+        f"{topic} {topics[topic]:,} in {counted(len(queues[topic]), 'queue')}"
         for topic in largest[:_TOPICS_MAX]
     ]
     rest = largest[_TOPICS_MAX:]
     if rest:
         messages = sum(topics[topic] for topic in rest)
-        told.append(f"{_counted(len(rest), 'other topic')} {messages:,}")
-    total = _counted(topics.total(), "message")
-    return f"{total} in {_counted(tasks, 'task')}: {', '.join(told)}"
+        told.append(f"{counted(len(rest), 'other topic')} {messages:,}")
+    total = counted(topics.total(), "message")
+    return f"{total} in {counted(tasks, 'task')}: {', '.join(told)}"
 
 
 def log_batch(
@@ -60,7 +61,3 @@ def _show(is_shown: bool) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))
         _log.addHandler(handler)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")

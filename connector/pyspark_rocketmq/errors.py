@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -96,8 +97,8 @@ class UnfinishedTransactionError(RocketMQError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SINK.UNFINISHED] {self.count} rows of batch {self.batch} of {self.query} "
-            f"are decided and not visible yet: {self.reason}. Run the query again, or "
+            f"[ROCKETMQ_SINK.UNFINISHED] {counted(self.count, 'row')} of batch {self.batch} of "
+            f"{self.query} decided and not visible yet: {self.reason}. Run the query again, or "
             "pyspark_rocketmq.finish_transactions(options). What the broker has given up is in "
             "TRANS_CHECK_MAX_TIME_TOPIC."
         )

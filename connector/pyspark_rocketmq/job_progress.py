@@ -12,6 +12,10 @@ from types import FrameType
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from rocketmq_wire.counted import counted
+
+__all__ = ["ask_at_sigterm", "counted", "follow", "say"]
+
 _POLL_S = 1
 
 

@@ -17,6 +17,7 @@ from pyspark_rocketmq.options import parse_options, require, require_connection
 from pyspark_rocketmq.progress_report import source_progress
 from pyspark_rocketmq.selection import selects
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -176,4 +177,5 @@ class LagListener(StreamingQueryListener):
 
 def _log_lag(name: str, lag: Lag) -> None:
     seconds = "unknown" if lag.seconds is None else f"{lag.seconds:.1f}"
-    _log.info("query %s: %d messages behind, %s seconds behind", name, lag.messages, seconds)
+    messages = counted(lag.messages, "message")
+    _log.info("query %s: %s behind, %s seconds behind", name, messages, seconds)

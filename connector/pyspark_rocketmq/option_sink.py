@@ -8,6 +8,7 @@ from typing import Final
 
 from pyspark_rocketmq.option_definition import SINK, OptionDefinition
 from pyspark_rocketmq.option_kinds import Choice, Count, Duration, Flag, Size, Text
+from rocketmq_wire.model import DECISION_TOPIC
 
 _O = OptionDefinition
 
@@ -59,7 +60,7 @@ SINK_DEFINITIONS: Final = (
     _O(
         "decisionTopic",
         Text(),
-        "PYSPARK_DECISIONS",
+        DECISION_TOPIC,
         SINK,
         "sink",
         "With delivery=transactional: the topic that keeps the decisions about batches. It is made "

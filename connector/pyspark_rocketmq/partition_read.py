@@ -23,6 +23,7 @@ from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import (
     ConnectError,
     RocketMQError,
@@ -234,13 +235,13 @@ class _RangeReader:
             raise ReadOutageError(error, self._plan.settings.outage_ms) from error
         if self._decoder.skipped:
             _log.warning(
-                "%d corrupt messages were left out, since corruptMessages=skip",
-                self._decoder.skipped,
+                "%s left out, since corruptMessages=skip",
+                counted(self._decoder.skipped, "corrupt message"),
             )
         if self._typed is not None and self._typed.dropped:
             _log.warning(
-                "%d messages with bad bodies were left out, since bodyMode=dropmalformed",
-                self._typed.dropped,
+                "%s with bad bodies left out, since bodyMode=dropmalformed",
+                counted(self._typed.dropped, "message"),
             )
 
     def _decoded(self, chunk: RangeChunk) -> Iterator[pa.RecordBatch]:

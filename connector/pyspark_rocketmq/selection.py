@@ -10,7 +10,7 @@ from typing import Final
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.options import ReadOptions
-from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_system_topic
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_kept_apart
 
 _TOPICS_KEPT: Final = 65_536
 
@@ -30,9 +30,7 @@ def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     """The topics whose whole name matches, without the cluster's own."""
     compiled = re.compile(pattern)
     return tuple(
-        sorted(
-            topic for topic in topics if compiled.fullmatch(topic) and not is_system_topic(topic)
-        )
+        sorted(topic for topic in topics if compiled.fullmatch(topic) and not is_kept_apart(topic))
     )
 
 

@@ -28,6 +28,7 @@ from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_mi
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
@@ -114,8 +115,8 @@ class StreamDriver:
         if survey.unreachable:
             error = next(iter(survey.unreachable.values()))
             _log.warning(
-                "%d queues cannot be reached and are left to a later run: %s",
-                len(survey.unreachable),
+                "%s out of reach, left to a later run: %s",
+                counted(len(survey.unreachable), "queue"),
                 error,
             )
         self._target = {queue: held.end for queue, held in survey.bounds.items()}

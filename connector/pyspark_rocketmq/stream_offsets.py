@@ -22,6 +22,7 @@ from pyspark_rocketmq.read_ends import go_on
 from pyspark_rocketmq.selection import selects
 from pyspark_rocketmq.survey import Survey, take_survey
 from rocketmq_client.cluster import Cluster
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -85,9 +86,8 @@ class StreamOffsets:
         left_out = start.offsets.keys() - self.selected(start).keys()
         if left_out:
             _log.warning(
-                "%d queues of the checkpoint are no longer selected, they keep their places and "
-                "are not read: %s",
-                len(left_out),
+                "%s of the checkpoint no longer selected, kept in place and not read: %s",
+                counted(len(left_out), "queue"),
                 "; ".join(map(str, sorted(left_out)[:3])),
             )
 

@@ -31,6 +31,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 
 if TYPE_CHECKING:
@@ -188,9 +189,9 @@ def _partition() -> int:
 def _report_abort(messages: list[WriterCommitMessage | None]) -> None:
     rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
     _log.warning(
-        "the write failed; %d rows of finished tasks stay in their topics, and so may some of the "
+        "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
         "failed ones: when it runs again, drop_replays tells which are there twice",
-        rows,
+        counted(rows, "row"),
     )
 
 

@@ -13,6 +13,7 @@ from rocketmq_cli.output import Record, add_json_option, show
 from rocketmq_cli.progress import CountLine
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.counted import counted
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -58,7 +59,7 @@ def _bench(args: argparse.Namespace) -> int:
             raise UsageError(f"--{name} must be 1 or more, not {getattr(args, name)}")
     settings = connection_settings(args)
     where = settings.endpoints or ";".join(settings.name_servers)
-    confirm(f"send {args.messages:,} messages to {where}?", is_sure=args.yes)
+    confirm(f"send {counted(args.messages, 'message')} to {where}?", is_sure=args.yes)
     topic = f"rmq-bench-{time.time_ns() // 1_000_000}"
     results: list[Record] = []
     with open_cluster(settings) as cluster:

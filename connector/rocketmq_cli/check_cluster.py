@@ -11,6 +11,7 @@ from rocketmq_cli.suggest import did_you_mean
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import GetBrokerSettings, SettingsReply
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
@@ -18,7 +19,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
-from rocketmq_wire.model import MASTER_ID, is_system_topic
+from rocketmq_wire.model import MASTER_ID, is_kept_apart
 
 _TIMEOUT_MS: Final = 3_000
 # A refusal is an answer, and so is that these endpoints have no such call; all else is none.
@@ -37,7 +38,7 @@ def look_at(
         except RocketMQError as error:
             yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
             return
-        count = "1 broker" if len(brokers) == 1 else f"{len(brokers)} brokers"
+        count = counted(len(brokers), "broker")
         yield ok("cluster", f"{where} knows {count}")
         for broker in brokers:
             if MASTER_ID not in broker.addresses:
@@ -79,7 +80,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
     try:
         stats = cluster.topic_stats(topic)
     except TopicNotFoundError:
-        names = [name for name in cluster.topics() if not is_system_topic(name)]
+        names = [name for name in cluster.topics() if not is_kept_apart(name)]
         yield fail(
             "topic",
             f"there is no topic {topic}.{did_you_mean(topic, names)}",
@@ -90,6 +91,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
         yield fail("topic", str(error), "see above")
         return
     count = sum(stat.end - stat.start for stat in stats.values())
-    yield ok("topic", f"{topic}: {len(stats)} queues, {count:,} messages")
+    queues, messages = counted(len(stats), "queue"), counted(count, "message")
+    yield ok("topic", f"{topic}: {queues}, {messages}")
     if not cluster.queues(topic):
         yield fail("topic", f"{topic} may not be read", f"rmq topic alter {topic} --permission rw")

@@ -12,6 +12,7 @@ from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.progress import CountLine
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.counted import counted
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -143,7 +144,8 @@ def _replay(args: argparse.Namespace) -> int:
         }
         show([record], {}, as_json=True)
     elif not args.execute:
-        print(f"{replay.count:,} dead letters of {args.group} would be sent again: give --execute")
+        letters = counted(replay.count, "dead letter")
+        print(f"{letters} of {args.group} would be sent again: give --execute")
     for topic, count in sorted(sent.items()) if not args.json else ():
         print(f"sent {count:,} to {topic}")
     if args.execute:

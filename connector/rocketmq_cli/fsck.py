@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.counted import counted
 
 if TYPE_CHECKING:
     from rocketmq_broker_sim.storage.errors import ConfigFileError
@@ -141,7 +142,7 @@ def _print(
 
     print(f"log        {found.log_start} to {found.log_end}")
     print(f"checksums  {found.verified_size} bytes compared")
-    print(f"messages   {found.message_count} in {found.queue_count} queues")
+    print(f"messages   {found.message_count} in {counted(found.queue_count, 'queue')}")
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
     for each in configs:
@@ -180,8 +181,7 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     ]
     lines += [f"anew       {name}" for name in plan.anew]
     lines += [f"lost       {line}" for line in describe(plan.lost_by_queue())]
-    messages = "1 message" if plan.lost_count == 1 else f"{plan.lost_count} messages"
-    lines.append(f"in all     {messages} lost")
+    lines.append(f"in all     {counted(plan.lost_count, 'message')} lost")
     if plan.untold_size:
         lines.append(
             f"untold     whose messages {plan.untold_size} bytes of the damage held; the queues "
@@ -199,4 +199,4 @@ def _print_some(lines: list[str]) -> None:
     for line in lines[:_LINES_MAX]:
         print(line)
     if len(lines) > _LINES_MAX:
-        print(f"and {len(lines) - _LINES_MAX} lines more")
+        print(f"and {counted(len(lines) - _LINES_MAX, 'line')} more")

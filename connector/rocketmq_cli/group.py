@@ -13,6 +13,7 @@ from rocketmq_cli.group_lag import group_places, is_system_group, known_group
 from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _TITLES = {
     "committed": "committed",
     "end": "end",
     "lag": "lag",
-    "consumed": "last consumed",
+    "consumed": "last one stored",
 }
 _MOVE_TITLES = {
     "broker": "broker",
@@ -61,6 +62,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     describe = actions.add_parser(
         "describe",
         help="members, subscriptions, progress and lag",
+        description="`committed` is the next offset that the group wants, and `last one stored` "
+        "when the message before it was stored: not when it was consumed, which no broker notes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n"
         "  rmq group describe billing\n"
@@ -168,7 +171,7 @@ def _describe(args: argparse.Namespace) -> int:
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
     at_least = "at least " if problem is not None else ""
-    print(f"group {args.group}: {at_least}{count} members, lag {at_least}{total:,}")
+    print(f"group {args.group}: {at_least}{counted(count, 'member')}, lag {at_least}{total:,}")
     if members is not None:
         print(members.summary())
         show(members.as_records(), members.TITLES, as_json=False)

@@ -13,6 +13,7 @@ from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
     MASTER_ID,
@@ -21,7 +22,7 @@ from rocketmq_wire.model import (
     QueueId,
     QueueStats,
     TopicConfig,
-    is_system_topic,
+    is_kept_apart,
 )
 
 _EXIT_FAILED = 1
@@ -106,7 +107,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n  rmq topic list\n  rmq topic list --all --json",
     )
-    show_names.add_argument("--all", action="store_true", help="RocketMQ's own topics too")
+    all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
+    show_names.add_argument("--all", action="store_true", help=all_help)
     show_names.set_defaults(run=_list)
 
     describe = actions.add_parser(
@@ -207,8 +209,8 @@ def _refuse_to_shrink(args: argparse.Namespace, before: Sequence[TopicConfig]) -
     count = max((config.read_queue_count for config in before), default=0)
     if count > args.queues:
         raise UsageError(
-            f"topic {args.topic} has {count} queues: with {args.queues}, what the others hold "
-            "could not be read any more. Give --shrink to do it all the same."
+            f"topic {args.topic} has {counted(count, 'queue')}: with {args.queues}, what the "
+            "others hold could not be read any more. Give --shrink to do it all the same."
         )
 
 
@@ -236,16 +238,16 @@ def _permission(config: TopicConfig) -> str:
 
 
 def _described(config: TopicConfig) -> str:
-    queues = f"{config.read_queue_count} queues"
+    queues = counted(config.read_queue_count, "queue")
     if config.write_queue_count != config.read_queue_count:
-        queues = f"{config.read_queue_count} queues to read, {config.write_queue_count} to write"
+        queues = f"{queues} to read, {config.write_queue_count} to write"
     return f"{queues}, permission {_permission(config)}"
 
 
 def _list(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         topics = cluster.topics()
-    wanted = [name for name in sorted(topics) if args.all or not is_system_topic(name)]
+    wanted = [name for name in sorted(topics) if args.all or not is_kept_apart(name)]
     if args.json:
         show(({"topic": name} for name in wanted), {}, as_json=True)
     else:
@@ -274,7 +276,8 @@ def _describe(args: argparse.Namespace) -> int:
     if not args.json:
         total = sum(stat.end - stat.start for stat in stats.values())
         at_least = "at least " if missing else ""
-        print(f"topic {args.topic}: {at_least}{len(stats)} queues, {at_least}{total:,} messages")
+        queues, messages = counted(len(stats), "queue"), counted(total, "message")
+        print(f"topic {args.topic}: {at_least}{queues}, {at_least}{messages}")
         for broker, config in configs.items():
             print(f"{broker}: {_described(config)}")
     show(records, _TITLES, as_json=args.json)
@@ -297,7 +300,8 @@ def _delete(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         stats = cluster.topic_stats(args.topic)
         total = sum(stat.end - stat.start for stat in stats.values())
-        confirm(f"delete topic {args.topic} and its {total:,} messages?", is_sure=args.yes)
+        held = counted(total, "message")
+        confirm(f"delete topic {args.topic} and its {held}?", is_sure=args.yes)
         cluster.delete_topic(args.topic)
     if args.json:
         show([{"topic": args.topic, "deleted": True, "messages": total}], {}, as_json=True)

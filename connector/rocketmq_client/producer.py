@@ -23,6 +23,7 @@ from rocketmq_client.send_line import CERTAINLY_NOT_STORED, SendLine, SendReques
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.timers import recall
 from rocketmq_wire.batch import BatchEntry, encode_batch
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
@@ -56,8 +57,8 @@ class SendOutcomeUnknownError(RocketMQError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {self.count} messages may or may not "
-            f"be stored: {self.reason}. Sending them again may store them twice."
+            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {counted(self.count, 'message')} may "
+            f"or may not be stored: {self.reason}. Sending them again may store them twice."
         )
 
 

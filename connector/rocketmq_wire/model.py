@@ -21,6 +21,8 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 DEFAULT_TOPIC: Final = "TBW102"
+DECISION_TOPIC: Final = "PYSPARK_DECISIONS"
+"""Where transactional writes keep what they decided, unless they name another topic."""
 NAME_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _SYSTEM_TOPICS: Final = frozenset(
@@ -39,8 +41,16 @@ _SYSTEM_TOPICS: Final = frozenset(
 )
 
 
+def is_kept_apart(topic: str) -> bool:
+    """True for topics that no pattern selects and no list shows unasked: RocketMQ's, and our own.
+
+    They can still be named one by one.
+    """
+    return topic == DECISION_TOPIC or is_system_topic(topic)
+
+
 def is_system_topic(topic: str) -> bool:
-    """True for topics that a pattern never selects; they can still be named one by one."""
+    """True for RocketMQ's own topics."""
     return (
         topic in _SYSTEM_TOPICS
         or topic.startswith(("rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX))

@@ -138,7 +138,7 @@ def test_short_lines_with_long_properties_are_sent_in_batches_that_brokers_take(
     assert produce(b"x\n" * 3_000, *words) == 0, capfd.readouterr().err
     capfd.readouterr()
     assert main(["topic", "describe", topic, *where]) == 0
-    assert "1 queues, 3,000 messages" in capfd.readouterr().out
+    assert ": 1 queue, 3,000 messages" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

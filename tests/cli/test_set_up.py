@@ -160,7 +160,7 @@ def test_check_finds_a_sound_cluster_and_a_missing_topic(
     assert main(words) == 0
     assert f"{broker.name_server} knows 1 broker\n" in capfd.readouterr().out
     assert main([*words, "--topic", topic]) == 0
-    assert f"ok    topic            {topic}: 1 queues" in capfd.readouterr().out
+    assert f"ok    topic            {topic}: 1 queue, 0 messages" in capfd.readouterr().out
     assert main([*words, "--topic", topic[:-1] + "x"]) == EXIT_FAILED
     assert f"Did you mean '{topic}'?" in capfd.readouterr().out
 

@@ -27,6 +27,7 @@ B = [QueueId("orders", "broker-b", index) for index in range(2)]
 
 def test_a_pattern_matches_whole_names_and_never_the_clusters_own() -> None:
     topics = ["orders", "orders2", "xorders", "%RETRY%orders", "TBW102", "rmq_sys_orders"]
+    topics.append("PYSPARK_DECISIONS")
     assert matching_topics("orders.*", topics) == ("orders", "orders2")
     assert matching_topics(".*orders", topics) == ("orders", "xorders")
     assert matching_topics(".*", topics) == ("orders", "orders2", "xorders")

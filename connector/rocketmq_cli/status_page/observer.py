@@ -14,7 +14,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import MASTER_ID, QueueId, QueueProgress, is_system_topic
+from rocketmq_wire.model import MASTER_ID, QueueId, QueueProgress, is_kept_apart
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720
@@ -63,7 +63,7 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
     problems: list[str] = []
     try:
         info = cluster.cluster_info()
-        topics = [name for name in cluster.topics() if not is_system_topic(name)]
+        topics = [name for name in cluster.topics() if not is_kept_apart(name)]
         answers = cluster.ask_masters(GetRuntimeInfo())
         groups = [name for name in cluster.groups() if not is_system_group(name)]
     except RocketMQError as error:

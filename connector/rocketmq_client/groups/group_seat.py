@@ -26,6 +26,7 @@ from rocketmq_client.groups.queue_share import QueueShare
 from rocketmq_client.groups.wire_thread import now_ms
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.consumption_requests import ConsumeDirectly
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests import Reply
@@ -224,5 +225,6 @@ class GroupSeat(GroupConsumer):
         self._share.renew_locks()
         stale |= {queue for queue, one in owned.items() if not one.process.is_locked}
         if stale:
-            _LOG.warning("group=%s: %d queues are had anew: locks lapsed", self.group, len(stale))
+            queues = counted(len(stale), "queue")
+            _LOG.warning("group=%s: %s had anew, whose locks lapsed", self.group, queues)
             self._doubtful |= stale

@@ -15,6 +15,7 @@ from typing import Final
 
 from rocketmq_client.groups.pop_messages import Popped
 from rocketmq_client.groups.wire_thread import WireThread, now_ms
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.pop_requests import AckMessages, ack_of, ack_spans
 from rocketmq_wire.requests import Reply
@@ -102,8 +103,8 @@ class PopAcks:
                 self._wire.at(now_ms() + _RETRY_MS, again)
                 return
             _LOG.warning(
-                "broker=%s: %d messages could not be acknowledged and come again: %s",
-                *(broker, len(popped), reply),
+                "broker=%s: %s could not be acknowledged, to come again: %s",
+                *(broker, counted(len(popped), "message"), reply),
             )
         with self._changed:
             self._count -= len(popped)

@@ -26,6 +26,7 @@ from rocketmq_client.groups.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.groups.rebalance import Change, change_between, rebalance
 from rocketmq_client.groups.start_offset import ConsumeFrom, Need, start_of
 from rocketmq_client.groups.wire_thread import now_ms
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests import (
@@ -254,9 +255,9 @@ class QueueShare:
             self._queue_locks.release(free)
         if len(free) < len(owned):
             _LOG.warning(
-                "group=%s: %d queues are left to their locks' expiry: a listener is at work",
+                "group=%s: %s left to the expiry of locks: a listener is at work",
                 self._settings.group,
-                len(owned) - len(free),
+                counted(len(owned) - len(free), "queue"),
             )
         self._forget(owned)
 
