@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 from rocketmq_cli.message_lines import Outgoing, Place, Sending, batches, outgoing_lines
@@ -18,22 +18,22 @@ GROUP = "rmq-produce"
 _BATCH_MAX = 1_000
 # A broker takes 4 MiB in one request by default.
 _BATCH_BYTES_MAX = 1 << 20
+_LINES_TOLD = 5
 
 
 class LinesRefusedError(RocketMQError):
-    """Some lines were not stored; what came before and behind them may be."""
+    """Some lines were not stored; what came before, between and behind them may be."""
 
-    def __init__(self, first: int, last: int, error: RocketMQError) -> None:
-        super().__init__(first, last, error)
-        self.first, self.last, self.error = first, last, error
+    def __init__(self, lines: Sequence[int], error: RocketMQError) -> None:
+        super().__init__(lines, error)
+        self.lines, self.error = lines, error
 
     def __str__(self) -> str:
-        lines = f"{self.first} to {self.last}" if self.last > self.first else f"{self.first}"
-        return f"{self.error}. Not stored, not counting empty ones: line {lines}"
+        return f"{self.error}. Not stored, not counting empty ones: line {_told(self.lines)}"
 
 
 class LineSender:
-    """Sends each line as a message; queues take turns batch by batch.
+    """Sends each line as a message; queues take turns, batch by batch where lines are many.
 
     `stored` counts the messages that a broker has acknowledged.
     """
@@ -79,30 +79,49 @@ class LineSender:
 
         Raises LinesRefusedError for the first batch of them that was not.
         """
-        numbers: list[tuple[int, int]] = []
-
-        def requests() -> Iterator[SendRequest]:
-            messages = outgoing_lines(
-                lines, self._topic, self._defaults, first=self._taken + 1, is_json=self._is_json
-            )
-            for batch in batches(messages, self._batch_max, _BATCH_BYTES_MAX):
-                first = self._taken + 1
-                self._taken += len(batch)
-                numbers.append((first, self._taken))
-                yield self._request(batch, first)
-
+        numbers: list[Sequence[int]] = []
         failures = []
-        for sent in self._producer.send_many(requests()):
-            first, last = numbers[sent.index]
+        for sent in self._producer.send_many(self._requests(lines, numbers)):
             if isinstance(sent.result, RocketMQError):
-                failures.append(LinesRefusedError(first, last, sent.result))
+                failures.append(LinesRefusedError(numbers[sent.index], sent.result))
             else:
-                self.stored += last - first + 1
+                self.stored += len(numbers[sent.index])
         if failures:
-            raise min(failures, key=lambda failure: failure.first)
+            raise min(failures, key=lambda failure: failure.lines[0])
 
-    def _request(self, batch: Sequence[Outgoing], number: int) -> SendRequest:
-        queue = self._queue(batch[0].place, number)
+    def _requests(
+        self, lines: Sequence[bytes], numbers: list[Sequence[int]]
+    ) -> Iterator[SendRequest]:
+        """Requests for lines; `numbers` gets which lines are in each."""
+        first = self._taken + 1
+        self._taken += len(lines)
+        messages = outgoing_lines(
+            lines, self._topic, self._defaults, first=first, is_json=self._is_json
+        )
+        if len(lines) < self._batch_max * len(self._known):
+            yield from self._dealt_requests(messages, first, numbers)
+            return
+        for batch in batches(messages, self._batch_max, _BATCH_BYTES_MAX):
+            numbers.append(range(first, first + len(batch)))
+            yield self._request(batch, self._queue(batch[0].place, first))
+            first += len(batch)
+
+    def _dealt_requests(
+        self, messages: Iterable[Outgoing], first: int, numbers: list[Sequence[int]]
+    ) -> Iterator[SendRequest]:
+        """Message by message the next queue, as producers do that send one by one."""
+        dealt: dict[QueueId, list[tuple[int, Outgoing]]] = {}
+        for number, each in enumerate(messages, first):
+            dealt.setdefault(self._queue(each.place, number), []).append((number, each))
+        for queue, numbered in dealt.items():
+            left = [number for number, _ in numbered]
+            own = (each for _, each in numbered)
+            for batch in batches(own, self._batch_max, _BATCH_BYTES_MAX):
+                numbers.append(left[: len(batch)])
+                left = left[len(batch) :]
+                yield self._request(batch, queue)
+
+    def _request(self, batch: Sequence[Outgoing], queue: QueueId) -> SendRequest:
         if batch[0].is_delayed:
             return self._producer.message_request(batch[0].message, queue)
         return self._producer.batch_request(queue, [each.message for each in batch])
@@ -123,3 +142,13 @@ class LineSender:
                 )
             self._turns[place] = itertools.cycle(fitting)
         return next(self._turns[place])
+
+
+def _told(lines: Sequence[int]) -> str:
+    """`7`, `7 to 12`, or `7, 9, 11`."""
+    first, last = lines[0], lines[-1]
+    if last - first + 1 == len(lines):
+        return f"{first} to {last}" if last > first else f"{first}"
+    more = len(lines) - _LINES_TOLD
+    named = ", ".join(map(str, lines[:_LINES_TOLD]))
+    return f"{named} and {more} more, up to {last}" if more > 0 else named

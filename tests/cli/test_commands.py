@@ -73,6 +73,35 @@ def test_tail_prints_only_the_wanted_tags(
     assert capfd.readouterr().out == "new\nsent\n"
 
 
+def test_few_lines_are_spread_over_the_queues_as_one_by_one(
+    where: tuple[str, str], topic: str, produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "create", topic, "--queues", "4", *where]) == 0
+    assert produce(b"".join(b"%d\n" % n for n in range(10)), topic, *where) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--json", *where]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["queueId"], []).append(int(row["body"]))
+    assert sorted(found.values()) == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
+
+
+def test_a_decision_topic_is_listed_with_rocketmqs_own(
+    where: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in (topic, "PYSPARK_DECISIONS"):
+        assert main(["topic", "create", name, *where]) == 0
+    capfd.readouterr()
+    assert main(["topic", "list", *where]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert topic in shown
+    assert "PYSPARK_DECISIONS" not in shown
+    assert main(["topic", "list", "--all", *where]) == 0
+    assert {topic, "PYSPARK_DECISIONS"} <= set(capfd.readouterr().out.splitlines())
+    assert main(["topic", "delete", "PYSPARK_DECISIONS", "--yes", *where]) == 0
+
+
 def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     where: tuple[str, str],
     topic: str,
