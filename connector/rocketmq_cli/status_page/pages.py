@@ -136,7 +136,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
         )
         for q, at in sorted(sample.groups[name].items())
     ]
-    titles = ("topic", "broker", "queue", "committed", "end", "lag", "last consumed")
+    titles = ("topic", "broker", "queue", "committed", "end", "lag", "last one stored")
     parts = [
         f"<h1>{escape(name)}</h1>",
         _problems(sample),
