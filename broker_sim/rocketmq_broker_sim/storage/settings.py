@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from rocketmq_wire.model import Host
@@ -134,3 +134,12 @@ class RecoveryReport:
     """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""
     adopted: Adoption | None = None
     """Set if RocketMQ itself made this store, or had it open since we closed it."""
+
+    def __str__(self) -> str:
+        """One line for the log: what it always says, and of the rest what there was."""
+        state = "closed in order" if self.was_clean else "not closed in order"
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        always = ("was_clean", "log_start", "log_end")
+        rest = [f"{name}={value}" for name, value in found.items() if name not in always and value]
+        where = f"log from {self.log_start} to {self.log_end}"
+        return ", ".join((where, *((state,) if self.log_end else ()), *rest))
