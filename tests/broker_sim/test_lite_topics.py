@@ -375,9 +375,9 @@ class TestTheEndOfLiteTopics:
         ack_lite(broker, *pop_lite(broker))
         broker.now_ms += 20 * MINUTE_MS
         send_lite(broker, "new", b"0")
-        assert broker.engine.expire_lite_topics(broker.now_ms) == 0
+        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
         broker.now_ms += 1
-        assert broker.engine.expire_lite_topics(broker.now_ms) == 1
+        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 1
         assert broker.store.light_queues() == [light_queue(PARENT, "new")]
         # It begins anew, for groups, too.
         send_lite(broker, "old", b"2")
@@ -388,12 +388,12 @@ class TestTheEndOfLiteTopics:
     def test_none_expires_before_a_quarter_of_an_hour_or_without_a_word(self, broker):
         send_lite(broker, "a", b"0")
         broker.now_ms += 365 * 24 * 60 * MINUTE_MS
-        assert broker.engine.expire_lite_topics(broker.now_ms) == 0
+        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
         config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "1"})
         broker.ask(CreateTopic(config))
         send_lite(broker, "a", b"1")
         broker.now_ms += 2 * MINUTE_MS
-        assert broker.engine.expire_lite_topics(broker.now_ms) == 0
+        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
 
     def test_they_go_with_their_parent(self, broker):
         send_lite(broker, "a", b"0")

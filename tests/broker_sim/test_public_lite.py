@@ -259,13 +259,24 @@ class TestSubscriptions:
 
 
 class TestWhatBecomesOfAMessage:
-    def test_its_lite_topic_must_be_named(self, producer, consumer, parent):
-        send(producer, parent, "a", b"a0")
+    def test_its_lite_topic_need_not_be_named(self, producer, consumer, parent):
+        send(producer, parent, "a", b"a0", b"a1")
         sync(consumer, parent, ADD, "a")
         _, messages = consumer.receive(f"g-{parent}", parent)
-        refused = ack(consumer, parent, *messages, with_lite_topic=False)
-        assert refused == Code.ILLEGAL_LITE_TOPIC
-        assert ack(consumer, parent, *messages) == Code.OK
+        assert ack(consumer, parent, messages[0], with_lite_topic=False) == Code.OK
+        name, soon = "ChangeInvisibleDuration", duration(50)
+        changed = settled(consumer, parent, name, messages[1], invisible_duration=soon)
+        assert changed.status.code == Code.OK
+        _, again = consumer.receive(f"g-{parent}", parent)
+        assert shown(again) == [(b"a1", "a", 1)]
+
+    @pytest.mark.parametrize("handle", ["what", "0 1 1 999 0 broker-a 0 0 77", "0 1 1 999 0 b 0 0"])
+    def test_a_handle_of_no_lite_message_settles_nothing(self, consumer, parent, handle):
+        entry = public.message_class("AckMessageEntry")(receipt_handle=handle)
+        reply = consumer.call(
+            "AckMessage", group=resource(f"g-{parent}"), topic=resource(parent), entries=[entry]
+        )
+        assert reply.status.code == Code.INVALID_RECEIPT_HANDLE
 
     @pytest.mark.parametrize(("suspend", "attempt"), [(False, 3), (True, 2)])
     def test_it_may_be_put_off(self, producer, consumer, parent, suspend, attempt):

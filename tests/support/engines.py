@@ -91,10 +91,10 @@ class EngineUnderTest:
             if is_light_queue(arrival.topic):
                 list(self.engine.pops.lite.subscriptions.grown(arrival.topic))
 
-    def messages(self, queue: QueueId) -> list[StoredMessage]:
+    def messages(self, queue: QueueId, start: int = 0) -> list[StoredMessage]:
         """What of a queue is visible, at most some thousands."""
         found = self.store.read(
-            queue.topic, queue.index, 0, count_max=10_000, bytes_max=_BYTES_READ_MAX
+            queue.topic, queue.index, start, count_max=10_000, bytes_max=_BYTES_READ_MAX
         )
         data, at, decoded = b"".join(found.parts), 0, []
         while at < len(data):

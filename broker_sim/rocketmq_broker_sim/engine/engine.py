@@ -234,9 +234,9 @@ class Engine:
         self.locks.expire(now_ms)
         self.pops.lite.subscriptions.expire(now_ms)
 
-    def expire_lite_topics(self, now_ms: int) -> int:
-        """Delete the lite topics that nobody uses any more; how many."""
-        expired = self.pops.lite.expired(now_ms)
+    def expire_lite_topics(self, now_ms: int, count_max: int) -> int:
+        """Delete some of the lite topics that nobody uses any more; how many."""
+        expired = self.pops.lite.expired(now_ms)[:count_max]
         for name in expired:
             self._store.delete_topic(name)
             self.pops.forget_topic(name)

@@ -17,12 +17,14 @@ from rocketmq_broker_sim.engine.outcomes import Answer, HoldPop, Outcome, Peer
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
 from rocketmq_broker_sim.engine.pop_orders import Orders
 from rocketmq_broker_sim.engine.pop_places import Places
-from rocketmq_broker_sim.engine.pop_reading import read_queue
+from rocketmq_broker_sim.engine.pop_reading import Found, read_queue
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.lite_topics import (
+    DISPATCHED_TO,
+    LITE_TOPIC,
     LiteAction,
     LiteOffset,
     LiteReply,
@@ -35,6 +37,7 @@ from rocketmq_wire.lite_topics import (
 from rocketmq_wire.model import Buffer, QueueId, TopicConfig
 from rocketmq_wire.pop_handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.pop_requests import POP_COUNT_MAX, InitMode, PoppedSpan, PopReply, PopStatus
+from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import Boundary
 
 _QUOTA_MARGIN: Final = 300
@@ -212,17 +215,11 @@ class LitePopping:
             if start >= end:
                 continue
             client.ready[name] = None
-            found = read_queue(
-                self._store,
-                name,
-                0,
-                start,
-                wanted=EVERYTHING,
-                count_max=count_left,
-                bytes_max=bytes_left,
-            )
+            found = self._read(place, start, count_left, bytes_left)
+            if found.offsets[:1] != (start,):
+                start = found.offsets[0] if found.offsets else found.end
+                self._places.commit(place, start)
             if not found.offsets:
-                self._places.commit(place, found.end)
                 continue
             attempts = self._orders.take(
                 place,
@@ -239,6 +236,32 @@ class LitePopping:
             bytes_left -= sum(map(len, found.parts))
         return spans, parts, sizes
 
+    def _read(self, place: PopPlace, start: int, count_max: int, bytes_max: int) -> Found:
+        """What follows in a light queue, behind what a repair gave up."""
+        while True:
+            found = read_queue(
+                self._store,
+                place.topic,
+                place.queue_index,
+                start,
+                wanted=EVERYTHING,
+                count_max=count_max,
+                bytes_max=bytes_max,
+            )
+            if found.offsets or found.end <= start:
+                return found
+            start = found.end
+
+    def light_queue_at(self, topic: str, position: int) -> str:
+        """The light queue of the message at a log position; empty if it is in none of the topic."""
+        record = self._store.record_at(position)
+        if record is None:
+            return ""
+        message, _ = decode_record(record, check_crc=False)
+        lite_topic = message.properties.get(LITE_TOPIC)
+        is_lite = message.topic == topic and lite_topic and DISPATCHED_TO in message.properties
+        return light_queue(topic, lite_topic) if is_lite and lite_topic else ""
+
     # --- the end of lite topics ---------------------------------------------------------------
 
     def expired(self, now_ms: int) -> list[str]:
@@ -254,12 +277,14 @@ class LitePopping:
     def _expired_of(self, config: TopicConfig, oldest_ms: int) -> list[str]:
         found = []
         for name in self._store.light_queues(config.name):
-            end = self._store.bounds(name, 0).end
-            # What is stored and not visible yet is new.
-            if end and end == self._store.next_offset(name, 0):
-                stored_ms = self._store.store_time(name, 0, end - 1)
-                if 0 <= stored_ms < oldest_ms:
-                    found.append(name)
+            bounds = self._store.bounds(name, 0)
+            if not bounds.end or bounds.end != self._store.next_offset(name, 0):
+                # What is stored and not visible yet is new.
+                continue
+            stored_ms = self._store.store_time(name, 0, bounds.end - 1)
+            has_messages = bounds.start < bounds.end
+            if stored_ms < oldest_ms and (stored_ms >= 0 or not has_messages):
+                found.append(name)
         return found
 
     def _require_parent(self, topic: str) -> None:

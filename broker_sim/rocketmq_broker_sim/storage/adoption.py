@@ -287,6 +287,7 @@ class _Adoption:
         }
         self._configs.set_dead({**kept, **needed})
         adopt_timers(self._files, self._configs)
+        self._configs.adopt_lite_progress()
         self._files.unlink(DERIVED_NAME)
         self._files.sync_directory("")
         for segment in self._segments.values():

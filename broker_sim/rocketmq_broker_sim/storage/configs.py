@@ -6,6 +6,9 @@ deletion and the position reach the disk in one step; RocketMQ ignores members i
 
 RocketMQ keeps what a file held before as `<name>.bak`, and reads that when the file cannot be read.
 So does a start here. The first save of a file removes it: it is RocketMQ's last word, never ours.
+
+A RocketMQ that has lite topics keeps all progress in a file of another name. Once there is any in
+lite topics, progress is saved under both names, so that either kind goes on where we were.
 """
 
 from __future__ import annotations
@@ -20,18 +23,25 @@ from rocketmq_broker_sim.storage.errors import ConfigFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join, read_file, write_file
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.lite_topics import is_light_queue
 
 _LOG = logging.getLogger(__name__)
 
 CONFIG_DIRECTORY: Final = "config"
 TOPICS: Final = "topics.json"
 PROGRESS: Final = "consumerOffset.json"
+LITE_PROGRESS: Final = "lmqConsumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
 TOPIC_TABLE: Final = "topicConfigTable"
 PROGRESS_TABLE: Final = "offsetTable"
 GROUP_TABLE: Final = "subscriptionGroupTable"
 _DEAD_BEFORE: Final = "deadBefore"
-_TABLES: Final = {TOPICS: TOPIC_TABLE, PROGRESS: PROGRESS_TABLE, GROUPS: GROUP_TABLE}
+_TABLES: Final = {
+    TOPICS: TOPIC_TABLE,
+    PROGRESS: PROGRESS_TABLE,
+    LITE_PROGRESS: PROGRESS_TABLE,
+    GROUPS: GROUP_TABLE,
+}
 _BACKUP: Final = ".bak"
 
 
@@ -79,12 +89,39 @@ class Configs:
         with self._lock:
             if name == TOPICS:
                 content = {**content, _DEAD_BEFORE: self._dead_before}
-            text = json.dumps(content, ensure_ascii=False, indent="\t")
-            path = join(CONFIG_DIRECTORY, name)
-            write_file(self._files, path, text.encode())
-            if name not in self._saved:
-                self._files.unlink(path + _BACKUP)
-                self._saved.add(name)
+            self._write(name, content)
+            if name == PROGRESS and self._has_lite_progress(content):
+                self._write(LITE_PROGRESS, {**content, "lmqOffsetTable": {}})
+
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
+        text = json.dumps(content, ensure_ascii=False, indent="\t")
+        path = join(CONFIG_DIRECTORY, name)
+        write_file(self._files, path, text.encode())
+        if name not in self._saved:
+            self._files.unlink(path + _BACKUP)
+            self._saved.add(name)
+
+    def _has_lite_progress(self, content: Mapping[str, object]) -> bool:
+        if LITE_PROGRESS in self._saved:
+            return True
+        table = content.get(PROGRESS_TABLE)
+        if isinstance(table, dict) and any(map(is_light_queue, table)):
+            return True
+        return LITE_PROGRESS in self._files.names(CONFIG_DIRECTORY)
+
+    def adopt_lite_progress(self) -> None:
+        """Take over progress that a RocketMQ with lite topics has kept since we had this store."""
+        kept = self.load(LITE_PROGRESS)
+        version, table = kept.get("dataVersion"), kept.get(PROGRESS_TABLE)
+        if not isinstance(version, dict) or not isinstance(table, dict):
+            return
+        if not version.get("timestamp"):
+            return  # It is as we wrote it: RocketMQ would have said when.
+        content = self.load(PROGRESS)
+        own = content.get(PROGRESS_TABLE)
+        own = own if isinstance(own, dict) else {}
+        ours = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+        self.save(PROGRESS, {**content, "dataVersion": ours, PROGRESS_TABLE: {**own, **table}})
 
     def set_dead(self, dead_before: Mapping[str, int]) -> None:
         """Return once `topics.json` says which records are dead; it is left alone if it does."""

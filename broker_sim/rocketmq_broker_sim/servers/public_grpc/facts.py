@@ -54,6 +54,10 @@ class Facts(Protocol):
 
     def group(self, name: str) -> GroupFacts: ...
 
+    def light_queue_at(self, topic: str, position: int) -> str:
+        """The light queue of the message at a log position; empty if it is in none."""
+        ...
+
 
 class EngineFacts:
     """Facts of a running engine; on the event loop's thread."""
@@ -63,6 +67,9 @@ class EngineFacts:
 
     def topic(self, name: str) -> TopicConfig | None:
         return self._engine.topics.get(name)
+
+    def light_queue_at(self, topic: str, position: int) -> str:
+        return self._engine.pops.lite.light_queue_at(topic, position)
 
     def group(self, name: str) -> GroupFacts:
         settings = self._engine.groups.settings(name)

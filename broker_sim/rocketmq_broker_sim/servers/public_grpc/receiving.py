@@ -318,10 +318,16 @@ class Receives:
             check_lite_topic(said.lite_topic)
             require_bound(self._facts.group(group), group, topic)
             return light_queue(topic, said.lite_topic)
-        if self._facts.group(group).lite_parent == topic:
-            # Handles do not say it.
-            raise PublicRefusal(Code.ILLEGAL_LITE_TOPIC, "the message's lite topic is missing")
-        return topic
+        if self._facts.group(group).lite_parent != topic:
+            return topic
+        # The client in Java 5.2.0 leaves it out where it puts a message off. The log has it.
+        position = _parsed(said.receipt_handle).position
+        found = self._facts.light_queue_at(topic, -1 if position is None else position)
+        if not found:
+            raise PublicRefusal(
+                Code.INVALID_RECEIPT_HANDLE, "the receipt handle is of no lite topic's message"
+            )
+        return found
 
     async def _bury(
         self, caller: Caller, group: str, topic: str, handle: str, stored: StoredMessage
@@ -338,10 +344,7 @@ class Receives:
     async def _current(self, caller: Caller, group: str, text: str) -> str:
         """The handle that counts now: one that was renewed stands for the first one."""
         current = await self._renewals.current(caller.client_id, group, text)
-        try:
-            handle = ReceiptHandle.parse(current)
-        except RemoteProtocolError as error:
-            raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
+        handle = _parsed(current)
         if handle.visible_ms <= caller.now_ms and not handle.is_orderly:
             raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return current
@@ -357,6 +360,14 @@ def subscription_of(expression: Any) -> Subscription:
     if expression.type == _SQL:
         return Subscription(expression.expression, "SQL92")
     return Subscription(expression.expression or "*")
+
+
+def _parsed(text: str) -> ReceiptHandle:
+    """Raises PublicRefusal (40013)."""
+    try:
+        return ReceiptHandle.parse(text)
+    except RemoteProtocolError as error:
+        raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
 
 
 def _with_position(handle: ReceiptHandle, stored: StoredMessage) -> ReceiptHandle:

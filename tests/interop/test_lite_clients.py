@@ -1,0 +1,146 @@
+"""RocketMQ's own gRPC clients with lite topics: on the bundled broker and on a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop.sdks import HERE, java_with, node_with, python_with, run_client
+from rocketmq_broker_sim import Broker
+from rocketmq_broker_sim.config import config_from
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.admin_requests import PutGroup
+from rocketmq_wire.model import TopicConfig
+from support.real_cluster import RealCluster
+
+pytestmark = pytest.mark.timeout(900)
+
+REAL_VERSION = "5.5.0"
+"""The first with lite topics is 5.4.0."""
+JAVA = "5.2.0"
+PYTHON = "rocketmq-python-client==5.1.2"
+NODE = "rocketmq-client-nodejs@1.0.8"
+PARENT = "chats"
+EXPECTED: dict[str, dict[str, str]] = {
+    "java": {
+        "lite": "{lite-a=[0, 1, 2], lite-b=[0, 1]}",
+        # This version leaves out the lite topic where it puts a message off.
+        "again": "attempts [1, 2, 3]",
+        "order": "{order=[0, 1, 1, 2, 3]}",
+        "left": "{left=[0]} then {left=[0, 1]}",
+        "taken": "told, {taken=[0]} and {taken=[1]}",
+        "quota": "LiteSubscriptionQuotaExceededException at 2",
+        "begin": "{begin=[2, 3]}",
+        "name": "refused with 40020",
+    },
+    "python": {
+        "lite": "{'lite-a': ['0', '1', '2'], 'lite-b': ['0', '1']}",
+        "again": "attempts [1, 2, 3]",
+        "quota": "LiteSubscriptionQuotaExceededException",
+        "simple": "{'simple': ['0', '1', '2']}",
+    },
+    "node": {
+        "lite": '{"lite-a":["0","1","2"],"lite-b":["0","1"]}',
+        "again": "attempts [1,2,3]",
+    },
+}
+"""Those in Go 5.1.3 and Rust 5.0.0 have no lite topics."""
+GROUPS: dict[str, dict[str, object]] = {
+    "G-lite": {},
+    "G-again": {},
+    "G-order": {"consumeMessageOrderly": True},
+    "G-left": {},
+    "G-exclusive": {"attributes": {"+lite.sub.model": "Exclusive"}},
+    "G-few": {"attributes": {"+lite.sub.client.quota": "2"}},
+    "G-begin": {},
+    "G-simple": {},
+}
+SOON = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1_000, "max": 2_000}}
+
+
+def prepare(name_server: str) -> None:
+    """The parent, and a group bound to it for each scenario."""
+    with open_cluster(ConnectionSettings((name_server,))) as cluster:
+        attributes = {"message.type": "LITE"}
+        cluster.create_topic(TopicConfig(PARENT, 4, 4, attributes=attributes))
+        for name, settings in GROUPS.items():
+            bound = {"+lite.bind.topic": PARENT, **settings.get("attributes", {})}  # type: ignore[dict-item]
+            group = {"groupName": name, "groupRetryPolicy": SOON, **settings, "attributes": bound}
+            cluster.ask_masters(PutGroup(group))
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    with Broker(config_from({"data_dir": str(folder)})) as broker:
+        prepare(broker.name_server)
+        assert broker.endpoints is not None
+        yield broker.endpoints
+
+
+@pytest.fixture(scope="module")
+def real_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real broker that has lite topics, with its proxy."""
+    cluster = RealCluster(REAL_VERSION, tmp_path_factory.mktemp("real"), is_brief=True)
+    try:
+        cluster.start_name_server()
+        cluster.add_broker("broker-a", enableLmq="true", enableMultiDispatch="true")
+        prepare(cluster.name_server)
+        cluster.start_proxy()
+        assert cluster.grpc_endpoint is not None
+        yield cluster.grpc_endpoint
+    finally:
+        cluster.close()
+
+
+def said_by(client: str, address: str, home: Path, *scenarios: str) -> dict[str, str]:
+    """What a client says of the scenarios."""
+    command: tuple[str | Path, ...]
+    folder = None
+    if client == "python":
+        command = (python_with(PYTHON), HERE / "python" / "lite_client.py")
+    elif client == "node":
+        folder = node_with(NODE)
+        command = ("node", HERE / "node" / "lite_client.js")
+    else:
+        command = java_with(JAVA, HERE / "java" / "LiteClient.java")
+    said = run_client((*command, address, *scenarios), home=home, cwd=folder, seconds=200)
+    return {name: text for name, text in said.items() if name in scenarios}
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "client", ["java", pytest.param("python", marks=LONG), pytest.param("node", marks=LONG)]
+)
+def test_a_client_with_lite_topics(client: str, tmp_path: Path) -> None:
+    expected = EXPECTED[client]
+    with served(tmp_path / "broker") as endpoints:
+        assert said_by(client, endpoints, tmp_path, *expected) == expected
+
+
+REAL = {
+    # What is asked for there without a lite topic, RocketMQ 5.5.0 does not see.
+    "java": tuple(name for name in EXPECTED["java"] if name != "again"),
+    # Lite simple consumers are newer.
+    "python": ("lite", "again", "quota"),
+    "node": ("lite", "again"),
+}
+_LONG_POLL_SECONDS = 21.0
+
+
+@LONG
+@pytest.mark.parametrize("client", [*REAL])
+def test_a_client_says_the_same_of_a_real_proxy(
+    client: str, real_proxy: str, tmp_path: Path
+) -> None:
+    expected = {name: EXPECTED[client][name] for name in REAL[client]}
+    if client != next(iter(REAL)):
+        # What the one before still waited for when it ended would be lent to it first.
+        time.sleep(_LONG_POLL_SECONDS)
+    assert said_by(client, real_proxy, tmp_path, *expected) == expected
