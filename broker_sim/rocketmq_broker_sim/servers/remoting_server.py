@@ -16,6 +16,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.security.guard import Guard
@@ -40,6 +42,11 @@ _SEND_BUFFER_SIZE: Final = 1024 * 1024
 _IDLE_CHECKS: Final = 4
 _SYSTEM_ERROR: Final = 1
 _NOT_SUPPORTED: Final = 3
+
+
+def _allocate(size: int) -> memoryview:
+    # Not filled with zeros first, as a bytearray would be.
+    return np.empty(size, np.uint8).data
 
 
 class Role(enum.Enum):
@@ -139,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         config = server.config
         self._session = ServerSession(
             frame_size_max=config.frame_bytes_max,
+            allocate=_allocate,
             check=None if server.guard is None else self._check,
         )
         self._output_max, self._in_flight_max = (

@@ -37,7 +37,7 @@ class StoreConfig:
     queue_file_entries: int = 300_000
     index_slot_count: int = 1_000_000
     index_entry_count: int = 4_000_000
-    unpublished_size_max: int = 64 * _MIB
+    unpublished_size_max: int = 128 * _MIB
     """Appends are refused as "busy" while this much waits for the disk."""
     seal_size: int = 16 * _MIB
     """A checksum is closed and a new one begun after this much log."""
