@@ -342,6 +342,28 @@ class TestWhatBecomesOfAMessage:
         assert [one.body for one in messages] == [b"y"]
 
 
+def test_a_restart_goes_on_where_everybody_was(tmp_path):
+    config = config_from({"data_dir": str(tmp_path), "grpc": True})
+    parent = "chats"
+    with Broker(config) as broker, RemotingPeer(broker.name_server) as tool:
+        tool.call(CreateTopic(TopicConfig(parent, 2, 2, attributes={"message.type": "LITE"})))
+        bind(tool, parent)
+        with PublicPeer(broker.endpoints, "one@1") as peer:
+            peer.be_consumer(f"g-{parent}", parent, kind=LITE_PUSH)
+            send(peer, parent, "a", b"a0", b"a1", b"a2")
+            sync(peer, parent, ADD, "a")
+            _, messages = peer.receive(f"g-{parent}", parent, batch_size=1)
+            ack(peer, parent, *messages)
+    with Broker(config) as broker, PublicPeer(broker.endpoints, "one@1") as peer:
+        peer.be_consumer(f"g-{parent}", parent, kind=LITE_PUSH)
+        sync(peer, parent, REPLACE, "a")
+        _, messages = peer.receive(f"g-{parent}", parent)
+        assert shown(messages) == [(b"a1", "a", 1), (b"a2", "a", 2)]
+        send(peer, parent, "a", b"a3")
+        assert ack(peer, parent, *messages) == Code.OK
+        assert shown(peer.receive(f"g-{parent}", parent)[1]) == [(b"a3", "a", 3)]
+
+
 def test_what_is_too_much_has_codes_of_its_own():
     assert code_of(broker_error(2017, "lite topics")) == Code.LITE_TOPIC_QUOTA_EXCEEDED
     assert code_of(broker_error(2018, "clients")) == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED

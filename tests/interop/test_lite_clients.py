@@ -17,6 +17,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import PutGroup
 from rocketmq_wire.model import TopicConfig
 from support.real_cluster import RealCluster
+from support.real_cluster.java import run_admin
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -122,6 +123,19 @@ def test_a_client_with_lite_topics(client: str, tmp_path: Path) -> None:
     expected = EXPECTED[client]
     with served(tmp_path / "broker") as endpoints:
         assert said_by(client, endpoints, tmp_path, *expected) == expected
+
+
+@LONG
+def test_mqadmin_makes_a_parent_and_binds_a_group_to_it(tmp_path: Path) -> None:
+    with Broker(config_from({"data_dir": str(tmp_path / "broker")})) as broker:
+        words = ("-c", "DefaultCluster", "-t", PARENT, "-a", "+message.type=LITE")
+        run_admin(REAL_VERSION, broker.name_server, "updateTopic", *words)
+        bound = ("-g", "G-lite", "--attributes", f"+lite.bind.topic={PARENT}")
+        words = ("-c", "DefaultCluster", *bound)
+        run_admin(REAL_VERSION, broker.name_server, "updateSubGroup", *words)
+        assert broker.endpoints is not None
+        said = said_by("node", broker.endpoints, tmp_path, "lite")
+    assert said == {"lite": EXPECTED["node"]["lite"]}
 
 
 REAL = {
