@@ -3,7 +3,7 @@
 A decision says that the halves of (query, batch) are to be committed, and which those are. Every
 broker of the topic gets all of it, so that one that is away hides none:
 
-    queue 1   parts: the halves, some ten thousand a record, as Arrow
+    queue 1   parts: the halves, some ten thousand a record, as Arrow; and marks of look-ups
     queue 0   the head, behind its parts, tagged with the query; later "finished"
 
 A decision counts from its first head on. Of one query the newest record decides how far it is, so
@@ -29,7 +29,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer import Producer
 from rocketmq_client.transactions import Half
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
 from rocketmq_wire.requests import PullStatus
 
@@ -56,6 +56,8 @@ _PULL_COUNT: Final = 32
 _ROUTE_SECONDS_MAX: Final = 20.0
 _ROUTE_PAUSE_SECONDS: Final = 0.2
 _PAUSE_SECONDS: Final = 0.5
+_SEEN_PAUSE_SECONDS: Final = 0.02
+_MARK: Final = b"{}"
 
 
 def pack_halves(halves: Sequence[Half]) -> bytes:
@@ -228,6 +230,31 @@ class DecisionLog:
             raise error
         self._check_all_there(queues)
         return None
+
+    def find_surely(self, query: str, batch: int) -> Decision | None:
+        """As `find`, also what was decided only just now, by a driver that has died since."""
+        found = self.find(query, batch)
+        if found is None:
+            self.catch_up()
+            found = self.find(query, batch)
+        return found
+
+    def catch_up(self) -> None:
+        """Wait until all can be seen that the brokers have stored so far, in whatever topic.
+
+        A broker shows what it has stored a moment later, a busy one seconds later, in the order in
+        which it was stored: so once it shows a record of now.
+        """
+        queues = [QueueId(queue.topic, queue.broker, _PARTS) for queue in self._queues()]
+        marks = {queue: self._send(queue, _MARK, None) for queue in queues}
+        end = time.monotonic() + self._cluster.settings.outage_ms / 1_000
+        while marks:
+            marks = {queue: at for queue, at in marks.items() if self._bounds(queue).end <= at}
+            if marks and time.monotonic() > end:
+                waited = f"waited {self._cluster.settings.outage_ms} ms for {sorted(marks)[0]}"
+                raise DeadlineExceededError(sorted(marks)[0].broker, waited)
+            if marks:
+                time.sleep(_SEEN_PAUSE_SECONDS)
 
     def check_all_there(self) -> None:
         """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""

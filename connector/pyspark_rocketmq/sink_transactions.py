@@ -72,7 +72,7 @@ class TransactionPlan:
     checked_seconds: float = 120.0
     """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
     settle_seconds: float = 3.0
-    """After an end whose answer was lost: so long a broker may still be at it."""
+    """After an end whose answer was lost, or whose driver died: so long a broker may be at it."""
 
 
 @dataclass
@@ -139,7 +139,7 @@ def write_halves(
     query, batch = write_id.query, int(write_id.batch)
     if may_be_replayed:
         log = DecisionLog(producer.cluster, plan.decision_topic, producer)
-        if patiently(producer.cluster, lambda: log.find(query, batch)) is not None:
+        if patiently(producer.cluster, lambda: log.find_surely(query, batch)) is not None:
             return HalvesWritten(0, query, batch, b"", is_decided=True)
     halves = send_halves(producer, requests)
     return HalvesWritten(len(halves), query, batch, pack_halves(halves))
@@ -216,13 +216,14 @@ class Commits:
     def finish(self, decision: Decision) -> None:
         """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""
         if not decision.is_finished:
+            self._settle()
             visible = Visible(self._cluster, decision)
             self._finish(decision, self._invisible(visible, decision.halves), visible)
 
     def abort(self, query: str, batch: int, halves: Sequence[Half]) -> None:
         """Roll a batch back, unless it is decided."""
         try:
-            decision = self._log.find(query, batch)
+            decision = self._log.find_surely(query, batch)
         except RocketMQError as error:
             _log.warning("batch %d may be decided, nothing is rolled back: %s", batch, error)
             return
@@ -279,9 +280,14 @@ class Commits:
         if not failed:
             return failed
         if any(error is not None and _is_unknown(error) for error in failed.values()):
-            time.sleep(self._plan.settle_seconds)
+            self._settle()
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
+
+    def _settle(self) -> None:
+        """Wait until what was asked of the brokers before is done, and can be seen."""
+        time.sleep(self._plan.settle_seconds)
+        self._patiently(self._log.catch_up)
 
     def _invisible(self, visible: Visible, halves: Iterable[Half]) -> list[Half]:
         return self._patiently(lambda: visible.invisible(halves))
@@ -351,6 +357,10 @@ class DecisionChecks:
         if half is None:
             # Of a finished one nothing is open that was to be committed.
             return Resolution.ROLLBACK
+        if not known.visible.invisible([half]):
+            return Resolution.ROLLBACK
+        # It may be committed, and be shown only a moment later.
+        self._log.catch_up()
         if not known.visible.invisible([half]):
             return Resolution.ROLLBACK
         # RocketMQ may hold two copies of one half message, and ask about both.

@@ -11,7 +11,12 @@ from pyspark_rocketmq.errors import DecisionsAwayError
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
-from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import (
+    ConnectError,
+    DeadlineExceededError,
+    RocketMQError,
+    TopicNotFoundError,
+)
 from rocketmq_wire.model import (
     Bounds,
     BrokerAddresses,
@@ -45,6 +50,9 @@ class FakeBrokers:
         """The driver dies when it sends the first head to this one."""
         self.refuses = 0
         """So many more questions are not answered: a master restarts."""
+        self.hidden: dict[QueueId, int] = {}
+        """How many of its newest records a queue does not show yet."""
+        self.looks_until_shown = 0
 
     def route(self, topic: str) -> Route:
         if not self.there:
@@ -54,7 +62,14 @@ class FakeBrokers:
 
     def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
         self._answer()
-        return {queue: Bounds(0, len(self.stored[queue])) for queue in queues}
+        self.looks_until_shown -= 1
+        if self.looks_until_shown < 0:
+            self.hidden.clear()
+        return {queue: Bounds(0, len(self._shown(queue))) for queue in queues}
+
+    def _shown(self, queue: QueueId) -> list[bytes]:
+        stored = self.stored[queue]
+        return stored[: max(0, len(stored) - self.hidden.get(queue, 0))]
 
     def create_topic(self, config: TopicConfig) -> None:
         assert config.name == TOPIC
@@ -64,7 +79,7 @@ class FakeBrokers:
     ) -> PullReply:
         del subscription  # Tags are compared again by who asks.
         self._answer()
-        stored = self.stored[queue]
+        stored = self._shown(queue)
         records = tuple(stored[start : start + count])
         status = PullStatus.FOUND if records else PullStatus.NO_NEW_MESSAGE
         return PullReply(status, start + len(records), 0, len(stored), (b"".join(records),))
@@ -79,6 +94,8 @@ class FakeBrokers:
             *(host, 0, 0, 0, 0),
         )
         stored.append(lay_out(whole))
+        if queue in self.hidden:
+            self.hidden[queue] += 1
         return SendReply(SendStatus.OK, "", queue.index, len(stored) - 1)
 
     def _answer(self) -> None:
@@ -186,3 +203,43 @@ def test_what_no_broker_keeps_is_not_decided(monkeypatch: pytest.MonkeyPatch) ->
     brokers.there.clear()
     with pytest.raises(DecisionsAwayError, match="every broker of it keeps"):
         log.store(decision("q", 1))
+
+
+def hide_newest(brokers: FakeBrokers, looks: int) -> None:
+    """What was stored last is not shown before so many looks at where queues end."""
+    brokers.hidden = dict.fromkeys(brokers.stored, 1)
+    brokers.looks_until_shown = looks
+
+
+def test_a_decision_that_is_stored_and_not_shown_yet_is_waited_for() -> None:
+    """A busy broker shows seconds later what it has stored: its driver may have died since."""
+    brokers = FakeBrokers(*BOTH)
+    log_on(brokers).store(decision("q", 0))
+    log_on(brokers).store_finished(decision("q", 0))
+    log_on(brokers).store(decision("q", 1))
+    hide_newest(brokers, 1_000)
+    assert log_on(brokers).find("q", 1) is None
+    hide_newest(brokers, 12)
+    found = log_on(brokers).find_surely("q", 1)
+    assert found is not None
+    assert found.halves == decision("q", 1).halves
+    assert brokers.looks_until_shown < 0
+
+
+def test_what_is_not_decided_is_certainly_not_and_leaves_the_brokers_known() -> None:
+    brokers = FakeBrokers(*BOTH)
+    assert log_on(brokers).find_surely("q", 0) is None
+    log_on(brokers).store(decision("q", 0))
+    assert log_on(brokers).find_surely("q", 1) is None
+    brokers.there = {"broker-a"}
+    with pytest.raises(DecisionsAwayError, match="broker-b"):
+        log_on(brokers).find_surely("q", 1)
+
+
+def test_a_broker_that_never_shows_what_it_stored_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = FakeBrokers(*BOTH)
+    monkeypatch.setattr(brokers, "settings", replace(brokers.settings, outage_ms=50))
+    log_on(brokers).store(decision("q", 0))
+    hide_newest(brokers, 1_000)
+    with pytest.raises(DeadlineExceededError, match="broker-a"):
+        log_on(brokers).find_surely("q", 0)

@@ -344,6 +344,7 @@ def test_what_is_decided_can_be_finished_without_the_query(
         (decision,) = log.unfinished()
         assert (decision.query, decision.batch, len(decision.halves)) == ("q", 0, ROWS)
         commits.finish(decision)
+        log.catch_up()
         assert log.unfinished() == []
     assert counts(connection, topic) == expected("")
 
@@ -392,12 +393,14 @@ def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, t
         decision = commits.decision_of("q", 1, halves)
         assert decision.starts == starts
         log.store(decision)
+        log.catch_up()
         assert checks.answer(asked(lost, "q/1/0")) is Resolution.ROLLBACK
         assert checks.answer(asked(kept, "q/1/0")) is Resolution.COMMIT
         assert checks.answer(asked(kept, "q/1/0")) is Resolution.UNKNOWN, (
             "the first may be on its way"
         )
         commits.finish(decision)
+        log.catch_up()
         assert checks.answer(asked(kept, "q/1/0")) is Resolution.ROLLBACK
         assert checks.answer(asked(lost, "q/0/0")) is Resolution.ROLLBACK, "left behind"
         assert checks.answer(asked(lost, "q/2/0")) is Resolution.UNKNOWN
