@@ -408,8 +408,8 @@ _PULL: Final = (
         64,
         READ,
         "pull",
-        "Pulls under way at a time for one queue, 8 where more than 2 MiB are expected of them; a task "
-        "has 128 at one broker, or this many.",
+        "Pulls under way at a time for one queue, 8 where more than 2 MiB are expected of them; "
+        "a task has 128 at one broker, or this many.",
     ),
     _O(
         "suspendTimeoutMs",
