@@ -7,6 +7,7 @@ import pytest
 from rocketmq_broker_sim.engine import lite_subscriptions
 from rocketmq_broker_sim.engine.lite_popping import MINUTE_MS
 from rocketmq_broker_sim.engine.lite_subscriptions import EXPIRY_MS, LiteSubscriptions
+from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.lite_topics import (
     LiteAction,
@@ -19,7 +20,7 @@ from rocketmq_wire.lite_topics import (
     parent_of,
 )
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.pop_requests import change_of
+from rocketmq_wire.pop_requests import AckMessage, ChangeInvisibleTime, change_of
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import (
     CreateTopic,
@@ -131,6 +132,19 @@ class TestWhatAClientGets:
         broker.ask(change_of(GROUP, queue_of_lite(one), one.handle.text(), 2_000))
         broker.now_ms += 2_001
         assert broker.ask(request_of()).spans[0].attempts == (1,)
+
+    def test_only_what_is_out_is_kept(self, broker):
+        send_lite(broker, "a", b"a0", b"a1")
+        subscribe(broker, "a")
+        popped = pop_lite(broker)
+        key = f"{light_queue(PARENT, 'a')}@{GROUP}"
+        ack_lite(broker, popped[0])
+        assert key in broker.engine.take_orders().content["table"]
+        ack_lite(broker, popped[1])
+        assert broker.engine.take_orders().content == {"table": {}}
+        # One that comes twice changes nothing.
+        ack_lite(broker, *popped)
+        assert broker.engine.take_progress().content["offsetTable"] == {key: {"0": 2}}
 
     def test_groups_consume_for_themselves(self, broker):
         bind(broker, "others")
@@ -253,7 +267,11 @@ class TestWhatAClientWants:
     def test_all_clients_together_have_a_limit(self, broker):
         broker.engine.pops.lite.subscriptions = LiteSubscriptions(count_max=2)
         subscribe(broker, "a", "b")
-        assert refused(broker, SubscribeLite(GROUP, PARENT, "two", LiteAction.ADD, ("c",))) == 2018
+        for action in (LiteAction.ADD, LiteAction.REPLACE):
+            request = SubscribeLite(GROUP, PARENT, "two", action, ("c",))
+            assert refused(broker, request) == 2018
+        # Who wants other ones, and no more, is served.
+        assert subscribe(broker, "c", "b", action=LiteAction.REPLACE) == ()
         assert lite_subscriptions.SUBSCRIPTIONS_MAX == 100_000
 
     def test_a_group_must_be_bound_to_the_parent(self, broker):
@@ -366,6 +384,13 @@ class TestWhatIsRefused:
         assert lite.properties["INNER_MULTI_DISPATCH"] == light_queue(PARENT, "a")
 
 
+def expire(broker) -> list[str]:
+    """The lite topics that are deleted for their age."""
+    names = broker.engine.pops.lite.may_expire()
+    gone = [name for name in names if broker.engine.expire_lite_topic(name, broker.now_ms)]
+    return [lite_topic_of(name) for name in gone]
+
+
 class TestTheEndOfLiteTopics:
     def test_one_without_messages_for_long_is_gone(self, broker):
         config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "20"})
@@ -375,9 +400,9 @@ class TestTheEndOfLiteTopics:
         ack_lite(broker, *pop_lite(broker))
         broker.now_ms += 20 * MINUTE_MS
         send_lite(broker, "new", b"0")
-        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
+        assert expire(broker) == []
         broker.now_ms += 1
-        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 1
+        assert expire(broker) == ["old"]
         assert broker.store.light_queues() == [light_queue(PARENT, "new")]
         # It begins anew, for groups, too.
         send_lite(broker, "old", b"2")
@@ -388,12 +413,12 @@ class TestTheEndOfLiteTopics:
     def test_none_expires_before_a_quarter_of_an_hour_or_without_a_word(self, broker):
         send_lite(broker, "a", b"0")
         broker.now_ms += 365 * 24 * 60 * MINUTE_MS
-        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
+        assert expire(broker) == []
         config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "1"})
         broker.ask(CreateTopic(config))
         send_lite(broker, "a", b"1")
         broker.now_ms += 2 * MINUTE_MS
-        assert broker.engine.expire_lite_topics(broker.now_ms, 10) == 0
+        assert expire(broker) == []
 
     def test_they_go_with_their_parent(self, broker):
         send_lite(broker, "a", b"0")
@@ -417,6 +442,15 @@ class TestTheEndOfLiteTopics:
         with pytest.raises(BrokerError) as told:
             ack_lite(broker, one)
         assert told.value.code == 17
+
+
+def test_a_right_to_the_parent_is_one_to_its_lite_topics():
+    wanted = Needs(subscribe=(PARENT,), groups=(GROUP,))
+    subscribe_ = SubscribeLite(GROUP, PARENT, "one", LiteAction.ADD, ("a",))
+    queue = QueueId(light_queue(PARENT, "a"), "broker-a", 0)
+    change = ChangeInvisibleTime(GROUP, queue, 0, "", 1_000)
+    for request in (request_of(), subscribe_, AckMessage(GROUP, queue, 0, ""), change):
+        assert needs_of(request) == wanted
 
 
 def test_attributes_of_groups_are_set_and_taken_away(broker):

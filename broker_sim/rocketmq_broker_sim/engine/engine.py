@@ -234,14 +234,14 @@ class Engine:
         self.locks.expire(now_ms)
         self.pops.lite.subscriptions.expire(now_ms)
 
-    def expire_lite_topics(self, now_ms: int, count_max: int) -> int:
-        """Delete some of the lite topics that nobody uses any more; how many."""
-        expired = self.pops.lite.expired(now_ms)[:count_max]
-        for name in expired:
-            self._store.delete_topic(name)
-            self.pops.forget_topic(name)
-            self.progress.delete_topic(name)
-        return len(expired)
+    def expire_lite_topic(self, name: str, now_ms: int) -> bool:
+        """Delete a light queue if nobody uses it any more."""
+        if not self.pops.lite.is_expired(name, now_ms):
+            return False
+        self._store.delete_topic(name)
+        self.pops.forget_topic(name)
+        self.progress.delete_topic(name)
+        return True
 
     def deliver_delayed(self, now_ms: int) -> bool:
         """Deliver the delayed messages that are due; True if the log grew."""

@@ -33,6 +33,7 @@ from rocketmq_wire.lite_topics import (
     SubscribeLite,
     light_queue,
     lite_topic_of,
+    parent_of,
 )
 from rocketmq_wire.model import Buffer, QueueId, TopicConfig
 from rocketmq_wire.pop_handles import ORDERLY_REVIVE_QUEUE, RetryKind
@@ -82,7 +83,7 @@ class LitePopping:
         names = [light_queue(request.topic, each) for each in dict.fromkeys(request.lite_topics)]
         if len(names) > settings.quota + _QUOTA_MARGIN:
             raise _too_many(f"{len(names)} lite topics, more than {settings.quota}")
-        if request.action is LiteAction.ADD and self.subscriptions.is_full:
+        if request.action is LiteAction.ADD and not self.subscriptions.has_room(1):
             raise _too_many(f"all clients together want {self.subscriptions.count} lite topics")
         if request.action is LiteAction.ADD and settings.wants_all:
             raise broker_error(
@@ -126,6 +127,9 @@ class LitePopping:
         self, client: LiteClient, names: list[str], settings: LiteSettings
     ) -> list[tuple[str, str]]:
         """Have a client get exactly these. One that lost some and does not know is told again."""
+        more = len(set(names) - client.names.keys()) - len(client.names.keys() - names)
+        if more > 0 and not self.subscriptions.has_room(more):
+            raise _too_many(f"all clients together want {self.subscriptions.count} lite topics")
         for name in client.names.keys() - names:
             self.subscriptions.remove(client, name)
         lost = []
@@ -133,7 +137,7 @@ class LitePopping:
             owners = self.subscriptions.owners(name, client.group) if settings.is_exclusive else []
             if owners and client not in owners:
                 lost.append((client.client_id, lite_topic_of(name)))
-            elif not self.subscriptions.is_full:
+            else:
                 self.subscriptions.add(client, name)
         return lost
 
@@ -264,28 +268,25 @@ class LitePopping:
 
     # --- the end of lite topics ---------------------------------------------------------------
 
-    def expired(self, now_ms: int) -> list[str]:
-        """Light queues that got no message for as long as their parent lets them."""
+    def may_expire(self) -> list[str]:
+        """The light queues whose parents let none stay without messages for ever."""
         found = []
         for config in self._topics.all():
-            minutes = config.attributes.get(EXPIRATION, "")
-            if self._topics.is_parent(config.name) and minutes.isdecimal() and int(minutes) > 0:
-                age_ms = max(int(minutes) * MINUTE_MS, YOUNG_MS)
-                found += self._expired_of(config, now_ms - age_ms)
+            if self._topics.is_parent(config.name) and _expiration_ms(config):
+                found += self._store.light_queues(config.name)
         return found
 
-    def _expired_of(self, config: TopicConfig, oldest_ms: int) -> list[str]:
-        found = []
-        for name in self._store.light_queues(config.name):
-            bounds = self._store.bounds(name, 0)
-            if not bounds.end or bounds.end != self._store.next_offset(name, 0):
-                # What is stored and not visible yet is new.
-                continue
-            stored_ms = self._store.store_time(name, 0, bounds.end - 1)
-            has_messages = bounds.start < bounds.end
-            if stored_ms < oldest_ms and (stored_ms >= 0 or not has_messages):
-                found.append(name)
-        return found
+    def is_expired(self, name: str, now_ms: int) -> bool:
+        """True if a light queue got no message for as long as its parent lets it."""
+        config = self._topics.get(parent_of(name))
+        age_ms = 0 if config is None else _expiration_ms(config)
+        bounds = self._store.bounds(name, 0)
+        # What is stored and not visible yet is new.
+        if not age_ms or not bounds.end or bounds.end != self._store.next_offset(name, 0):
+            return False
+        stored_ms = self._store.store_time(name, 0, bounds.end - 1)
+        has_messages = bounds.start < bounds.end
+        return stored_ms < now_ms - age_ms and (stored_ms >= 0 or not has_messages)
 
     def _require_parent(self, topic: str) -> None:
         self._topics.require(topic)
@@ -303,6 +304,13 @@ class LitePopping:
                 f"but actual is {topic}",
             )
         return settings
+
+
+def _expiration_ms(config: TopicConfig) -> int:
+    """How long its lite topics stay without a message; 0: for ever."""
+    minutes = config.attributes.get(EXPIRATION, "")
+    is_given = minutes.isdecimal() and int(minutes) > 0
+    return max(int(minutes) * MINUTE_MS, YOUNG_MS) if is_given else 0
 
 
 def _too_many(what: str) -> Exception:

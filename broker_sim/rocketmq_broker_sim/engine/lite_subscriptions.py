@@ -46,9 +46,9 @@ class LiteSubscriptions:
         self.count = 0
         """(client, light queue) pairs."""
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self._count_max
+    def has_room(self, count: int) -> bool:
+        """True if so many more may be wanted."""
+        return self.count + count <= self._count_max
 
     def find(self, client_id: str) -> LiteClient | None:
         return self._clients.get(client_id)

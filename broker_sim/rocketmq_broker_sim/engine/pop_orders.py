@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
+from rocketmq_wire.lite_topics import is_light_queue
 
 FILE_NAME: Final = "consumerOrderInfo.json"
 _SEPARATOR: Final = "@"
@@ -103,8 +104,13 @@ class Orders:
         if offset not in taken.offsets:
             raise KeyError(offset)
         taken.acked |= 1 << taken.offsets.index(offset)
-        self._put(place, taken)
-        return taken.first_pending()
+        following = taken.first_pending()
+        if following > taken.offsets[-1] and is_light_queue(place.topic):
+            # There may be very many of them: only what is out is worth keeping.
+            self.forget(place)
+        else:
+            self._put(place, taken)
+        return following
 
     def change(self, place: PopPlace, offset: int, *, pop_ms: int, visible_ms: int) -> None:
         """A message is to be visible at another time."""

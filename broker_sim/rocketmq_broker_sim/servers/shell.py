@@ -67,9 +67,6 @@ _DELIVERY_SECONDS: Final = 0.05
 _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
 _LITE_EXPIRY_SECONDS: Final = 120.0
-# Each takes the disk some milliseconds, in which nobody is served.
-_LITE_EXPIRED_AT_ONCE: Final = 10
-_LITE_PAUSE_SECONDS: Final = 0.05
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
@@ -472,9 +469,12 @@ class EngineShell:
         self._tell_members()
 
     async def _expire_lite_topics(self) -> None:
-        count = 1
-        while count and self._no_writes is None:
-            count = self.engine.expire_lite_topics(now_ms(), _LITE_EXPIRED_AT_ONCE)
-            if count:
-                _LOG.info("%d lite topics have expired", count)
-                await asyncio.sleep(_LITE_PAUSE_SECONDS)
+        count = 0
+        for name in self.engine.pops.lite.may_expire():
+            if self._no_writes is not None:
+                return
+            count += self.engine.expire_lite_topic(name, now_ms())
+            # Others are served between two of them.
+            await asyncio.sleep(0)
+        if count:
+            _LOG.info("%d lite topics have expired", count)

@@ -113,6 +113,7 @@ class Receives:
         )
         poll_ms = self._poll_ms(caller, request, session.settings)
         if taking.is_lite:
+            require_bound(known, group, name)
             reply = await caller.ask(
                 PopLite(
                     group,
