@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,11 @@ from rocketmq_broker_sim.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.admin_requests import PutGroup
-from rocketmq_wire.model import TopicConfig
+from rocketmq_wire.grpc_public_codes import Code
+from rocketmq_wire.grpc_public_messages import LITE
+from rocketmq_wire.lite_topics import light_queue
+from rocketmq_wire.model import QueueId, TopicConfig
+from support.public_peer import PublicPeer, outgoing
 from support.real_cluster import RealCluster
 from support.real_cluster.java import run_admin
 
@@ -123,6 +131,59 @@ def test_a_client_with_lite_topics(client: str, tmp_path: Path) -> None:
     expected = EXPECTED[client]
     with served(tmp_path / "broker") as endpoints:
         assert said_by(client, endpoints, tmp_path, *expected) == expected
+
+
+class Killable:
+    """The bundled broker in a process of its own, where it was before."""
+
+    def __init__(self, folder: Path) -> None:
+        ready = folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        words = ("--data-dir", str(folder / "data"), "--ready-file", str(ready))
+        self._process = subprocess.Popen([sys.executable, "-m", "rocketmq_broker_sim", *words])
+        wait_for(ready.exists, 60)
+        told = json.loads(ready.read_text())
+        self.name_server, self.endpoints = str(told["nameServer"]), str(told["endpoints"])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def send(address: str, lite_topic: str, body: bytes) -> None:
+    with PublicPeer(address, "tester@1") as peer:
+        message = outgoing(PARENT, body, LITE, lite_topic=lite_topic, message_id=body.decode())
+        assert peer.send(message).status.code == Code.OK
+
+
+@LONG
+def test_a_client_goes_on_after_the_broker_was_killed(tmp_path: Path) -> None:
+    queue = QueueId(light_queue(PARENT, "kept"), "broker-a", 0)
+    broker = Killable(tmp_path)
+    try:
+        prepare(broker.name_server)
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(said_by, "java", broker.endpoints, tmp_path, "kept")
+            send(broker.endpoints, "kept", b"0")
+            with open_cluster(ConnectionSettings((broker.name_server,))) as cluster:
+                # Acknowledged, and on the disk: progress is saved every few seconds.
+                wait_for(lambda: cluster.progress("G-lite", [queue]).get(queue) == 1, 60)
+                config = tmp_path / "data" / "config" / "lmqConsumerOffset.json"
+                wait_for(lambda: config.exists() and '"0": 1' in config.read_text(), 60)
+            broker.kill()
+            before, broker = broker.endpoints, Killable(tmp_path)
+            assert broker.endpoints == before
+            send(broker.endpoints, "kept", b"1")
+            assert said.result() == {"kept": "{kept=[0, 1]}"}
+    finally:
+        broker.kill()
 
 
 @LONG

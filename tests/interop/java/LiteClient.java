@@ -45,6 +45,7 @@ public class LiteClient {
         scenarios.put("quota", LiteClient::quota);
         scenarios.put("begin", LiteClient::begin);
         scenarios.put("name", LiteClient::name);
+        scenarios.put("kept", LiteClient::kept);
         List<Thread> threads = new ArrayList<>();
         for (int i = 1; i < arguments.length; i++) {
             String name = arguments[i];
@@ -232,6 +233,17 @@ public class LiteClient {
         await(() -> got.size() >= 2, 20);
         Thread.sleep(500);
         String said = sorted(got);
+        consumer.close();
+        return said;
+    }
+
+    /** Somebody else sends two messages, and kills the broker between them. */
+    static String kept() throws Exception {
+        List<MessageView> got = list();
+        LitePushConsumer consumer = consumer("G-lite", got, view -> ConsumeResult.SUCCESS);
+        consumer.subscribeLite("kept");
+        await(() -> got.size() >= 2, 150);
+        String said = shown(got);
         consumer.close();
         return said;
     }
