@@ -63,8 +63,8 @@ class Download:
         self._handles: dict[tuple[int, int], Handle] = {}
         self._error: RocketMQError | None = None
         self._is_closed = False
-        self._awaited: set[str] = set()
-        """Brokers that are away, and said to be."""
+        self._awaited: dict[str, int] = {}
+        """Brokers that are away, and said to be: since when."""
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -165,10 +165,10 @@ class Download:
         now_ms = self._transport.clock.now_ms()
         try:
             if isinstance(result, PullReply):
-                self._awaited.discard(window.wanted.queue.broker)
+                self._say_back(window.wanted.queue.broker, now_ms)
                 window.on_reply(pull.ticket, result, now_ms)
             elif isinstance(result, PullReplies):
-                self._awaited.discard(window.wanted.queue.broker)
+                self._say_back(window.wanted.queue.broker, now_ms)
                 window.on_replies(pull.ticket, result.answers, now_ms)
             else:
                 assert isinstance(result, RocketMQError)
@@ -181,13 +181,20 @@ class Download:
     def _say_awaited(self, broker: str, error: RocketMQError) -> None:
         """Say once for each outage that the download waits, and for how long."""
         if isinstance(error, TransportError) and broker not in self._awaited:
-            self._awaited.add(broker)
+            self._awaited[broker] = self._transport.clock.now_ms()
             _logger.warning(
                 "waiting for %s for up to %.0f s: %s",
                 broker,
                 self._spec.limits.outage_ms / 1_000,
                 error,
             )
+
+    def _say_back(self, broker: str, now_ms: int) -> None:
+        """Say that the outage is over which was told of."""
+        since_ms = self._awaited.pop(broker, None) if self._awaited else None
+        if since_ms is not None:
+            seconds = (now_ms - since_ms) / 1_000
+            _logger.warning("%s answers again after %.1f s, the download goes on", broker, seconds)
 
     def _report(self, error: RocketMQError) -> None:
         self._error = self._error or error
