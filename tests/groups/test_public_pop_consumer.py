@@ -182,8 +182,24 @@ def test_nobody_there_is_said_at_once() -> None:
         consumer.receive_records()
 
 
+def test_what_comes_late_in_a_long_receive_is_fresh(
+    places: tuple[str, str], topic: str, client: PublicPopClient
+) -> None:
+    """It is lent from when it comes on, not from when it was asked for."""
+    consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
+    asked = time.monotonic()
+    while time.monotonic() - asked < SHORTEST_MS * 0.35 / 1_000:
+        assert consumer.receive_records(wait_ms=500) is None
+    send(places, topic, *numbered(topic, 1))
+    began = time.monotonic()
+    popped = taken(consumer, 1)
+    assert time.monotonic() - began < 5, "it was handed back, and came again"
+    assert [message.reconsume_times for message in stored(popped)] == [0]
+    assert consumer.ack_handles(popped[0].handles) == []
+
+
 def _has_arrived(consumer: PublicPopConsumer) -> bool:
-    return any(pending.is_done for pending, _ in consumer._held.values())
+    return any(held.pending.is_done for held in consumer._held.values())
 
 
 def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
@@ -200,7 +216,7 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
 
     def have_arrived() -> bool:
         client.channel.turn(50)
-        return any(pending.is_done and pending.frames for pending, _ in consumer._held.values())
+        return any(held.pending.is_done and held.pending.frames for held in consumer._held.values())
 
     until(have_arrived)
     late_ms = SHORTEST_MS // 2

@@ -13,6 +13,7 @@ import platform
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.groups.pop_consumer import PoppedRecords
@@ -29,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 _GRACE_MS: Final = 10_000
 _LOOK_MS: Final = 100
 """How long a receive that was just begun is waited for: what is there comes at once."""
+_TURN_MS_MAX: Final = 1_000
 _ACKS_MAX: Final = 256
 _SYSTEM_ERROR: Final = 1
 # Of a loan. The rest is for the renewals, which begin when half of it is used.
@@ -52,6 +54,20 @@ class PublicPopClient:
         self.channel.close()
 
 
+@dataclass
+class _Held:
+    """A receive under way."""
+
+    pending: Pending
+    asked_ms: int
+    unseen_ms: int
+    """When it was last seen unanswered: what it brought may be lent since then."""
+
+    @property
+    def has_arrived(self) -> bool:
+        return self.pending.is_done and self.pending.error is None
+
+
 class PublicPopConsumer:
     """One topic of a client; offers what `PopConsumer` offers for records."""
 
@@ -69,8 +85,8 @@ class PublicPopConsumer:
         self._invisible_ms, self._route_ms = invisible_ms, route_ms
         self._queues: dict[str, bytes] = {}
         self._route_due_ms = 0
-        self._held: dict[str, tuple[Pending, int]] = {}
-        """Receives under way by broker, and when they began."""
+        self._held: dict[str, _Held] = {}
+        """Receives under way by broker."""
         self._turns = itertools.count()
         self._is_anew = False
 
@@ -82,6 +98,8 @@ class PublicPopConsumer:
         What has just been asked for is waited for a moment, also without `wait_ms`.
         """
         self._look_up()
+        if self._held:
+            self._turn(0)
         began_ms = _now_ms()
         while True:
             for broker, queue in self._queues.items():
@@ -91,12 +109,12 @@ class PublicPopConsumer:
             if found is not None:
                 return found
             now_ms = _now_ms()
-            ends = [began_ms + wait_ms, *(at + _LOOK_MS for _, at in self._held.values())]
+            ends = [began_ms + wait_ms, *(held.asked_ms + _LOOK_MS for held in self._held.values())]
             # Who does not hold receives is not asked for ever.
             left_ms = min(max(ends), began_ms + max(wait_ms, _LOOK_MS)) - now_ms
             if left_ms <= 0:
                 return None
-            self._client.channel.turn(left_ms)
+            self._turn(left_ms)
 
     def ack_handles(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
         """Acknowledge messages; what went wrong. Whatever was not acknowledged comes again."""
@@ -126,10 +144,10 @@ class PublicPopConsumer:
         """Hand back what has come and nobody took. The client stays open."""
         self._client.channel.turn(0)
         arrived: list[ReceiptHandle] = []
-        for pending, _ in self._held.values():
-            if _has_arrived(pending):
+        for held in self._held.values():
+            if held.has_arrived:
                 try:
-                    arrived += pops.received(self._topic, pending.frames)[1]
+                    arrived += pops.received(self._topic, held.pending.frames)[1]
                 except RocketMQError as error:
                     _LOG.warning("topic=%s: a receive ended with %s", self._topic, error)
         self._held.clear()
@@ -162,7 +180,15 @@ class PublicPopConsumer:
         )
         timeout_ms = pops.POLL_MS + _GRACE_MS
         pending = self._client.channel.start("ReceiveMessage", request, timeout_ms)
-        self._held[broker] = pending, _now_ms()
+        self._held[broker] = _Held(pending, _now_ms(), _now_ms())
+
+    def _turn(self, wait_ms: int) -> None:
+        """Read what has come, or wait for it."""
+        began_ms = _now_ms()
+        self._client.channel.turn(min(wait_ms, _TURN_MS_MAX))
+        for held in self._held.values():
+            if not held.pending.is_done:
+                held.unseen_ms = began_ms
 
     def _take(self) -> PoppedRecords | None:
         """What has come, of another broker first each time. Raises RocketMQError."""
@@ -170,7 +196,8 @@ class PublicPopConsumer:
         first = next(self._turns)
         for step in range(len(brokers)):
             broker = brokers[(first + step) % len(brokers)]
-            pending, asked_ms = self._held[broker]
+            held = self._held[broker]
+            pending = held.pending
             if not pending.is_done:
                 continue
             del self._held[broker]
@@ -184,11 +211,11 @@ class PublicPopConsumer:
                 # Perhaps it knows our settings no more: the next call tells them again.
                 self._is_anew = True
                 self._client.channel.forget()
-                arrived = {b: one for b, one in self._held.items() if _has_arrived(one[0])}
+                arrived = {b: one for b, one in self._held.items() if one.has_arrived}
                 self._held = arrived
                 return None
             self._is_anew = False
-            if handles and _now_ms() - asked_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
+            if handles and _now_ms() - held.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
                 # Nobody has looked for long, and these may be lent to another by now.
                 _LOG.info("topic=%s: %d messages came unnoticed", self._topic, len(handles))
                 self.change_handles(handles, AT_ONCE_MS)
@@ -196,10 +223,6 @@ class PublicPopConsumer:
                 reply = PopReply(PopStatus.FOUND)
                 return PoppedRecords(self._topic, broker, records, handles, reply)
         return None
-
-
-def _has_arrived(pending: Pending) -> bool:
-    return pending.is_done and pending.error is None
 
 
 def _handle_of(answer: bytes) -> ReceiptHandle | RocketMQError:
