@@ -1,4 +1,4 @@
-"""`rmq group`: list, describe and delete consumer groups, and move what they have read."""
+"""`rmq group`: create, list, describe and delete consumer groups, and move what they have read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_cli.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.group_lag import group_places, is_system_group, known_group
 from rocketmq_cli.output import Record, add_json_option, moment, show
@@ -43,10 +44,24 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     """Add `group` with its own verbs."""
     group = verbs.add_parser(
         "group",
-        help="list and describe consumer groups, move their offsets",
+        help="create, list and describe consumer groups, move their offsets",
         epilog="example: rmq group describe billing",
     )
     actions = group.add_subparsers(metavar="ACTION", required=True)
+
+    create = actions.add_parser(
+        "create",
+        help="create a group",
+        description="Creates a group on every broker, with RocketMQ's own settings. Most need no "
+        "creation: brokers that create groups by themselves do so when one is first used.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq group create billing\n"
+        "  rmq group create readers --attribute lite.bind.topic=chats",
+    )
+    create.add_argument("group")
+    add_attribute_option(create)
+    create.set_defaults(run=_create)
 
     listed = actions.add_parser(
         "list",
@@ -105,7 +120,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     delete.add_argument("--yes", action="store_true", help="do not ask")
     delete.set_defaults(run=_delete)
 
-    for parser in (listed, describe, reset, delete):
+    for parser in (create, listed, describe, reset, delete):
         add_json_option(parser)
         add_connection_options(parser)
 
@@ -224,6 +239,28 @@ def _reset(args: argparse.Namespace) -> int:
             move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
     if not args.json:
         print(f"group {args.group} goes on there.")
+    return 0
+
+
+def _create(args: argparse.Namespace) -> int:
+    from rocketmq_wire.admin_requests import PutGroup
+    from rocketmq_wire.requests import ListGroups
+
+    attributes = {f"+{name}": value for name, value in attributes_of(args.attribute).items()}
+    with open_from(args) as cluster:
+        for listed in cluster.ask_masters(ListGroups()).values():
+            if isinstance(listed, RocketMQError):
+                raise listed
+            if args.group in listed.groups:
+                raise UsageError(f"group {args.group} is there already, and is left as it is")
+        request = PutGroup({"groupName": args.group, "attributes": attributes})
+        for answer in cluster.ask_masters(request).values():
+            if isinstance(answer, RocketMQError):
+                raise answer
+    if args.json:
+        show([{"group": args.group, "created": True}], {}, as_json=True)
+    else:
+        print(f"group {args.group} is created")
     return 0
 
 

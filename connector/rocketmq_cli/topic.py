@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rocketmq_cli.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
@@ -73,7 +74,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n"
         "  rmq topic create orders --queues 16\n"
-        "  rmq topic create archive --queues 4 --permission r --broker broker-a --json",
+        "  rmq topic create archive --queues 4 --permission r --broker broker-a --json\n"
+        "  rmq topic create chats --attribute message.type=LITE",
     )
     create.add_argument("topic")
     create.add_argument(
@@ -87,7 +89,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
     alter = actions.add_parser(
         "alter",
-        help="change a topic's queues or permission",
+        help="change a topic's queues, permission or attributes",
         description="Changes what is given, broker by broker, and keeps the rest.",
         epilog="example: rmq topic alter orders --queues 16",
     )
@@ -97,6 +99,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     alter.set_defaults(run=_alter)
     for parser in (create, alter):
         parser.add_argument("--broker", help="only on this broker (default: on every one)")
+        add_attribute_option(parser)
         parser.add_argument(
             "--shrink", action="store_true", help="also when that hides queues and what they hold"
         )
@@ -144,8 +147,8 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _alter(args: argparse.Namespace) -> int:
-    if args.queues is None and args.permission is None:
-        raise UsageError("what is to change? Give --queues or --permission")
+    if args.queues is None and args.permission is None and not args.attribute:
+        raise UsageError("what is to change? Give --queues, --permission or --attribute")
     with open_from(args) as cluster:
         before = _configs(cluster, args)
         if not before:
@@ -219,6 +222,9 @@ def _altered(config: TopicConfig, args: argparse.Namespace) -> TopicConfig:
         config = replace(config, read_queue_count=args.queues, write_queue_count=args.queues)
     if args.permission is not None:
         config = replace(config, permission=_PERMISSIONS[args.permission])
+    if args.attribute:
+        attributes = {**config.attributes, **attributes_of(args.attribute)}
+        config = replace(config, attributes=attributes)
     return config
 
 

@@ -14,7 +14,9 @@ from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.grpc_public_codes import Code
 from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
+from support.public_peer import PublicPeer
 
 Produce = Callable[..., int]
 Printed = Callable[[], list[dict[str, object]]]
@@ -40,6 +42,38 @@ def group(cluster: Cluster, topic: str, produce: Produce, where: tuple[str, str]
     name = f"group-{topic}"[:100]
     assert cluster.commit(name, {queue: 3}) == {queue: None}
     return name
+
+
+def test_topics_and_groups_are_made_with_attributes(
+    broker: Broker,
+    cluster: Cluster,
+    topic: str,
+    where: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chats, readers = f"{topic}-c"[-100:], f"{topic}-r"[-100:]
+    lite = ("--attribute", "message.type=LITE", "--attribute", "lite.topic.expiration=60")
+    assert main(["topic", "create", chats, *lite, *where]) == 0
+    assert main(["topic", "alter", chats, "--attribute", "reserve.time=9", *where]) == 0
+    (config,) = cluster.topic_configs(chats).values()
+    expected = {"message.type": "LITE", "lite.topic.expiration": "60", "reserve.time": "9"}
+    assert dict(config.attributes) == expected
+    bound = ("--attribute", f"lite.bind.topic={chats}")
+    # Groups are made by their brokers' own protocol.
+    where = ("--name-server", broker.name_server)
+    assert main(["group", "create", readers, *bound, *where]) == 0
+    assert capsys.readouterr().out.endswith(f"group {readers} is created\n")
+    with PublicPeer(str(broker.endpoints), "reader@1") as reader:
+        # The broker knows what the group is for.
+        assert reader.be_consumer(readers, chats, kind=5).status.code == Code.OK
+    assert main(["group", "create", readers, *bound, *where]) == EXIT_USAGE
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["x", "=y", "x=", "x=y,z=w"])
+def test_an_attribute_has_a_name_and_a_value(text: str, where: tuple[str, str]) -> None:
+    assert main(["topic", "create", "unmade", "--attribute", text, *where]) == EXIT_USAGE
+    assert main(["group", "create", "unmade", "--attribute", text, *where]) == EXIT_USAGE
 
 
 def test_a_group_is_listed_and_described_with_its_lag(

@@ -125,7 +125,7 @@ LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "client", ["java", pytest.param("python", marks=LONG), pytest.param("node", marks=LONG)]
+    "client", ["python", pytest.param("java", marks=LONG), pytest.param("node", marks=LONG)]
 )
 def test_a_client_with_lite_topics(client: str, tmp_path: Path) -> None:
     expected = EXPECTED[client]
