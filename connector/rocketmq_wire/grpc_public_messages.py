@@ -11,6 +11,7 @@ from typing import Any, Final
 from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
+from rocketmq_wire.record import body_crc
 from rocketmq_wire.stubs import public
 from rocketmq_wire.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL
 
@@ -54,6 +55,8 @@ SYSTEM_PROPERTIES: Final = frozenset(
 )
 """Names that a user's property may not have, and that are no user's when a message is read."""
 
+# What no body has, but by chance.
+_NO_DIGEST: Final = "0" * 32
 _SYS_COMPRESSED: Final = 0x1
 _SYS_PREPARED: Final = 0x4
 
@@ -144,7 +147,9 @@ def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
     # Upper case, as every client compares it.
     system.body_digest.type = 2
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    system.body_digest.checksum = digest
+    # A body that changed since it was stored must not look whole: clients compare.
+    is_whole = body_crc(stored.body) == stored.body_crc
+    system.body_digest.checksum = digest if is_whole else _NO_DIGEST
     system.body_encoding = encoding
     system.message_type = type_of(properties)
     put_timestamp(system.born_timestamp, _number(properties.get(BORN_MS), stored.born_ms))

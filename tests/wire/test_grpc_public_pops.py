@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from rocketmq_wire.grpc_public_codes import Code, make_status
 from rocketmq_wire.grpc_public_messages import SYSTEM_PROPERTIES, Delivery, incoming_of
 from rocketmq_wire.model import Host, StoredMessage, Subscription
 from rocketmq_wire.pop_handles import ReceiptHandle, RetryKind
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.record import body_crc, decode_record
 from rocketmq_wire.stubs import public
 
 HANDLE = ReceiptHandle(7, 1_000, 60_000, 3, RetryKind.NONE, "broker-a", 2, 9, 400)
@@ -48,7 +49,7 @@ def stored(body: bytes = b"hello", sys_flag: int = 0, **named: str) -> StoredMes
         store_host=HOST,
         reconsume_times=1,
         prepared_transaction_offset=0,
-        body_crc=0,
+        body_crc=body_crc(body),
         store_size=0,
     )
 
@@ -101,6 +102,12 @@ def test_digests_of_every_kind_are_compared(kind: int, digest: str) -> None:
         message.body = b"hello w0rld"
         with pytest.raises(CorruptRecordError, match="not as it was sent"):
             pops.received("orders", frames_of(message))
+
+
+def test_a_body_that_changed_where_it_was_stored_does_not_look_whole() -> None:
+    message = sent(replace(stored(b"hello w0rld"), body_crc=body_crc(b"hello world")))
+    with pytest.raises(CorruptRecordError, match="not as it was sent"):
+        pops.received("orders", frames_of(message))
 
 
 def test_nothing_there_is_no_error() -> None:
