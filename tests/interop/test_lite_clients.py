@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.sdks import HERE, java_with, node_with, python_with, run_client
+from interop.sdks import HERE, go_built, java_with, node_with, python_with, run_client
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import config_from
 from rocketmq_client.cluster import open_cluster
@@ -34,6 +34,7 @@ REAL_VERSION = "5.5.0"
 JAVA = "5.2.0"
 PYTHON = "rocketmq-python-client==5.1.2"
 NODE = "rocketmq-client-nodejs@1.0.8"
+GO = "github.com/apache/rocketmq-clients/golang/v5@v5.1.4"
 PARENT = "chats"
 EXPECTED: dict[str, dict[str, str]] = {
     "java": {
@@ -57,8 +58,12 @@ EXPECTED: dict[str, dict[str, str]] = {
         "lite": '{"lite-a":["0","1","2"],"lite-b":["0","1"]}',
         "again": "attempts [1,2,3]",
     },
+    "go": {
+        "lite": "lite-a=[0 1 2] lite-b=[0 1] end",
+        "again": "again=[bad bad bad] end",
+    },
 }
-"""Those in Go 5.1.3 and Rust 5.0.0 have no lite topics."""
+"""The one in Rust, 5.0.0, has no lite topics."""
 GROUPS: dict[str, dict[str, object]] = {
     "G-lite": {},
     "G-again": {},
@@ -109,15 +114,19 @@ def real_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def said_by(client: str, address: str, home: Path, *scenarios: str) -> dict[str, str]:
     """What a client says of the scenarios."""
     command: tuple[str | Path, ...]
-    folder = None
+    folder, environment = None, {}
     if client == "python":
         command = (python_with(PYTHON), HERE / "python" / "lite_client.py")
     elif client == "node":
         folder = node_with(NODE)
         command = ("node", HERE / "node" / "lite_client.js")
+    elif client == "go":
+        command = (go_built(GO, HERE / "go" / "lite_client.go"),)
+        environment["rocketmq.client.logRoot"] = str(home / "logs")
     else:
         command = java_with(JAVA, HERE / "java" / "LiteClient.java")
-    said = run_client((*command, address, *scenarios), home=home, cwd=folder, seconds=200)
+    words = (*command, address, *scenarios)
+    said = run_client(words, home=home, cwd=folder, seconds=200, environment=environment)
     return {name: text for name, text in said.items() if name in scenarios}
 
 
@@ -125,7 +134,7 @@ LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "client", ["python", pytest.param("java", marks=LONG), pytest.param("node", marks=LONG)]
+    "client", ["python", *(pytest.param(name, marks=LONG) for name in ("java", "node", "go"))]
 )
 def test_a_client_with_lite_topics(client: str, tmp_path: Path) -> None:
     expected = EXPECTED[client]
@@ -205,6 +214,7 @@ REAL = {
     # Lite simple consumers are newer.
     "python": ("lite", "again", "quota"),
     "node": ("lite", "again"),
+    "go": ("lite", "again"),
 }
 _LONG_POLL_SECONDS = 21.0
 
