@@ -16,12 +16,13 @@ from typing import Any, Final, NamedTuple
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Message
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY, WAIT_STORED, encode_properties
 
 # Given as fields of their own, or made anew for every message.
 _OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
-_DELAYS: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
+_ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", LITE_TOPIC)
 # UNIQ_KEY and WAIT with their separators, as the producer adds them to every message.
 _ADDED_SIZE: Final = 64
 
@@ -42,9 +43,11 @@ class Outgoing(NamedTuple):
     """In a batch, bytes."""
 
     @property
-    def is_delayed(self) -> bool:
-        """Brokers deliver delayed messages of a batch at once, or refuse them."""
-        return any(name in self.message.properties for name in _DELAYS)
+    def is_alone(self) -> bool:
+        """Of a batch, brokers deliver delayed messages at once and lite ones to nobody, or refuse
+        it.
+        """
+        return any(name in self.message.properties for name in _ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,12 @@ def batches(
 ) -> Iterator[list[Outgoing]]:
     """Runs of messages for one place within both limits.
 
-    A message that is delayed, or too large by itself, stands alone.
+    A message that is delayed, of a lite topic, or too large by itself, stands alone.
     """
     run: list[Outgoing] = []
     size = 0
     for each in messages:
-        is_alone = each.is_delayed or bool(run and run[-1].is_delayed)
+        is_alone = each.is_alone or bool(run and run[-1].is_alone)
         is_full = len(run) >= count_max or size + each.size > bytes_max
         if run and (is_alone or is_full or each.place != run[-1].place):
             yield run

@@ -122,7 +122,7 @@ class LineSender:
                 yield self._request(batch, queue)
 
     def _request(self, batch: Sequence[Outgoing], queue: QueueId) -> SendRequest:
-        if batch[0].is_delayed:
+        if batch[0].is_alone:
             return self._producer.message_request(batch[0].message, queue)
         return self._producer.batch_request(queue, [each.message for each in batch])
 

@@ -16,7 +16,7 @@ from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.grpc_public_codes import Code
 from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
-from support.public_peer import PublicPeer
+from support.public_peer import PublicPeer, resource
 
 Produce = Callable[..., int]
 Printed = Callable[[], list[dict[str, object]]]
@@ -68,6 +68,22 @@ def test_topics_and_groups_are_made_with_attributes(
         assert reader.be_consumer(readers, chats, kind=5).status.code == Code.OK
     assert main(["group", "create", readers, *bound, *where]) == EXIT_USAGE
     assert "is there already" in capsys.readouterr().err
+
+
+def test_lines_of_a_lite_topic_come_to_whom_wants_it(
+    broker: Broker, topic: str, where: tuple[str, str], produce: Produce
+) -> None:
+    chats, readers = f"{topic}-l"[-100:], f"{topic}-g"[-100:]
+    assert main(["topic", "create", chats, "--attribute", "message.type=LITE", *where]) == 0
+    bound = ("--attribute", f"lite.bind.topic={chats}", "--name-server", broker.name_server)
+    assert main(["group", "create", readers, *bound]) == 0
+    assert produce(b"one\ntwo\n", chats, "--property", "__LITE_TOPIC=a", *where) == 0
+    with PublicPeer(str(broker.endpoints), "reader@2") as reader:
+        reader.be_consumer(readers, chats, kind=5)
+        fields = {"topic": resource(chats), "group": resource(readers), "lite_topic_set": ["a"]}
+        assert reader.call("SyncLiteSubscription", action=0, **fields).status.code == Code.OK
+        _, messages = reader.receive(readers, chats)
+    assert [message.body for message in messages] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("text", ["x", "=y", "x=", "x=y,z=w"])

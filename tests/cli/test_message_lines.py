@@ -123,11 +123,13 @@ def test_what_is_delayed_or_goes_elsewhere_shares_no_batch() -> None:
         {"body": "6", "queueId": 1},
         {"body": "7", "queueId": 1},
         {"body": "8", "queueId": 1, "brokerName": "broker-b"},
+        {"body": "9", "queueId": 1, "properties": {"__LITE_TOPIC": "a"}},
+        {"body": "10", "queueId": 1, "properties": {"__LITE_TOPIC": "a"}},
     ]
     lines = [json.dumps(row).encode() for row in rows]
     messages = list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
     runs = [[int(each.message.body) for each in run] for run in batches(messages, 9, 1 << 20)]
-    assert runs == [[1, 2], [3], [4], [5], [6, 7], [8]]
+    assert runs == [[1, 2], [3], [4], [5], [6, 7], [8], [9], [10]]
     assert [len(run) for run in batches(messages[:2], 1, 1 << 20)] == [1, 1]
 
 
