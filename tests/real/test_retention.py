@@ -16,11 +16,21 @@ from rocketmq_client.transport import ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId, TopicConfig
 from support.loader import Loader
 from support.queries import Queries, rows_of
-from support.real_cluster import RealCluster, run_program
+from support.real_cluster import VERSIONS, RealCluster, run_program
 
 Read = Callable[..., DataFrame]
 
 _JAVA = Path(__file__).parent / "java"
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
+    """Of its own: brokers fail to clean up beside queues that other tests have left."""
+    version: str = request.param
+    with RealCluster(version, tmp_path_factory.mktemp("retention"), is_brief=True) as cluster:
+        yield cluster
 
 
 @pytest.fixture
