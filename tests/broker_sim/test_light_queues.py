@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import logging
 import random
 import shutil
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_arrow.blocks import block_from_message
+from rocketmq_broker_sim.servers.shell import EngineShell
 from rocketmq_broker_sim.storage.files import OsFiles
 from rocketmq_broker_sim.storage.inspection import inspect
 from rocketmq_broker_sim.storage.recovery import LOCK_NAME
@@ -24,7 +27,7 @@ from rocketmq_wire.pop_requests import ack_of
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import CommitProgress, CreateTopic, DeleteTopic, SendMessage
 from support.crash_files import Crash, CrashFiles, Disk
-from support.engines import STORE_HOST, EngineUnderTest, queue_of
+from support.engines import PEER, STORE_HOST, EngineUnderTest, queue_of
 from support.lite import (
     GROUP,
     PARENT,
@@ -456,3 +459,28 @@ def test_a_message_of_a_topic_without_lite_topics_is_in_none(tmp_path: Path) -> 
     broker.ask(SendMessage("plain", queue_of("plain"), broker.now_ms, b"x", text))
     assert broker.store.light_queues() == []
     broker.store.close()
+
+
+def test_the_broker_deletes_by_itself_what_nobody_uses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Stored by a clock that stands years back.
+    broker = filled(tmp_path)
+    config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "60"})
+    broker.ask(CreateTopic(config))
+
+    async def served() -> list[str]:
+        shell = EngineShell(broker.engine, broker.store, broker.config)
+        await shell.start()
+        try:
+            properties = encode_properties({"__LITE_TOPIC": "b"})
+            await shell.ask(SendMessage("p", queue_of(PARENT), 1, b"new", properties), PEER)
+            await shell._expire_lite_topics()
+            return broker.store.light_queues()
+        finally:
+            await shell.stop_serving()
+            await shell.close()
+
+    with caplog.at_level(logging.INFO):
+        assert asyncio.run(served()) == [B]
+    assert "1 lite topics have expired" in caplog.text
