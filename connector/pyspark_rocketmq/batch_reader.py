@@ -61,6 +61,7 @@ class BatchReader(DataSourceReader):
         cluster = open_cluster(connection_settings(options))
         try:
             queues = self._narrowed(cluster, plan_queues(cluster, options))
+            places = cluster.places()
         finally:
             cluster.close()
         # Queues unknown so far belong to a read of whole topics up to what is there.
@@ -72,7 +73,7 @@ class BatchReader(DataSourceReader):
         tasks = plan_batch(queues, split_of(options), late_topics)
         counts = ((known.queue, known.end - known.start) for known in queues)
         log_batch("read", counts, len(tasks), is_shown=options.log_batches)
-        return [TaskPartition(task) for task in tasks]
+        return [TaskPartition(task, places) for task in tasks]
 
     def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
         """What of the queues is read: all of it, unless filters say otherwise."""
@@ -87,4 +88,4 @@ class BatchReader(DataSourceReader):
         """Read one task."""
         if not isinstance(partition, TaskPartition):
             return iter(())  # The plan was empty.
-        return read_task(self._plan, partition.task)
+        return read_task(self._plan, partition.task, partition.places)

@@ -170,6 +170,10 @@ class JoinedDriver:
         """What of a logged batch can be read again. Raises DataLossError."""
         return still_there(self._cluster, self._options, ranges, planned)
 
+    def places(self) -> dict[str, str]:
+        """Where the brokers are that it knows."""
+        return self._cluster.places()
+
     def hurry(self) -> None:
         """Let the next batch not wait for a minimum: it may be the only one of this run."""
         self._last_batch_ms = self._ports.now_ms() - self._limits.delay_ms_max

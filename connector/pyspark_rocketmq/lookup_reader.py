@@ -34,27 +34,28 @@ class LookupReader(DataSourceReader):
         options = self._options
         cluster = open_cluster(connection_settings(options))
         try:
-            places = [
+            found = [
                 place
                 for topic in named_topics(options) or ()
                 for place in _places(cluster, options, topic)
             ]
+            places = cluster.places()
         finally:
             cluster.close()
         split = Split(
             options.min_partitions, options.max_partitions or 1, options.max_records_per_partition
         )
-        ranges = joined(places)
+        ranges = joined(found)
         tasks = divide(ranges, split)
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("look-up", counts, len(tasks), is_shown=options.log_batches)
-        return [RangePartition(task) for task in tasks]
+        return [RangePartition(task, places) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""
         if not isinstance(partition, RangePartition):
             return iter(())  # Nothing was found.
-        return read_ranges(self._plan, partition.ranges)
+        return read_ranges(self._plan, partition.ranges, partition.places)
 
 
 def _places(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:

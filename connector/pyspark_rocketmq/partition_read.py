@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -67,15 +67,22 @@ class ReadPlan:
 _idle: dict[int, list[tuple[ConnectionSettings, Cluster]]] = {}
 """By process, those longest unused first."""
 _IDLE_MAX: Final = 8
+_NOWHERE: Final[Mapping[str, str]] = {}
 _frozen = (0, 0)
 """The process and how many modules it had when they were last frozen."""
 
 
-def read_ranges(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-    """Read known ranges. Raises DataLossError, CorruptRecordError and what the client raises."""
+def read_ranges(
+    plan: ReadPlan, ranges: Sequence[OffsetRange], places: Mapping[str, str] = _NOWHERE
+) -> Iterator[pa.RecordBatch]:
+    """Read known ranges. Raises DataLossError, CorruptRecordError and what the client raises.
+
+    At `places` the driver found the brokers; a name server is asked first.
+    """
     if not ranges:
         return
     cluster = _take(plan.settings)
+    cluster.hint(places)
     is_done = False
     try:
         yield from _RangeReader(plan, cluster, ranges).batches()
@@ -85,9 +92,12 @@ def read_ranges(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.Re
         _freeze_imports()
 
 
-def read_task(plan: ReadPlan, task: BatchTask) -> Iterator[pa.RecordBatch]:
+def read_task(
+    plan: ReadPlan, task: BatchTask, places: Mapping[str, str] = _NOWHERE
+) -> Iterator[pa.RecordBatch]:
     """Read a task of a batch read, whose late ends become numbers only now."""
     cluster = _take(plan.settings)
+    cluster.hint(places)
     is_done = False
     try:
         ranges = _resolve_patiently(plan, cluster, task)

@@ -111,7 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = divide(ranges, split)
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("batch", counts, len(tasks), is_shown=options.log_batches)
-        return [RangePartition(task) for task in tasks]
+        places = {} if self._driver is None else self._driver.places()
+        return [RangePartition(task, places) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything before `end`."""
@@ -159,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's ranges; the same ranges give the same rows whenever they are read."""
         assert isinstance(partition, RangePartition)
-        return read_ranges(self._plan, partition.ranges)
+        return read_ranges(self._plan, partition.ranges, partition.places)
 
 
 @lru_cache(maxsize=8)

@@ -107,6 +107,14 @@ class Cluster:
         """Close every connection; a later call opens them again."""
         self.transport.close()
 
+    def places(self) -> dict[str, str]:
+        """The addresses of brokers that are known by now, by name."""
+        return self.transport.places()
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        """Where another found brokers, for when no name server answers."""
+        self.transport.hint(places)
+
     # --- topics -------------------------------------------------------------------------------
 
     def topics(self) -> tuple[str, ...]:

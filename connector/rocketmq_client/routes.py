@@ -44,6 +44,21 @@ class BrokerDirectory:
                 **{(broker.name, id_): self._mapped(at) for id_, at in broker.addresses.items()},
             }
 
+    def places(self) -> dict[str, str]:
+        """Where the masters are, for somebody who has no name server to ask."""
+        return {name: at for name, at in self._addresses.items() if name not in self._masterless}
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        """Where somebody else found brokers: of use when no name server answers."""
+        for name, at in places.items():
+            if name not in self._addresses:
+                self._addresses[name] = at
+                self._suspects.add(name)
+
+    def trust(self, broker: str) -> None:
+        """It answered where it was looked for."""
+        self._suspects.discard(broker)
+
     def address(self, broker: str) -> str | None:
         """Where the broker was last, or None if no name server ever said."""
         return self._addresses.get(broker)

@@ -73,7 +73,8 @@ def test_ranges_are_read_exactly_and_again_the_same(world: FakeWorld) -> None:
     ranges = (OffsetRange(a, 3, 25), OffsetRange(b, 0, 8))
     wanted = offsets(a, 3, 25) + offsets(b, 0, 8)
     assert rows(read_ranges(plan(), ranges)) == wanted
-    assert rows(read_ranges(plan(), ranges)) == wanted
+    assert rows(read_ranges(plan(), ranges, {"broker-a": "h:1"})) == wanted
+    assert world.hinted == {"broker-a": "h:1"}
     assert world.opened == 1  # The connection is kept for the next task.
 
 

@@ -58,6 +58,7 @@ class FakeWorld:
         self.opened = 0
         self.hold_ms = 0
         self.calls: list[str] = []
+        self.hinted: dict[str, str] = {}
 
     def create(self, topic: str, count: int, broker: str = "broker-a") -> list[QueueId]:
         self.topics.add(topic)
@@ -103,6 +104,12 @@ class FakeCluster:
     def __init__(self, world: FakeWorld) -> None:
         self.world = world
         self.is_closed = False
+
+    def places(self) -> dict[str, str]:
+        return {queue.broker: "x:1" for queue in self.world.queues}
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        self.world.hinted.update(places)
 
     def topics(self) -> tuple[str, ...]:
         self._name_server("topics")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -96,6 +96,14 @@ class Transport(Protocol):
 
     def wake(self) -> None:
         """Make `completed` return, now or at its next call. The one thread-safe method."""
+        ...
+
+    def places(self) -> dict[str, str]:
+        """The addresses of brokers that it knows by name."""
+        ...
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        """Where another found brokers, for when nobody else can be asked."""
         ...
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:

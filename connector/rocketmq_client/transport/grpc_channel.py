@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -148,6 +148,13 @@ class GrpcTransport:
                 waker.recv(4_096)
         done, self._done = self._done, []
         return done
+
+    def places(self) -> dict[str, str]:
+        """See `Transport.places`: it asks one address for everything."""
+        return {}
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        """See `Transport.hint`: of no use here."""
 
     def wake(self) -> None:
         """See `Transport.wake`."""

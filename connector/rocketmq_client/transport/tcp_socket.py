@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -146,6 +146,15 @@ class TcpTransport:
         self._exchange.notices.clear()
         return notices
 
+    def places(self) -> dict[str, str]:
+        """See `Transport.places`."""
+        return self._directory.places()
+
+    def hint(self, places: Mapping[str, str]) -> None:
+        """See `Transport.hint`."""
+        self._check_process()
+        self._directory.hint(places)
+
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""
         self._check_process()
@@ -252,7 +261,9 @@ class TcpTransport:
         def finish(result: Reply | RocketMQError) -> None:
             if isinstance(result, TransportError):
                 self._directory.suspect(address)
-            elif is_replica and isinstance(result, OffsetReply | TopicStatsReply):
+            else:
+                self._directory.trust(broker)
+            if is_replica and isinstance(result, OffsetReply | TopicStatsReply):
                 result = replace(result, is_current=False)
             self._suggestions.learn(request, result)
             on_done(result)
