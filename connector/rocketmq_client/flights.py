@@ -138,9 +138,8 @@ class Joining:
         """Of the `fitting` next ones; 0: wait for more of what is under way."""
         if not self.is_possible:
             return 1
-        if self._in_flight_max - in_flight < self._times_max:
-            return 0
-        return max(1, min(self._times_max, fitting))
+        wanted = max(1, min(self._times_max, fitting))
+        return wanted if self._in_flight_max - in_flight >= wanted else 0
 
     def trouble(self) -> None:
         """Something else came than what was planned."""
