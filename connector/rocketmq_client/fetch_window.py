@@ -221,19 +221,19 @@ class FetchWindow:
     def on_replies(
         self, ticket: int, replies: Sequence[PullReply | RocketMQError], now_ms: int
     ) -> None:
-        """Pulls that were sent as one brought something else than what was planned, one at least.
-
-        Raises what `on_reply` and `on_failure` raise.
-        """
+        """One at least of pulls sent as one brought something else. Raises as `on_reply` does."""
         flight = self._land(ticket)
         if flight is None:
             return
-        self._joining.trouble()
+        if any(isinstance(reply, PullReply) for reply in replies):
+            # What a part of them brought was heard before the others are judged.
+            self._patience.answered(now_ms)
         for part, reply in zip(self._flights.part(flight), replies, strict=True):
             if isinstance(reply, RocketMQError):
-                self.on_failure(part, reply, now_ms)
+                self.on_failure(part, reply, now_ms, heard_ms=now_ms)
             else:
                 self.on_reply(part, reply, now_ms)
+        self._joining.trouble()
 
     def on_failure(
         self, ticket: int, error: RocketMQError, now_ms: int, *, heard_ms: int = 0

@@ -81,9 +81,18 @@ class Suggestions:
 
 def is_useful(request: Request[Reply], result: Reply | RocketMQError) -> bool:
     """True for a replica's answer that holds, however far the replica is behind its master."""
+    if isinstance(result, PullReplies):
+        return all(getattr(one, "status", None) is PullStatus.FOUND for one in result.answers)
     if not isinstance(request, PullMessages) or not isinstance(result, PullReply):
         return False
     if result.status is PullStatus.FOUND:
         return True
     goes_on = result.next_begin > request.start and result.remark != _BEING_REMOVED
     return result.status is PullStatus.NO_MATCHED_MESSAGE and goes_on
+
+
+def is_failure(result: Reply | RocketMQError) -> bool:
+    """True if nothing at all was had of a replica."""
+    if isinstance(result, PullReplies):
+        return all(isinstance(one, RocketMQError) for one in result.answers)
+    return isinstance(result, RocketMQError)

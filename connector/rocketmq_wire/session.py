@@ -229,7 +229,13 @@ class ClientSession:
 
         Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
         """
-        while not self._joined.done:
+        while True:
+            if self._joined.done:
+                opaque, result = self._joined.done.popleft()
+                if self._pending.pop(opaque, None) is not None:
+                    return Completed(opaque, result)
+                self.late_count += 1
+                continue
             frame = self._decoder.next_frame()
             if frame is None:
                 return None
@@ -248,9 +254,6 @@ class ClientSession:
                 self.late_count += 1
                 continue
             return Completed(header.opaque, _result_of(pending.request, frame))
-        opaque, result = self._joined.done.popleft()
-        del self._pending[opaque]
-        return Completed(opaque, result)
 
     def take_answers(self) -> list[bytes]:
         """What has to be written because the server asked something."""

@@ -135,6 +135,28 @@ def test_a_plea_to_slow_down_among_them_is_obeyed_and_the_others_are_kept(code):
     assert (hole.start, hole.width) == (starts[3], 32)
 
 
+def test_a_plea_among_answers_is_endured_however_long_the_last_answer_is_ago():
+    """On a slow link bytes may come for minutes before an answer is whole."""
+    window = begun()
+    pull = all_pulls(window)[0]
+    starts = [pull.start + number * 32 for number in range(TIMES)]
+    late_ms = 10 * LIMITS.outage_ms
+    replies = [broker_error(2, "busy"), *(found(start, start + 32) for start in starts[1:])]
+    window.on_replies(pull.ticket, replies, late_ms)
+    (hole, *_) = all_pulls(window, late_ms + 60_000)
+    assert (hole.start, hole.width) == (starts[0], 32)
+
+
+def test_pulls_go_one_by_one_for_a_while_after_one_short_answer():
+    window = begun()
+    pull = all_pulls(window)[0]
+    starts = [pull.start + number * 32 for number in range(TIMES)]
+    replies = [found(start, start + 32) for start in starts]
+    replies[3] = found(starts[3], starts[3] + 31)
+    window.on_replies(pull.ticket, replies, 3)
+    assert {pull.times for pull in all_pulls(window, 4)} == {1}
+
+
 @pytest.mark.parametrize(
     "error",
     [ConnectionLostError("broker-a", "reset"), DeadlineExceededError("broker-a", "no answer")],

@@ -10,12 +10,25 @@ import pytest
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.routes import MASTER_LOOKUP_INTERVAL_MS, BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.suggestions import SHUN_MS, SHUN_MS_MAX, Suggestions
+from rocketmq_client.suggestions import (
+    SHUN_MS,
+    SHUN_MS_MAX,
+    Suggestions,
+    is_failure,
+    is_useful,
+)
 from rocketmq_client.transport import ReadLimits, ReadSpec
 from rocketmq_client.transport.tcp_socket import TcpTransport
-from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
+from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error
 from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId
-from rocketmq_wire.requests import PullMessages, Reply, Request
+from rocketmq_wire.requests import (
+    PullMessages,
+    PullReplies,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+)
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue, offsets_in
 
@@ -168,3 +181,25 @@ def test_a_master_that_was_away_is_looked_for_again_after_a_while() -> None:
     directory.learn([BrokerAddresses("a", "c", {0: "m:1", 1: "s:1"})], 9_000)
     assert directory.is_settled("a", 90_000)
     assert (directory.address("a"), directory.replica("a", 1)) == ("m:1", "s:1")
+
+
+FOUND = PullReply(PullStatus.FOUND, 32, 0, 99, (b"x",))
+ILLEGAL = PullReply(PullStatus.OFFSET_ILLEGAL, 0, 0, 9)
+BUSY = broker_error(2, "[TIMEOUT_CLEAN_QUEUE]")
+
+
+@pytest.mark.parametrize(
+    ("answers", "useful", "failure"),
+    [
+        ((FOUND, FOUND), True, False),
+        ((FOUND, ILLEGAL), False, False),
+        ((FOUND, BUSY), False, False),
+        ((BUSY, BUSY), False, True),
+    ],
+)
+def test_answers_of_a_replica_to_pulls_sent_as_one(
+    answers: tuple[PullReply | RocketMQError, ...], useful: bool, failure: bool
+) -> None:
+    pull = PullMessages("g", QUEUE, 1_000, 32, times=2)
+    assert is_useful(pull, PullReplies(answers)) is useful
+    assert is_failure(PullReplies(answers)) is failure

@@ -281,6 +281,16 @@ def test_what_is_given_up_is_given_up_whole(give_up):
     assert session.pending_count == 0
 
 
+def test_what_is_answered_and_given_up_before_it_was_taken_is_late():
+    session, opaque, _ = begun(learned(ClientSession()))
+    receive(session, *(answer(opaque + place, place) for place in range(4)))
+    assert session.forget(opaque)
+    other = start(session)
+    receive(session, answer_to(other, 42))
+    assert [done.opaque for done in completed(session)] == [other]
+    assert session.late_count == 1
+
+
 def test_they_expire_together_and_not_while_the_server_is_heard():
     session, opaque, _ = begun()
     receive(session, answer(opaque, 0))

@@ -187,7 +187,8 @@ class PublicPopConsumer:
         began_ms = _now_ms()
         self._client.channel.turn(min(wait_ms, _TURN_MS_MAX))
         for held in self._held.values():
-            if not held.pending.is_done:
+            # Messages are lent once the first of them came.
+            if not held.pending.is_done and not held.pending.frames:
                 held.unseen_ms = began_ms
 
     def _take(self) -> PoppedRecords | None:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar, cast
 
 from rocketmq_client.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.suggestions import Suggestions, is_useful
+from rocketmq_client.suggestions import Suggestions, is_failure, is_useful
 from rocketmq_client.transport import RangeChunk, ReadSpec
 from rocketmq_client.transport.address_lookup import NameServers
 from rocketmq_client.transport.clock import ActiveClock
@@ -289,7 +289,7 @@ class TcpTransport:
 
         def finish(result: Reply | RocketMQError) -> None:
             left_ms = deadline_ms - self._clock.now_ms()
-            if isinstance(result, RocketMQError):
+            if is_failure(result):
                 self._suggestions.shun(address, self._clock.now_ms())
             if is_useful(request, result):
                 self._suggestions.trust(address)
