@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -136,17 +136,23 @@ class DecisionLog:
 
     # --- storing ------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Make the topic if it is new. Raises what the brokers refuse."""
-        if self._queues():
+    def open(self, brokers: Iterable[str] = ()) -> None:
+        """Make the topic if it is new, or one of these lacks it. Raises what brokers refuse."""
+        wanted, there = set(brokers), self._keeping()
+        if there and wanted <= there:
             return
-        self._cluster.create_topic(TopicConfig(self.topic, 2, 2))
+        # What a broker shows can be told by a mark of ours on it, and only so.
+        for name in sorted(wanted - there) if there else (None,):
+            self._cluster.create_topic(TopicConfig(self.topic, 2, 2), name)
         end = time.monotonic() + _ROUTE_SECONDS_MAX
-        while not self._queues():
+        while not (there := self._keeping()) or not wanted <= there:
             if time.monotonic() > end:
                 raise TopicNotFoundError(17, f"topic[{self.topic}] was made and is not routed")
             # Brokers tell their name server in their own time.
             time.sleep(_ROUTE_PAUSE_SECONDS)
+
+    def _keeping(self) -> set[str]:
+        return {queue.broker for queue in self._queues()}
 
     def store(self, decision: Decision) -> None:
         """Decide, at every broker. Should this fail, it is decided or not: look it up."""

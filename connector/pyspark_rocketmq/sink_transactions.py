@@ -183,7 +183,8 @@ class Commits:
         """Make a batch's rows visible, each once. Raises UnfinishedTransactionError."""
         if not halves:
             return
-        self._patiently(self._log.open)
+        brokers = {half.queue.broker for half in halves}
+        self._patiently(lambda: self._log.open(brokers))
         if self._plan.is_named:
             newest = self._patiently(lambda: self._log.newest_batch(query))
             if newest > batch:

@@ -71,8 +71,9 @@ class FakeBrokers:
         stored = self.stored[queue]
         return stored[: max(0, len(stored) - self.hidden.get(queue, 0))]
 
-    def create_topic(self, config: TopicConfig) -> None:
+    def create_topic(self, config: TopicConfig, broker: str | None) -> None:
         assert config.name == TOPIC
+        self.there.update({queue.broker for queue in self.stored} if broker is None else {broker})
 
     def pull(
         self, queue: QueueId, start: int, count: int, *, subscription: Subscription | None = None
@@ -243,3 +244,23 @@ def test_a_broker_that_never_shows_what_it_stored_is_told(monkeypatch: pytest.Mo
     hide_newest(brokers, 1_000)
     with pytest.raises(DeadlineExceededError, match="broker-a"):
         log_on(brokers).find_surely("q", 0)
+
+
+def test_a_broker_that_holds_rows_and_keeps_no_decisions_is_made_to() -> None:
+    """What it shows can be told only by a mark on it."""
+    brokers = FakeBrokers("broker-0", *BOTH)
+    brokers.there = set(BOTH)
+    log_on(brokers).open(BOTH)
+    assert brokers.there == set(BOTH)
+    log_on(brokers).store(decision("q", 0))
+    log_on(brokers).open(("broker-0", "broker-a"))
+    assert brokers.there == {"broker-0", *BOTH}
+    log_on(brokers).catch_up()
+    assert all(brokers.stored[QueueId(TOPIC, name, 1)] for name in brokers.there)
+
+
+def test_the_topic_is_made_on_every_broker_when_it_is_new() -> None:
+    brokers = FakeBrokers(*BOTH)
+    brokers.there.clear()
+    log_on(brokers).open(("broker-a",))
+    assert brokers.there == set(BOTH)
