@@ -84,8 +84,8 @@ SINK_DEFINITIONS: Final = (
         2 * 1024 * 1024,
         SINK,
         "sink",
-        "Bytes in one send; a larger message goes alone. Brokers take 4 MiB unless configured, "
-        "their own fields of each message included.",
+        "Bytes in one send as a broker stores them, its own fields of each message included; a "
+        "larger message goes alone. Brokers take 4 MiB unless configured.",
     ),
     _O(
         "sendsInFlight",

@@ -36,6 +36,7 @@ from rocketmq_arrow.gather import Bytes, Mask, Positions
 from rocketmq_arrow.numpy_arrays import mask_of, text_array
 from rocketmq_client.column_sends import ROWS_MAX, count_on
 from rocketmq_client.send_line import SendRequest
+from rocketmq_wire.batch import stored_growth
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.properties import encode_properties
@@ -212,11 +213,13 @@ class SinkRequests:
             data, sizes = encode_record_rows(
                 topic, outgoing, born_ms=born_ms, born_host=_NO_HOST, sys_flag=flags
             )
+            stored_sizes = sizes
         else:
             data, sizes = encode_entries(outgoing)
+            stored_sizes = sizes + stored_growth(topic)
         _refuse_giants(sizes)
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        for place, first, end in cuts(places, sizes, self._layout.bytes_max, is_apart):
+        for place, first, end in cuts(places, stored_sizes, self._layout.bytes_max, is_apart):
             queue = self._queue(queues, place)
             part = data[starts[first] : starts[end]].data
             if self._layout.is_grpc:

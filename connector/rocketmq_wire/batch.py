@@ -17,8 +17,13 @@ from typing import Final, NoReturn
 
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer
+from rocketmq_wire.record import RECORD_SIZE_MIN
 
 ENTRY_SIZE_MIN: Final = 22
+# The sender's and the broker's address may be IPv6.
+_WIDER_HOSTS_SIZE: Final = 2 * 12
+# CLUSTER, MSG_REGION and TRACE_ON, which brokers before 5.4 add to every message of a batch.
+_ADDED_PROPERTIES_SIZE: Final = 128
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
@@ -32,6 +37,15 @@ class BatchEntry:
     body: bytes
     properties: bytes = b""
     """As encoded by `properties.encode_properties`."""
+
+
+def stored_growth(topic: str) -> int:
+    """How much longer, at most, a message's record is than its entry.
+
+    Brokers hold the records of a batch together, not its entries, against `maxMessageSize`.
+    """
+    fields = RECORD_SIZE_MIN - ENTRY_SIZE_MIN + len(topic.encode())
+    return fields + _WIDER_HOSTS_SIZE + _ADDED_PROPERTIES_SIZE
 
 
 def encode_batch(entries: Iterable[BatchEntry]) -> bytes:

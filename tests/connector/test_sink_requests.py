@@ -17,11 +17,13 @@ from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
 from pyspark_rocketmq.sink_stamps import WriteId, digests
 from pyspark_rocketmq.writers import TaskWritten, check_written
+from rocketmq_arrow.blocks import block_from_batch
 from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.model import BrokerAddresses, QueueId, QueueSet, Route
+from rocketmq_wire.model import BrokerAddresses, Host, QueueId, QueueSet, Route
 from rocketmq_wire.properties import decode_properties
+from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from rocketmq_wire.requests import SendBatch, SendMessage
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -44,7 +46,7 @@ class FakeProducer:
 def requests_of(
     columns: dict[str, pa.Array],
     topic: str | None = "orders",
-    bytes_max: int = 500,
+    bytes_max: int = 1_000,
     is_grpc: bool = False,
     compression: str | None = None,
 ):
@@ -71,13 +73,36 @@ def bodies(count: int) -> pa.Array:
 
 def test_every_row_is_sent_once_with_what_tells_it_from_all_others():
     requests = requests_of({"body": bodies(40), "keys": pa.array(["k", None] * 20)})
-    assert all(len(request.body) <= 500 for request in requests)
+    assert all(len(request.body) <= 1_000 for request in requests)
     rows = [row for found in messages_of(requests).values() for row in found]
     assert sorted(int(body) for body, _ in rows) == list(range(40))
     for body, properties in rows:
         assert properties["PYSPARK_WRITE"] == "q/7/3"
         assert int(properties["PYSPARK_ROW"][:16], 16) == int(body)
         assert properties.get("KEYS") == (None if int(body) % 2 else "k")
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 127])
+def test_a_batch_is_within_the_limit_as_brokers_store_it(topic):
+    requests = requests_of({"body": pa.array([b"x"] * 9_000)}, topic=topic, bytes_max=1 << 20)
+    host = Host(bytes(16), 1)
+    stored = [
+        block_from_batch(
+            bytes(request.body),
+            topic=topic,
+            queue_index=0,
+            born_ms=1,
+            born_host=host,
+            store_host=host,
+            flag=0,
+            sys_flag=FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6,
+        )
+        for request in requests
+    ]
+    assert sum(map(len, stored)) == 9_000
+    largest = max(len(block.buffer) for block in stored)
+    # No more, and not much less.
+    assert 5 << 17 < largest <= 1 << 20
 
 
 def test_a_group_has_one_queue_and_keeps_its_order():
@@ -120,7 +145,8 @@ def test_each_topic_of_a_column_gets_its_rows():
     sent = messages_of(requests_of({"body": bodies(3), "topic": topics}, topic=None))
     found = {queue.topic: [int(body) for body, _ in rows] for queue, rows in sent.items()}
     assert found == {"a": [0, 2], "b": [1]}
-    (only,) = messages_of(requests_of({"body": bodies(3), "topic": topics}, topic="c"))
+    columns = {"body": bodies(3), "topic": topics}
+    (only,) = messages_of(requests_of(columns, topic="c", bytes_max=5_000))
     assert only.topic == "c"
 
 
