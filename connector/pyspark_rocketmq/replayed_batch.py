@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.offsets import SourceOffset
@@ -21,6 +22,8 @@ from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange
 
 _log = logging.getLogger("pyspark_rocketmq")
+
+_UNTOLD: Final = "cannot tell whether the logged batch's messages are still there: %s"
 
 
 def still_there(
@@ -44,8 +47,11 @@ def still_there(
         held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
         births = find_births(cluster, held)
     except RocketMQError as error:
-        _log.warning("cannot tell whether the logged batch's messages are still there: %s", error)
+        _log.warning(_UNTOLD, error)
         return list(ranges)
+    untold = sorted(marked.keys() - held.keys())
+    if untold:
+        _log.warning(_UNTOLD, f"{untold[0]}: {found[untold[0]]}")
     others = set()
     for queue, bounds in held.items():
         loss = judge(

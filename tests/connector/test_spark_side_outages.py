@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
+from pyspark_rocketmq.offsets import SourceOffset
 from pyspark_rocketmq.options import ReadOptions, parse_options
 from pyspark_rocketmq.outages import ClusterUnreachableError, Outage, WallClock
+from pyspark_rocketmq.replayed_batch import still_there
 from pyspark_rocketmq.survey import first_survey
+from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import BrokerBusyError, ConnectError, NotAuthorizedError
+from rocketmq_wire.model import OffsetRange
 from support.fake_cluster import FakeCluster, FakeWorld
 
 
@@ -113,3 +118,19 @@ def test_an_outage_ends_with_its_patience(clock: Clock) -> None:
     assert [outage.endure(error) for error in errors[:4]] == [True, True, True, False]
     assert clock.sleeps == [1_000, 1_000, 300]
     assert (outage.tries, outage.waited_ms) == (4, 2_300)
+
+
+def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = sorted(world.queues)
+    for queue in (a, b):
+        world.put(queue, 10)
+    births = {queue: world.queues[queue].stored[0][0] for queue in (a, b)}
+    planned = SourceOffset({a: 10, b: 10}, births=births)
+    ranges = [OffsetRange(a, 0, 10), OffsetRange(b, 0, 10)]
+    world.brokers_away.add(b.broker)
+    cluster = cast("Cluster", FakeCluster(world))
+    assert still_there(cluster, options(), ranges, planned) == ranges
+    (line,) = [line for line in caplog.messages if line.startswith("cannot tell")]
+    assert str(b) in line
