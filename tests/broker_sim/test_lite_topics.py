@@ -111,6 +111,24 @@ class TestWhatAClientGets:
         reply = broker.ask(request_of())
         assert reply.spans[0].attempts == (1,)
 
+    def test_a_late_acknowledgement_skips_nothing(self, broker):
+        send_lite(broker, "a", *(b"a%d" % number for number in range(4)))
+        subscribe(broker, "a")
+        late = pop_lite(broker, invisible_ms=1_000)
+        assert len(late) == 4
+        broker.now_ms += 1_001
+        ack_lite(broker, *pop_lite(broker, count=1))
+        ack_lite(broker, late[2])
+        assert bodies(pop_lite(broker)) == [b"a1", b"a2", b"a3"]
+
+    def test_a_late_acknowledgement_of_what_comes_next_counts(self, broker):
+        send_lite(broker, "a", b"a0", b"a1", b"a2")
+        subscribe(broker, "a")
+        late = pop_lite(broker, invisible_ms=1_000)
+        broker.now_ms += 1_001
+        ack_lite(broker, *pop_lite(broker, count=1), late[1])
+        assert bodies(pop_lite(broker)) == [b"a2"]
+
     def test_a_suspended_lite_topic_waits_whole_and_is_not_counted(self, broker):
         send_lite(broker, "a", b"a0", b"a1")
         subscribe(broker, "a")
@@ -433,6 +451,25 @@ class TestTheEndOfLiteTopics:
         subscribe(broker, "a")
         (one,) = pop_lite(broker)
         assert (one.body, one.handle.offset) == (b"1", 0)
+
+    @pytest.mark.parametrize("is_popped_empty", [False, True])
+    def test_an_acknowledgement_of_one_that_is_gone_is_none_of_its_successor(
+        self, broker, is_popped_empty
+    ):
+        config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "20"})
+        broker.ask(CreateTopic(config))
+        subscribe(broker, "a")
+        send_lite(broker, "a", *(b"old%d" % number for number in range(4)))
+        old = pop_lite(broker)
+        broker.now_ms += 20 * MINUTE_MS + 1
+        assert expire(broker) == ["a"]
+        subscribe(broker, "a")
+        if is_popped_empty:
+            assert pop_lite(broker) == []
+        send_lite(broker, "a", *(b"new%d" % number for number in range(4)))
+        ack_lite(broker, old[2], *old)
+        subscribe(broker, "a")
+        assert bodies(pop_lite(broker)) == [b"new0", b"new1", b"new2", b"new3"]
 
     def test_an_acknowledgement_of_one_that_is_gone_is_refused(self, broker):
         send_lite(broker, "a", b"0")

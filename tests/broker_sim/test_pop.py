@@ -421,6 +421,53 @@ def test_in_order_a_changed_time_opens_the_queue(broker: EngineUnderTest) -> Non
     assert len(pop(broker, is_orderly=True)) == 1
 
 
+def test_in_order_a_late_acknowledgement_skips_nothing(broker: EngineUnderTest) -> None:
+    fill(broker, 4)
+    late = pop(broker, is_orderly=True, invisible_ms=1_000)
+    broker.now_ms += 1_000
+    ack(broker, *pop(broker, 1, is_orderly=True))
+    ack(broker, late[2])
+    # What was out is forgotten after a day.
+    broker.now_ms += 25 * 3_600_000
+    broker.engine.pops.take_freed(broker.now_ms)
+    ack(broker, late[2])
+    assert progress(broker) == 1
+    assert bodies_of(pop(broker, is_orderly=True)) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("acked", [(0,), (2,), (0, 1, 2, 3)])
+def test_in_order_what_is_lost_with_the_file_is_acknowledged_from_the_first_on(
+    acked: tuple[int, ...],
+) -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 4)
+    out = pop(broker, is_orderly=True)
+    files = restarted(broker)
+    files.unlink("config/consumerOrderInfo.json")
+    again = EngineUnderTest(files, flush="sync")
+    again.now_ms = broker.now_ms
+    for offset in acked:
+        ack(again, out[offset])
+    expected = {0: 1, 2: 0}[acked[0]] if len(acked) == 1 else 4
+    assert [int(body) for body in bodies_of(pop(again, is_orderly=True))] == [*range(expected, 4)]
+
+
+def test_in_order_a_handle_of_a_deleted_topic_is_none_of_the_next_one(
+    broker: EngineUnderTest,
+) -> None:
+    fill(broker, 2)
+    old = pop(broker, is_orderly=True)
+    broker.ask(DeleteTopic(TOPIC))
+    broker.now_ms += 1
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    assert pop(broker, is_orderly=True) == []
+    fill(broker, 2)
+    ack(broker, old[0])
+    ack(broker, old[1])
+    assert bodies_of(pop(broker, is_orderly=True)) == [b"0", b"1"]
+
+
 def test_in_order_survives_a_stop() -> None:
     broker = EngineUnderTest(flush="sync")
     broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))

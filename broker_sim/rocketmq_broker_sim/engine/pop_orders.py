@@ -93,11 +93,16 @@ class Orders:
         self._put(place, taken)
         return tuple(counts.get(offset, 0) for offset in offsets)
 
+    def knows(self, place: PopPlace) -> bool:
+        """False if nothing of the queue is out, or if what was is forgotten."""
+        return place in self._table
+
     def acknowledge(self, place: PopPlace, offset: int, pop_ms: int) -> int | None:
-        """Where the group's progress is to go; None: stays. Raises KeyError for a wrong offset."""
-        taken = self._table.get(place)
-        if taken is None:
-            return offset + 1
+        """Where the group's progress is to go, in a queue that is known here; None: it stays.
+
+        Raises KeyError for a wrong offset.
+        """
+        taken = self._table[place]
         if pop_ms != taken.pop_ms:
             # Of a pop before: what it got has been popped again.
             return None

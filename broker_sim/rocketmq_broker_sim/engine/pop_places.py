@@ -10,6 +10,7 @@ from rocketmq_broker_sim.engine.pop_loans import Loans, PopPlace
 from rocketmq_broker_sim.engine.pop_orders import Orders
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.lite_topics import is_light_queue, parent_of
@@ -80,6 +81,13 @@ class Places:
         is_moved = self._progress.awaits_reset(place.group, queue)
         if not is_moved and self._progress.get(place.group, queue) != offset:
             self._progress.commit(place.group, queue, offset)
+
+    def may_have_lent(self, place: PopPlace, offset: int, pop_ms: int) -> bool:
+        """False if the message at an offset was stored after a pop: it gave another one."""
+        try:
+            return self._store.store_time(place.topic, place.queue_index, offset) <= pop_ms
+        except DamagedStoreError:
+            return True  # Nobody can tell any more.
 
     def all_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[PopPlace]:
         """The queues that a pop would look at."""

@@ -79,6 +79,13 @@ class Settling:
         progress = self._places.progress(place)
         if progress is not None and offset < progress:
             return
+        if not self._orders.knows(place):
+            # Whose the handle is nobody knows: what is before its message may never have been
+            # settled, and the queue may be another one that has the name of a deleted one.
+            if offset == progress and self._places.may_have_lent(place, offset, pop_ms):
+                self._places.commit(place, offset + 1)
+                self._freed[place] = None
+            return
         try:
             following = self._orders.acknowledge(place, offset, pop_ms)
         except KeyError:
