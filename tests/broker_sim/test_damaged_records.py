@@ -14,13 +14,15 @@ from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, CorruptRecordError
+from rocketmq_wire.lite_topics import light_queue
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.pop_records import REVIVE_TOPIC_PREFIX
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import CreateTopic, Heartbeat, SendMessage
 from rocketmq_wire.transactions import END_TOPIC, HALF_TOPIC, EndTransaction, Resolution
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
-from support.pops import GROUP, TOPIC, pop, turn
+from support.lite import PARENT, ack_lite, begin_lite, pop_lite, send_lite, subscribe
+from support.pops import GROUP, TOPIC, Popped, pop, turn
 
 SEALED = StoreConfig(
     FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, seal_size=200, verified_size=300
@@ -130,6 +132,78 @@ def test_a_damaged_message_of_a_pop_waits_alone(caplog) -> None:
     flip(broker, place)
     turn(broker, after_ms=60_000)
     assert b"b" * 50 in [one.body for one in pop(broker)]
+
+
+def hide(broker: EngineUnderTest, monkeypatch, *queues: tuple[str, int]) -> None:
+    """Have reads of some queues end as those of a damaged stretch of the log do."""
+    real = broker.store.read
+
+    def read(topic: str, queue_index: int, start: int, **more: int) -> object:
+        if (topic, queue_index) in queues:
+            raise DamagedStoreError("00000", 7, "it changed", 1, 2)
+        return real(topic, queue_index, start, **more)
+
+    monkeypatch.setattr(broker.store, "read", read)
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+def test_a_queue_that_cannot_be_read_holds_up_no_other(
+    caplog, monkeypatch, is_orderly: bool
+) -> None:
+    broker = opened(MemoryFiles())
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 4, 4)))
+    for index in range(4):
+        broker.store_messages(queue_of(TOPIC, index), b"%d" % index)
+    hide(broker, monkeypatch, (TOPIC, 1))
+    popped = pop(broker, is_orderly=is_orderly)
+    assert sorted(one.body for one in popped) == [b"0", b"2", b"3"]
+    for _ in range(3):
+        with pytest.raises(DamagedStoreError):
+            pop(broker, is_orderly=is_orderly)
+    (line,) = errors(caplog)
+    assert f"topic={TOPIC} queue=1" in line
+    monkeypatch.undo()
+    assert [one.body for one in pop(broker, is_orderly=is_orderly)] == [b"1"]
+
+
+def test_a_lite_topic_that_cannot_be_read_holds_up_no_other(caplog, monkeypatch) -> None:
+    broker = opened(MemoryFiles())
+    begin_lite(broker)
+    for name in "abcd":
+        send_lite(broker, name, name.encode())
+    subscribe(broker, *"abcd")
+    hide(broker, monkeypatch, (light_queue(PARENT, "c"), 0))
+    popped = pop_lite(broker)
+    assert sorted(one.body for one in popped) == [b"a", b"b", b"d"]
+    ack_lite(broker, *popped)
+    for _ in range(3):
+        with pytest.raises(DamagedStoreError):
+            pop_lite(broker)
+    send_lite(broker, "d", b"e")
+    assert [one.body for one in pop_lite(broker)] == [b"e"]
+    (line,) = errors(caplog)
+    assert f"topic={light_queue(PARENT, 'c')} queue=0" in line
+    monkeypatch.undo()
+    assert [one.body for one in pop_lite(broker)] == [b"c"]
+
+
+def test_a_damaged_retry_that_cannot_be_taken_apart_holds_up_no_other() -> None:
+    broker = opened(MemoryFiles())
+    broker.store_messages(queue_of(TOPIC), b"first")
+    assert len(pop(broker, invisible_ms=10_000)) == 1
+    turn(broker, after_ms=20_000)
+    broker.store_messages(queue_of(TOPIC), b"second")
+    # The magic of what was stored anew.
+    flip(broker, place_of(broker, b"first", 1) - len(b"first") - 83)
+    came = [one.body for _ in range(6) for one in popped_or_none(broker)]
+    assert came == [b"second"]
+
+
+def popped_or_none(broker: EngineUnderTest) -> list[Popped]:
+    try:
+        return pop(broker)
+    except CorruptRecordError:
+        return []
 
 
 def test_a_damaged_retry_keeps_the_checksum_that_it_was_stored_with() -> None:

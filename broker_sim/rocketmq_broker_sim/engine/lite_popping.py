@@ -17,7 +17,7 @@ from rocketmq_broker_sim.engine.outcomes import Answer, HoldPop, Outcome, Peer
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
 from rocketmq_broker_sim.engine.pop_orders import Orders
 from rocketmq_broker_sim.engine.pop_places import Places
-from rocketmq_broker_sim.engine.pop_reading import Found, read_queue
+from rocketmq_broker_sim.engine.pop_reading import Found, Unreadable, read_queue
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
@@ -69,6 +69,7 @@ class LitePopping:
         self._bytes_max, self._poll_ms_max = bytes_max, poll_ms_max
         self._orders, self._places, self._store = orders, places, store
         self._topics, self._groups, self._progress = topics, groups, progress
+        self._unreadable = Unreadable()
         self.subscriptions = LiteSubscriptions()
 
     # --- what clients want --------------------------------------------------------------------
@@ -202,6 +203,7 @@ class LitePopping:
         spans: list[PoppedSpan] = []
         parts: list[Buffer] = []
         sizes, count_left, bytes_left = b"", request.count_max, self._bytes_max
+        damage: Exception | None = None
         client = self.subscriptions.find(request.client_id)
         if client is None or client.group != request.group:
             return spans, parts, sizes
@@ -219,7 +221,12 @@ class LitePopping:
             if start >= end:
                 continue
             client.ready[name] = None
-            found = self._read(place, start, count_left, bytes_left)
+            try:
+                found = self._read(place, start, count_left, bytes_left)
+            except Unreadable.ERRORS as error:
+                self._unreadable.tell(name, 0, error)
+                damage = error
+                continue
             if found.offsets[:1] != (start,):
                 start = found.offsets[0] if found.offsets else found.end
                 self._places.commit(place, start)
@@ -238,6 +245,8 @@ class LitePopping:
             sizes += found.sizes
             count_left -= len(found.offsets)
             bytes_left -= sum(map(len, found.parts))
+        if damage is not None and not spans:
+            raise damage
         return spans, parts, sizes
 
     def _read(self, place: PopPlace, start: int, count_max: int, bytes_max: int) -> Found:

@@ -19,8 +19,10 @@ from rocketmq_broker_sim.engine.filtering import (
     filter_of,
     pick,
 )
+from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.reading import ReadResult
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.pop_handles import RECEIPT, ReceiptHandle
 from rocketmq_wire.record import decode_record, encode_record
@@ -31,6 +33,25 @@ _OFFSET: Final = struct.Struct(">q")
 _OFFSET_AT: Final = 20
 _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
+
+
+class Unreadable:
+    """Tells of queues that pops cannot read, once of each damage: the others are read all the same.
+
+    A pop that failed as a whole would give nobody what it has lent of them already.
+    """
+
+    ERRORS: Final = (DamagedStoreError, CorruptRecordError)
+    _TOLD_MAX: Final = 1_000
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, topic: str, queue_index: int, error: Exception) -> None:
+        words = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
+        if words not in self._told and len(self._told) < self._TOLD_MAX:
+            self._told.add(words)
+            _LOG.error("%s", words)
 
 
 @dataclass(frozen=True, slots=True)

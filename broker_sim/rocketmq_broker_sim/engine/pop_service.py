@@ -17,7 +17,13 @@ from rocketmq_broker_sim.engine.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker_sim.engine.pop_loans import Loan, Loans, PopPlace
 from rocketmq_broker_sim.engine.pop_orders import Orders
 from rocketmq_broker_sim.engine.pop_places import Places
-from rocketmq_broker_sim.engine.pop_reading import Found, pop_filter_of, read_queue, with_receipts
+from rocketmq_broker_sim.engine.pop_reading import (
+    Found,
+    Unreadable,
+    pop_filter_of,
+    read_queue,
+    with_receipts,
+)
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
@@ -63,6 +69,8 @@ class _Take:
     parts: list[Buffer] = field(default_factory=list)
     sizes: list[bytes] = field(default_factory=list)
     rest_count: int = 0
+    damage: Exception | None = None
+    """Why a queue could not be read."""
 
     def add(self, span: PoppedSpan, found: Found) -> None:
         self.spans.append(span)
@@ -89,6 +97,7 @@ class Popping:
         self.limits, self._broker_name = limits, broker_name
         self._loans, self._orders, self._places = loans, orders, places
         self._store, self._topics = store, topics
+        self._unreadable = Unreadable()
         self._turns: dict[tuple[str, str], int] = {}
         self._revive_turns = itertools.count()
 
@@ -114,6 +123,8 @@ class Popping:
             revive_queue = next(self._revive_turns) % REVIVE_QUEUE_COUNT
         if request.count_max > 0:
             self._collect(request, config, wanted, take, revive_queue, now_ms)
+        if take.damage is not None and not take.spans:
+            raise take.damage
         poll_ms = min(request.poll_ms, self.limits.poll_ms_max)
         expires_at_ms = born_ms + poll_ms
         if not take.spans and request.count_max > 0 and not is_final and expires_at_ms > now_ms:
@@ -152,7 +163,11 @@ class Popping:
         is_retry_first = turn % RETRY_TURN == 0 and not request.is_orderly
 
         def pop_queue(topic: str, index: int, retry: RetryKind) -> None:
-            self._pop_queue(request, topic, index, retry, wanted, take, revive_queue, now_ms)
+            try:
+                self._pop_queue(request, topic, index, retry, wanted, take, revive_queue, now_ms)
+            except Unreadable.ERRORS as error:
+                self._unreadable.tell(topic, index, error)
+                take.damage = error
 
         def pop_retries() -> None:
             kind = self._retry_kind(turn)
