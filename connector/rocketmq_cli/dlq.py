@@ -184,12 +184,16 @@ class _Replay:
         """Send the letters; the topic of each."""
         from rocketmq_cli.records import read_messages
         from rocketmq_client.producer import Producer
+        from rocketmq_wire.lite_topics import LITE_TOPIC, home_queue
 
         with Producer(self.cluster.settings) as producer:
             for wanted in self.ranges:
                 for queue, letter in read_messages(self.cluster, [wanted], REPLAY_GROUP):
                     message = revived(letter, to)
-                    producer.send(message)
+                    home = None
+                    if lite_topic := message.properties.get(LITE_TOPIC):
+                        home = home_queue(lite_topic, producer.queues(message.topic))
+                    producer.send(message, home)
                     # One by one: what is remembered is never ahead of what was stored, nor goes
                     # back, or the next replay would repeat what an earlier one sent.
                     done = max(self.replayed[queue], letter.queue_offset + 1)

@@ -12,6 +12,7 @@ from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.lite_topics import LITE_TOPIC, home_queue
 from rocketmq_wire.model import QueueId
 
 GROUP = "rmq-produce"
@@ -33,7 +34,8 @@ class LinesRefusedError(RocketMQError):
 
 
 class LineSender:
-    """Sends each line as a message; queues take turns, batch by batch where lines are many.
+    """Sends each line as a message; queues take turns, batch by batch where lines are many, and a
+    lite topic keeps to one.
 
     `stored` counts the messages that a broker has acknowledged.
     """
@@ -61,7 +63,7 @@ class LineSender:
         if not queues:
             raise UsageError(f"topic {topic} has no queue {queue_index} to write to")
         self._known = queues
-        self._turns: dict[Place, Iterator[QueueId]] = {}
+        self._turns: dict[Place, tuple[Sequence[QueueId], Iterator[QueueId]]] = {}
 
     def __enter__(self) -> LineSender:
         return self
@@ -103,7 +105,7 @@ class LineSender:
             return
         for batch in batches(messages, self._batch_max, _BATCH_BYTES_MAX):
             numbers.append(range(first, first + len(batch)))
-            yield self._request(batch, self._queue(batch[0].place, first))
+            yield self._request(batch, self._queue(batch[0], first))
             first += len(batch)
 
     def _dealt_requests(
@@ -112,7 +114,7 @@ class LineSender:
         """Message by message the next queue, as producers do that send one by one."""
         dealt: dict[QueueId, list[tuple[int, Outgoing]]] = {}
         for number, each in enumerate(messages, first):
-            dealt.setdefault(self._queue(each.place, number), []).append((number, each))
+            dealt.setdefault(self._queue(each, number), []).append((number, each))
         for queue, numbered in dealt.items():
             left = [number for number, _ in numbered]
             own = (each for _, each in numbered)
@@ -126,22 +128,28 @@ class LineSender:
             return self._producer.message_request(batch[0].message, queue)
         return self._producer.batch_request(queue, [each.message for each in batch])
 
-    def _queue(self, place: Place, number: int) -> QueueId:
-        """The next queue that fits. Raises UsageError."""
-        if place not in self._turns:
-            fitting = [
-                queue
-                for queue in self._known
-                if place.queue in (None, queue.index) and place.broker in (None, queue.broker)
-            ]
-            if not fitting:
-                index = "" if place.queue is None else f" {place.queue}"
-                broker = "" if place.broker is None else f" at broker {place.broker}"
-                raise UsageError(
-                    f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
-                )
-            self._turns[place] = itertools.cycle(fitting)
-        return next(self._turns[place])
+    def _queue(self, first: Outgoing, number: int) -> QueueId:
+        """The next queue that fits, or that of a lite topic. Raises UsageError."""
+        if first.place not in self._turns:
+            fitting = self._fitting(first.place, number)
+            self._turns[first.place] = fitting, itertools.cycle(fitting)
+        fitting, turns = self._turns[first.place]
+        lite_topic = first.message.properties.get(LITE_TOPIC)
+        return home_queue(lite_topic, fitting) if lite_topic else next(turns)
+
+    def _fitting(self, place: Place, number: int) -> Sequence[QueueId]:
+        fitting = [
+            queue
+            for queue in self._known
+            if place.queue in (None, queue.index) and place.broker in (None, queue.broker)
+        ]
+        if not fitting:
+            index = "" if place.queue is None else f" {place.queue}"
+            broker = "" if place.broker is None else f" at broker {place.broker}"
+            raise UsageError(
+                f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
+            )
+        return fitting
 
 
 def _told(lines: Sequence[int]) -> str:

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_wire.consistent_hash import consistent_hash
+from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_requests import PopReply
 from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.tags import java_hash
 
 LIGHT_PREFIX: Final = "%LMQ%$"
 LITE_TOPIC: Final = "__LITE_TOPIC"
@@ -50,6 +54,19 @@ def parent_of(name: str) -> str:
 def lite_topic_of(name: str) -> str:
     """The lite topic of a light queue."""
     return name[len(LIGHT_PREFIX) :].partition(_SEPARATOR)[2]
+
+
+def home_queue(lite_topic: str, queues: Sequence[QueueId]) -> QueueId:
+    """The one of the parent's queues for all messages of a lite topic: each broker keeps a light
+    queue of its own, and only within one queue do messages keep their order.
+
+    Among a broker's queues it is the one that the public gRPC service takes.
+    """
+    named = java_hash(lite_topic)
+    brokers = sorted({queue.broker for queue in queues})
+    broker = brokers[named % len(brokers)]
+    own = sorted(queue for queue in queues if queue.broker == broker)
+    return own[consistent_hash(named, len(own))]
 
 
 class LiteAction(enum.Enum):

@@ -35,6 +35,7 @@ LIFE: Final = (
     *("TRAN_PREPARED_QUEUE_OFFSET", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
     *("TIMER_DEL_UNIQKEY", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL"),
     *("INNER_NUM", "INNER_BASE", "__CRC32#", "__BORNHOST", WRITE_PROPERTY, ROW_PROPERTY),
+    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
 )
 """What RocketMQ and its clients keep about a message's life so far; the rest is its sender's.
 

@@ -10,13 +10,14 @@ import pytest
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_cli.dlq import revived
 from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.records import read_messages
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.grpc_public_codes import Code
-from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
-from support.public_peer import PublicPeer, resource
+from rocketmq_wire.model import Bounds, Host, Message, OffsetRange, StoredMessage, TopicConfig
+from support.public_peer import PublicPeer, outgoing, resource
 
 Produce = Callable[..., int]
 Printed = Callable[[], list[dict[str, object]]]
@@ -84,6 +85,40 @@ def test_lines_of_a_lite_topic_come_to_whom_wants_it(
         assert reader.call("SyncLiteSubscription", action=0, **fields).status.code == Code.OK
         _, messages = reader.receive(readers, chats)
     assert [message.body for message in messages] == [b"one", b"two"]
+
+
+def test_lines_and_letters_of_a_lite_topic_go_where_grpc_clients_send_it(
+    broker: Broker, topic: str, cluster: Cluster, where: tuple[str, str], produce: Produce
+) -> None:
+    chats, group = f"{topic}-o"[-100:], f"{topic}-d"[-80:]
+    lite = ("--queues", "8", "--attribute", "message.type=LITE")
+    assert main(["topic", "create", chats, *lite, *where]) == 0
+    letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(letters, 1, 1))
+    names = [f"chat-{number}" for number in range(9)]
+    with PublicPeer(str(broker.endpoints), "writer@1") as writer, Producer(cluster) as producer:
+        for name in names:
+            message = outgoing(chats, b"1", kind=5, lite_topic=name)
+            answer = writer.call("SendMessage", messages=[message])
+            assert answer.status.code == Code.OK
+            own = ("--property", f"__LITE_TOPIC={name}")
+            assert produce(b"2\n3\n", chats, "-q", *own, *where) == 0
+            kept = {"RETRY_TOPIC": chats, "__LITE_TOPIC": name}
+            producer.send(Message(letters, b"4", None, None, kept))
+    assert main(["dlq", "replay", group, "--execute", *where]) == 0
+    ranges = [
+        OffsetRange(queue, held.start, held.end)
+        for queue, held in cluster.bounds(cluster.queues(chats)).items()
+        if isinstance(held, Bounds)
+    ]
+    bodies: dict[str, list[bytes]] = {}
+    queues: dict[str, set[int]] = {}
+    for queue, stored_message in read_messages(cluster, ranges, group):
+        name = stored_message.properties["__LITE_TOPIC"]
+        bodies.setdefault(name, []).append(bytes(stored_message.body))
+        queues.setdefault(name, set()).add(queue.index)
+    assert bodies == {name: [b"1", b"2", b"3", b"4"] for name in names}
+    assert all(len(found) == 1 for found in queues.values())
 
 
 @pytest.mark.parametrize("text", ["x", "=y", "x=", "x=y,z=w"])
@@ -236,6 +271,7 @@ def test_letters_of_a_topic_that_was_made_anew_are_not_held_for_sent(
 
 def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
     stamps = {"PYSPARK_WRITE": "q/7/0", "PYSPARK_ROW": "0" * 32}
+    stamps |= {"INNER_MULTI_DISPATCH": "%LMQ%$t$a", "INNER_MULTI_QUEUE_OFFSET": "7"}
     own = {"TAGS": "t", "KEYS": "k", "colour": "red"}
     letter = stored({"RETRY_TOPIC": "orders", **own, **stamps})
     assert revived(letter, None) == Message("orders", b"body", "t", "k", {"colour": "red"})

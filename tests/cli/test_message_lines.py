@@ -204,6 +204,23 @@ def test_brokers_take_turns_where_a_row_names_none(produce: Produce) -> None:
     assert sorted(found) == sorted([QUEUES[1], QUEUES[3]] * 2)
 
 
+def test_a_lite_topic_keeps_to_one_queue_of_one_broker(produce: Produce) -> None:
+    names = [f"chat-{number % 17}" for number in range(60)]
+    rows: list[dict[str, object]] = [
+        {"body": f"{at}", "properties": {"__LITE_TOPIC": name}} for at, name in enumerate(names)
+    ]
+    sent: dict[str, list[int]] = {}
+    queues: dict[str, set[QueueId]] = {}
+    for request in requests_of(rows, produce=produce):
+        name = decode_properties(request.properties)["__LITE_TOPIC"]
+        sent.setdefault(name, []).append(int(bytes(request.body)))
+        queues.setdefault(name, set()).add(request.queue)
+    assert all(len(found) == 1 for found in queues.values())
+    assert set[QueueId]().union(*queues.values()) == set(QUEUES), "they are spread"
+    assert all(numbers == sorted(numbers) for numbers in sent.values())
+    assert sum(map(len, sent.values())) == 60
+
+
 @pytest.mark.parametrize(
     "place", [{"queueId": 7}, {"brokerName": "broker-z", "queueId": 0}], ids=str
 )
