@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker_sim import Broker, BrokerConfig
-from rocketmq_broker_sim.storage.configs import GROUPS, PROGRESS, TOPICS, Configs
+from rocketmq_broker_sim.storage.configs import GROUPS, LITE_PROGRESS, PROGRESS, TOPICS, Configs
 from rocketmq_broker_sim.storage.errors import ConfigFileError
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_client.cluster import open_cluster
@@ -62,11 +62,27 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
         pass
 
 
-@pytest.mark.parametrize("table", ['{"t@g":3}', '{"t@g":{"0":"x"}}', '{"t@g":{"x":1}}'])
+@pytest.mark.parametrize(
+    "table", ['{"t@g":3}', '{"t@g":{"0":"--5"}}', '{"t@g":{"0":"x"}}', '{"t@g":{"x":1}}']
+)
 def test_progress_that_is_no_number_is_named(directory: Path, table: str) -> None:
     (directory / "config" / PROGRESS).write_text(f'{{"offsetTable":{table}}}')
     with pytest.raises(ConfigFileError, match="t@g"):
         broker(directory).start()
+
+
+@pytest.mark.parametrize("bad", ['{"0":"x"}', '{"0":"--5"}', '{"x":1}', '{"0":"-"}', '{"0":1.5}'])
+def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
+    files = MemoryFiles()
+    files.make_directory("config")
+    good = {"offsetTable": {"orders@g": {"0": 7}}}
+    Configs(files).save(PROGRESS, good)
+    text = f'{{"dataVersion":{{"timestamp":1700000000000}},"offsetTable":{{"t@g":{bad}}}}}'
+    files.open(f"config/{LITE_PROGRESS}", create=True).pwrite(text.encode(), 0)
+    configs = Configs(files)
+    with pytest.raises(ConfigFileError, match=rf"file=config/{LITE_PROGRESS}: t@g"):
+        configs.adopt_lite_progress()
+    assert configs.load(PROGRESS) == good
 
 
 def test_a_file_that_may_not_be_read_is_named(directory: Path) -> None:

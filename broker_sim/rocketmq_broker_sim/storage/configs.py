@@ -191,7 +191,7 @@ def _check_tables(name: str, content: Mapping[str, object]) -> None:
     for key, value in (table or {}).items():
         if not isinstance(value, dict):
             raise ConfigFileError(name, f"{key} is no object")
-        numbers = (*value, *value.values()) if name == PROGRESS else ()
+        numbers = (*value, *value.values()) if name in (PROGRESS, LITE_PROGRESS) else ()
         if not all(_is_number(one) for one in numbers):
             raise ConfigFileError(name, f"{key} has offsets that are no numbers")
     if version is not None and not _is_number(version.get("counter", 0)):
@@ -200,4 +200,6 @@ def _check_tables(name: str, content: Mapping[str, object]) -> None:
 
 def _is_number(value: object) -> bool:
     """What `int` takes: numbers, and texts of digits, as keys are."""
-    return isinstance(value, int) or (isinstance(value, str) and value.lstrip("-").isdecimal())
+    return isinstance(value, int) or (
+        isinstance(value, str) and value.removeprefix("-").isdecimal()
+    )
