@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 
@@ -207,7 +208,9 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
     topic: str,
     client: PublicPopClient,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     # One alone: of two, the second may come by another receive, which somebody does look at.
     send(places, topic, *numbered(topic, 1))
@@ -223,6 +226,7 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
     (message,) = stored(taken(consumer, 1))
     assert message.body == b"0"
     assert message.reconsume_times == 1, "the loan before was given back"
+    assert f"topic={topic}: 1 message came unnoticed" in caplog.text
 
 
 def test_whoever_waits_for_a_call_is_told_that_the_channel_is_closed(

@@ -22,6 +22,7 @@ from rocketmq_broker_sim.engine.filtering import (
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.reading import ReadResult
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.pop_handles import RECEIPT, ReceiptHandle
@@ -120,9 +121,9 @@ def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> 
     """Pops have no answer that says it."""
     if read.lost:
         _LOG.error(
-            "topic=%s queue=%d: pops pass over %d messages before offset %d, which a repair gave "
-            "up; they began at offset %d",
-            *(topic, queue_index, read.lost, read.next_begin, start),
+            "topic=%s queue=%d: pops pass over %s before offset %d, which a repair gave up; "
+            "the read began at offset %d",
+            *(topic, queue_index, counted(read.lost, "message"), read.next_begin, start),
         )
 
 

@@ -20,6 +20,7 @@ from rocketmq_client.groups.pop_consumer import PoppedRecords
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.public_channel import Pending, PublicChannel
 from rocketmq_wire import grpc_public_pops as pops
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.pop_handles import ReceiptHandle
@@ -218,7 +219,8 @@ class PublicPopConsumer:
             self._is_anew = False
             if handles and _now_ms() - held.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
                 # Nobody has looked for long, and these may be lent to another by now.
-                _LOG.info("topic=%s: %d messages came unnoticed", self._topic, len(handles))
+                unnoticed = counted(len(handles), "message")
+                _LOG.info("topic=%s: %s came unnoticed", self._topic, unnoticed)
                 self.change_handles(handles, AT_ONCE_MS)
             elif handles:
                 reply = PopReply(PopStatus.FOUND)
