@@ -3,9 +3,9 @@
 A row is header, body, constant, text, ... in the order of the pieces. Pieces of one size, or of
 few, are written to their places in all rows at once, 5 ns a piece and 25 for a body of 1 KB, and
 less where all rows are of one size. Each byte is copied once where a piece's sources lie evenly,
-as equal bodies side by side do, and twice where they do not. Where there are many sizes, all sources
-become one Arrow binary array, and one `take` in the wanted order copies everything in C++: 10 ns a
-piece of 100 bytes, where joining slices in Python costs 100.
+as equal bodies side by side do, and twice where they do not. Where there are many sizes, all
+sources become one Arrow binary array, and one `take` in the wanted order copies everything in C++:
+10 ns a piece of 100 bytes, where joining slices in Python costs 100.
 """
 
 from __future__ import annotations

@@ -114,34 +114,7 @@ class Receives:
         poll_ms = self._poll_ms(caller, request, session.settings)
         if taking.is_lite:
             require_bound(known, group, name)
-            reply = await caller.ask(
-                PopLite(
-                    group,
-                    name,
-                    caller.client_id,
-                    request.batch_size,
-                    invisible_ms,
-                    poll_ms=poll_ms,
-                    born_ms=caller.now_ms,
-                    attempt_id=request.attempt_id,
-                )
-            )
-        else:
-            pop = PopMessages(
-                group,
-                QueueId(name, self._facts.broker_name, ANY_QUEUE),
-                request.batch_size,
-                invisible_ms,
-                poll_ms=poll_ms,
-                born_ms=caller.now_ms,
-                init_mode=InitMode.MAX,
-                subscription=subscription,
-                is_orderly=known.is_fifo,
-                attempt_id=request.attempt_id,
-            )
-            reply = await self._pop(caller, pop, config)
-        if reply.status is PopStatus.POLLING_FULL:
-            raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
+        reply = await self._lent(caller, request, taking, config, invisible_ms, poll_ms)
         handed = await self._handed_out(caller, taking, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
         found = Code.OK if handed else Code.MESSAGE_NOT_FOUND
@@ -166,6 +139,47 @@ class Receives:
                     work = asyncio.create_task(self._hand_back(caller, group, held, text))
                     self._handing_back.add(work)
                     work.add_done_callback(self._handing_back.discard)
+
+    async def _lent(
+        self,
+        caller: Caller,
+        request: Any,
+        taking: _Taking,
+        config: TopicConfig,
+        invisible_ms: int,
+        poll_ms: int,
+    ) -> PopReply:
+        """What the broker lends, or that it has nothing. Raises PublicRefusal (42900)."""
+        if taking.is_lite:
+            reply = await caller.ask(
+                PopLite(
+                    taking.group,
+                    taking.topic,
+                    caller.client_id,
+                    request.batch_size,
+                    invisible_ms,
+                    poll_ms=poll_ms,
+                    born_ms=caller.now_ms,
+                    attempt_id=request.attempt_id,
+                )
+            )
+        else:
+            pop = PopMessages(
+                taking.group,
+                QueueId(taking.topic, self._facts.broker_name, ANY_QUEUE),
+                request.batch_size,
+                invisible_ms,
+                poll_ms=poll_ms,
+                born_ms=caller.now_ms,
+                init_mode=InitMode.MAX,
+                subscription=taking.subscription,
+                is_orderly=taking.is_orderly,
+                attempt_id=request.attempt_id,
+            )
+            reply = await self._pop(caller, pop, config)
+        if reply.status is PopStatus.POLLING_FULL:
+            raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
+        return reply
 
     async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
         """Have a message that was lent and never reached its client come again soon."""
