@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
-from typing import Final
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, TypeVar
 
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.servers.assembly import Addresses, RunningBroker, start_broker
 
 _START_SECONDS_MAX: Final = 60.0
 _STOP_SECONDS_MAX: Final = 60.0
+_T = TypeVar("_T")
 
 
 class Broker:
@@ -29,9 +31,11 @@ class Broker:
         self._stop: asyncio.Event | None = None
         self._addresses: Addresses | None = None
         self._stop_error: BaseException | None = None
+        self._lock = threading.RLock()
+        """Of what asks the loop for something: nobody may ask it once it was told to stop."""
 
     def start(self) -> Broker:
-        """Return once the broker serves. Raises StorageError, ConfigError."""
+        """Return once the broker serves. Raises StorageError, ConfigError, TimeoutError."""
         if self._thread is not None:
             raise RuntimeError("the broker runs already")
         started: Future[Addresses] = Future()
@@ -40,7 +44,7 @@ class Broker:
         )
         self._thread.start()
         try:
-            self._addresses = started.result(_START_SECONDS_MAX)
+            self._addresses = _result(started, "start")
         except BaseException:
             self._thread.join(_STOP_SECONDS_MAX)
             self._thread = None
@@ -54,15 +58,25 @@ class Broker:
 
     @property
     def endpoints(self) -> str:
-        """`host:port` for the option `endpoints`. Raises ConfigError when it gets no port."""
-        serving = self._serving()
-        if not self.config.grpc:
-            raise RuntimeError("this broker serves no gRPC: its configuration says grpc = false")
-        if serving.endpoints is None:
+        """`host:port` for the option `endpoints`.
+
+        Raises ConfigError when it gets no port, TimeoutError, and RuntimeError where the broker
+        serves no gRPC, or stops.
+        """
+        with self._lock:
+            serving = self._serving()
+            if not self.config.grpc:
+                words = "this broker serves no gRPC: its configuration says grpc = false"
+                raise RuntimeError(words)
+            if serving.endpoints is not None:
+                return serving.endpoints
             assert self._running is not None
             assert self._loop is not None
             asked = asyncio.run_coroutine_threadsafe(self._running.serve_grpc(), self._loop)
-            serving = self._addresses = asked.result(_START_SECONDS_MAX)
+        serving = _result(asked, "serve gRPC")
+        with self._lock:
+            if self._addresses is not None:
+                self._addresses = serving
         assert serving.endpoints is not None
         return serving.endpoints
 
@@ -71,10 +85,11 @@ class Broker:
 
         Raises StorageError if the disk failed meanwhile.
         """
-        thread, self._thread, self._addresses = self._thread, None, None
-        if thread is None or self._loop is None or self._stop is None:
-            return
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with self._lock:
+            thread, self._thread, self._addresses = self._thread, None, None
+            if thread is None or self._loop is None or self._stop is None:
+                return
+            self._loop.call_soon_threadsafe(self._stop.set)
         thread.join(_STOP_SECONDS_MAX)
         if thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {_STOP_SECONDS_MAX:.0f} seconds")
@@ -107,3 +122,16 @@ class Broker:
             await running.stop()
         except BaseException as error:  # noqa: BLE001 - the thread's outermost frame
             self._stop_error = error
+
+
+def _result(future: Future[_T], what: str) -> _T:
+    """What the broker's thread answers."""
+    try:
+        return future.result(_START_SECONDS_MAX)
+    except CancelledError:
+        raise RuntimeError(f"the broker stopped before it could {what}") from None
+    except FutureTimeoutError:
+        if future.done():
+            raise
+        seconds = f"{_START_SECONDS_MAX:.0f} seconds"
+        raise TimeoutError(f"the broker did not {what} within {seconds}") from None

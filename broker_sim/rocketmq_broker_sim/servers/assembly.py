@@ -64,10 +64,15 @@ class RunningBroker:
         self.shell, self.addresses = shell, addresses
         self._remoting, self._grpc, self._begin_grpc = remoting, grpc, begin_grpc
         self._grpc_lock = asyncio.Lock()
+        self._is_stopping = False
 
     async def serve_grpc(self) -> Addresses:
-        """Serve gRPC, too, if it is not served yet. Raises ConfigError when it gets no port."""
+        """Serve gRPC, too, if it is not served yet. Raises ConfigError when it gets no port, and
+        RuntimeError when the broker stops.
+        """
         async with self._grpc_lock:
+            if self._is_stopping:
+                raise RuntimeError("the broker stops: it serves no gRPC any more")
             if self._grpc is None:
                 self._grpc = await self._begin_grpc()
                 host = self.addresses.name_server.rpartition(":")[0]
@@ -77,8 +82,11 @@ class RunningBroker:
 
     async def stop(self) -> None:
         """Take no more requests, answer what waits, make everything durable."""
+        self._is_stopping = True
         for server in self._remoting:
             server.stop_listening()
+        async with self._grpc_lock:
+            pass  # A start of gRPC that is under way ends before, and then that is stopped, too.
         await self.shell.stop_serving()
         if self._grpc is not None:
             await self._grpc.stop()
