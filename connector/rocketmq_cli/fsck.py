@@ -116,8 +116,9 @@ def _as_json(
         "logStart": found.log_start,
         "logEnd": found.log_end,
         "verifiedBytes": found.verified_size,
-        "messages": found.message_count,
-        "queues": found.queue_count,
+        "messages": None if found.is_rebuilding else found.message_count,
+        "queues": None if found.is_rebuilding else found.queue_count,
+        "rebuilding": found.is_rebuilding,
         "problems": found.problems,
         "configs": [{"file": each.file, "reason": each.reason} for each in configs],
         "damaged": [
@@ -142,14 +143,17 @@ def _print(
 
     print(f"log        {found.log_start} to {found.log_end}")
     print(f"checksums  {found.verified_size} bytes compared")
-    print(f"messages   {found.message_count} in {counted(found.queue_count, 'queue')}")
+    if found.is_rebuilding:
+        print("queues     rebuilt from the log at the next start, which counts the messages")
+    else:
+        print(f"messages   {found.message_count} in {counted(found.queue_count, 'queue')}")
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
     for each in configs:
         # A repair has nothing to make them anew from.
         print(f"config     {each}")
     if found.is_sound and plan is None:
-        print("All messages are sound." if configs else "Everything is sound.")
+        _print_sound(found, configs)
         return
     lines = [f"damage     {problem}" for problem in found.problems]
     lines += [f"damaged    {line}" for line in describe(found.damaged)]
@@ -166,9 +170,25 @@ def _print(
         return
     print(
         "Nothing was changed. Best put the damaged files back from a backup or a replica. "
-        f"`rmq fsck {directory} --repair` sets the damage aside and gives up the messages above; "
-        "all others stay where they are."
+        f"`rmq fsck {directory} --repair` {_offer(plan)}"
     )
+
+
+def _print_sound(found: Inspection, configs: list[ConfigFileError]) -> None:
+    if found.is_rebuilding:
+        print("The log is sound or was repaired. There is nothing left to repair.")
+    else:
+        print("All messages are sound." if configs else "Everything is sound.")
+
+
+def _offer(plan: RepairPlan) -> str:
+    """What a repair would do to the messages."""
+    if plan.lost_count or plan.untold_size:
+        return (
+            "sets the damage aside and gives up the messages that are listed as lost; all others "
+            "stay where they are."
+        )
+    return "loses no message: all of them are in the log."
 
 
 def _repair_lines(plan: RepairPlan) -> list[str]:
@@ -179,7 +199,7 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
         f"set aside  {each.file} byte={each.position % size} length={each.size}: {each.reason}"
         for each in plan.stretches
     ]
-    lines += [f"anew       {name}" for name in plan.anew]
+    lines += [f"rewritten  {name}: {_rewritten(name)}" for name in plan.anew]
     lines += [f"lost       {line}" for line in describe(plan.lost_by_queue())]
     lines.append(f"in all     {counted(plan.lost_count, 'message')} lost")
     if plan.untold_size:
@@ -193,6 +213,14 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
             "sound; of their other fields no checksum is left"
         )
     return lines
+
+
+def _rewritten(name: str) -> str:
+    from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY
+
+    if name == QUEUE_DIRECTORY:
+        return "by the next start, from the log"
+    return "by the repair, from the rest of the store"
 
 
 def _print_some(lines: list[str]) -> None:

@@ -126,6 +126,43 @@ def test_a_repair_sets_damage_aside_and_the_broker_starts_again(
     assert "37 in 2 queues" in capsys.readouterr().out
 
 
+def test_a_repaired_store_has_nothing_left_to_repair_before_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path).close()
+    damage(tmp_path, 6, 8, 33)
+    assert main(["fsck", str(tmp_path), "--repair"]) == 0
+    repaired = content_of(tmp_path)
+    for options in ([], ["--repair"]):
+        capsys.readouterr()
+        assert main(["fsck", str(tmp_path), *options]) == 0
+        printed = capsys.readouterr().out
+        assert "queues     rebuilt from the log at the next start" in printed
+        assert "There is nothing left to repair." in printed
+        assert "damage" not in printed
+        assert content_of(tmp_path) == repaired
+    assert main(["fsck", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sound"], told["rebuilding"], told["messages"]) == (True, True, None)
+    Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()
+    assert main(["fsck", str(tmp_path)]) == 0
+    assert "37 in 2 queues" in capsys.readouterr().out
+
+
+def test_new_damage_of_a_repaired_store_is_found_before_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path).close()
+    damage(tmp_path, 6)
+    assert main(["fsck", str(tmp_path), "--repair"]) == 0
+    damage(tmp_path, 9)
+    capsys.readouterr()
+    assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    printed = capsys.readouterr().out
+    assert "lost       orders/1: 4\n" in printed
+    assert "gives up the messages that are listed as lost" in printed
+
+
 def test_one_lost_message_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(tmp_path).close()
     damage(tmp_path, 6)
@@ -159,6 +196,10 @@ def test_a_damaged_queue_is_made_anew_from_the_log(
     entries = queue.read_bytes()
     queue.write_bytes(entries[:60] + entries[80:100] + entries[60:80] + entries[100:])
     assert main(["fsck", str(tmp_path)]) == EXIT_FAILED
+    printed = capsys.readouterr().out
+    assert "rewritten  consumequeue: by the next start, from the log\n" in printed
+    assert "loses no message" in printed
+    assert "gives up" not in printed
     assert main(["fsck", str(tmp_path), "--repair"]) == 0
     assert "0 messages lost" in capsys.readouterr().out
     Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()

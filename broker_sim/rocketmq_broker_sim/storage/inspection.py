@@ -21,7 +21,7 @@ from rocketmq_arrow.layout import (
     read_layout,
 )
 from rocketmq_broker_sim.storage.checksum import crc32
-from rocketmq_broker_sim.storage.derived import DERIVED_NAME
+from rocketmq_broker_sim.storage.derived import DERIVED_NAME, load_derived
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE, queue_files
@@ -49,6 +49,8 @@ class Inspection:
     has_mark: bool = True
     has_own_files: bool = True
     """It is this broker's store, not RocketMQ's own."""
+    is_rebuilding: bool = False
+    """The next start makes the queues from the log, as after a repair: none was looked at."""
     message_count: int = 0
     queue_count: int = 0
     verified_size: int = 0
@@ -73,6 +75,11 @@ def inspect(files: Files, progress: Said | None = None) -> Inspection:
         _compare_seals(files, log, mark, found, say)
     elif log.starts:
         found.log_start, found.log_end = log.starts[0], log.end
+    derived = load_derived(files)
+    found.is_rebuilding = derived is not None and derived.is_rebuilding
+    if found.is_rebuilding:
+        # What the queues list is from before: no start reads it.
+        return found
     for topic in files.names(QUEUE_DIRECTORY):
         for name in files.names(join(QUEUE_DIRECTORY, topic)):
             if name.isdecimal():
