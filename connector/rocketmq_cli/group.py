@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketmq_cli.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
@@ -20,6 +20,7 @@ from rocketmq_wire.errors import RocketMQError
 if TYPE_CHECKING:
     from rocketmq_cli.group_members import Members
 
+_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_FAILED = 1
 _TITLES = {
     "topic": "topic",
@@ -49,6 +50,19 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     actions = group.add_subparsers(metavar="ACTION", required=True)
 
+    parsers = (
+        _add_create(actions),
+        _add_list(actions),
+        _add_describe(actions),
+        _add_reset(actions),
+        _add_delete(actions),
+    )
+    for parser in parsers:
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_create(actions: _Actions) -> argparse.ArgumentParser:
     create = actions.add_parser(
         "create",
         help="create a group",
@@ -62,7 +76,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     create.add_argument("group")
     add_attribute_option(create)
     create.set_defaults(run=_create)
+    return create
 
+
+def _add_list(actions: _Actions) -> argparse.ArgumentParser:
     listed = actions.add_parser(
         "list",
         help="the groups' names, one a line",
@@ -73,7 +90,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     listed.add_argument("--all", action="store_true", help="RocketMQ's and our own groups too")
     listed.set_defaults(run=_list)
+    return listed
 
+
+def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
     describe = actions.add_parser(
         "describe",
         help="members, subscriptions, progress and lag",
@@ -87,7 +107,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     describe.add_argument("group")
     describe.add_argument("--topic", help="only this topic")
     describe.set_defaults(run=_describe)
+    return describe
 
+
+def _add_reset(actions: _Actions) -> argparse.ArgumentParser:
     reset = actions.add_parser(
         "reset-offsets",
         help="move a group in a topic",
@@ -109,7 +132,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
     reset.add_argument("--execute", action="store_true", help="do it; without, it is only shown")
     reset.set_defaults(run=_reset)
+    return reset
 
+
+def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
     delete = actions.add_parser(
         "delete",
         help="delete a group and its offsets",
@@ -119,10 +145,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     delete.add_argument("group")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     delete.set_defaults(run=_delete)
-
-    for parser in (create, listed, describe, reset, delete):
-        add_json_option(parser)
-        add_connection_options(parser)
+    return delete
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from rocketmq_cli.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
@@ -26,6 +26,7 @@ from rocketmq_wire.model import (
     is_kept_apart,
 )
 
+_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_FAILED = 1
 _QUEUES = 8
 _PERMISSIONS = {
@@ -66,6 +67,20 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     actions = topic.add_subparsers(metavar="ACTION", required=True)
 
+    changing = _add_create(actions), _add_alter(actions)
+    for parser in changing:
+        parser.add_argument("--broker", help="only on this broker (default: on every one)")
+        add_attribute_option(parser)
+        parser.add_argument(
+            "--shrink", action="store_true", help="also when that hides queues and what they hold"
+        )
+    looking = _add_list(actions), _add_describe(actions)
+    for parser in (*changing, *looking, _add_delete(actions)):
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_create(actions: _Actions) -> argparse.ArgumentParser:
     create = actions.add_parser(
         "create",
         help="create a topic, or change its queues",
@@ -86,7 +101,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     create.add_argument("--permission", choices=_PERMISSIONS, help="default: rw, or as it is")
     create.set_defaults(run=_create)
+    return create
 
+
+def _add_alter(actions: _Actions) -> argparse.ArgumentParser:
     alter = actions.add_parser(
         "alter",
         help="change a topic's queues, permission or attributes",
@@ -97,13 +115,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     alter.add_argument("--queues", type=int, metavar="N", help="queues a broker")
     alter.add_argument("--permission", choices=_PERMISSIONS)
     alter.set_defaults(run=_alter)
-    for parser in (create, alter):
-        parser.add_argument("--broker", help="only on this broker (default: on every one)")
-        add_attribute_option(parser)
-        parser.add_argument(
-            "--shrink", action="store_true", help="also when that hides queues and what they hold"
-        )
+    return alter
 
+
+def _add_list(actions: _Actions) -> argparse.ArgumentParser:
     show_names = actions.add_parser(
         "list",
         help="the topics' names, one a line",
@@ -113,7 +128,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
     show_names.add_argument("--all", action="store_true", help=all_help)
     show_names.set_defaults(run=_list)
+    return show_names
 
+
+def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
     describe = actions.add_parser(
         "describe",
         help="a topic's queues and what they hold",
@@ -122,7 +140,10 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     describe.add_argument("topic")
     describe.set_defaults(run=_describe)
+    return describe
 
+
+def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
     delete = actions.add_parser(
         "delete",
         help="delete a topic and all that it holds",
@@ -132,10 +153,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     delete.add_argument("topic")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     delete.set_defaults(run=_delete)
-
-    for parser in (create, alter, show_names, describe, delete):
-        add_json_option(parser)
-        add_connection_options(parser)
+    return delete
 
 
 def _create(args: argparse.Namespace) -> int:
