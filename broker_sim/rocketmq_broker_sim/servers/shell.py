@@ -36,6 +36,7 @@ from rocketmq_broker_sim.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.consumption_requests import SendBack
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.pop_requests import ChangeInvisibleTime
 from rocketmq_wire.recall import RecallMessage
@@ -477,4 +478,4 @@ class EngineShell:
             # Others are served between two of them.
             await asyncio.sleep(0)
         if count:
-            _LOG.info("%d lite topics have expired", count)
+            _LOG.info("expired: %s", counted(count, "lite topic"))
