@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
@@ -18,6 +19,9 @@ _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
 _SIZE_BYTES: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# In milliseconds that is within 1970 to 1973, before there was any RocketMQ.
+_SECONDS_NOW: Final = 1_000_000_000
+_SECONDS_MAX: Final = 100_000_000_000
 
 
 class Kind(Protocol):
@@ -194,6 +198,32 @@ class Count:
         if not self.minimum <= number <= self.maximum:
             raise ValueError(f"must be a {self.takes}")
         return number
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Milliseconds since 1970, or a time as people write it."""
+
+    takes: str = "milliseconds since 1970, or a time with its zone such as 2026-01-31T08:00:00Z"
+
+    def __call__(self, text: str) -> int:
+        number = self._number(text.strip())
+        if _SECONDS_NOW <= number < _SECONDS_MAX:
+            raise ValueError(f"must be milliseconds since 1970: are {number} seconds?")
+        if not 0 <= number < 2**63:
+            raise ValueError(f"must be {self.takes}")
+        return number
+
+    def _number(self, text: str) -> int:
+        if re.fullmatch(r"-?[0-9]+", text):
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise ValueError(f"must be {self.takes}") from None
+        if moment.tzinfo is None:
+            raise ValueError("must name its time zone, such as 2026-01-31T08:00:00Z or …+01:00")
+        return round(moment.timestamp() * 1_000)
 
 
 @dataclass(frozen=True, slots=True)

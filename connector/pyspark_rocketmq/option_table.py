@@ -29,6 +29,7 @@ from pyspark_rocketmq.option_kinds import (
     Size,
     SqlExpression,
     Text,
+    Time,
     Timestamps,
 )
 from pyspark_rocketmq.option_log import LOG_DEFINITIONS
@@ -253,11 +254,11 @@ _START_END: Final = (
     ),
     _O(
         "startingTimestamp",
-        Count(0),
+        Time(),
         None,
         READ,
         "start and end",
-        "Start at the first message stored at or after this time (ms since 1970). Goes before "
+        "Start at the first message stored at or after this time. Goes before "
         "startingOffsetsByTimestamp, and that before startingOffsets.",
     ),
     _O(
@@ -287,11 +288,11 @@ _START_END: Final = (
     ),
     _O(
         "endingTimestamp",
-        Count(0),
+        Time(),
         None,
         BATCH,
         "start and end",
-        "End before the first message stored at or after this time (ms since 1970).",
+        "End before the first message stored at or after this time.",
     ),
     _O(
         "endingOffsetsByTimestamp",

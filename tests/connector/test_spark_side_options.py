@@ -151,6 +151,10 @@ def test_saying_what_is_so_anyway_is_allowed() -> None:
         ("startingOffsets", "{}"),
         ("startingOffsetsByTimestamp", '{"orders":{"broker-a":{"0":-1}}}'),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "-1"),
+        ("startingTimestamp", "1700000000000.0"),
+        ("startingTimestamp", "1700000000"),  # Seconds, in all likelihood.
+        ("endingTimestamp", "2026-01-31T08:00:00"),
         ("assign", '{"orders":{"broker-a":"0"}}'),
         ("assign", '{"orders":[-1]}'),
         ("assign", "[0]"),
@@ -342,3 +346,17 @@ def test_an_sql_expression_becomes_the_subscription() -> None:
 def test_sql_that_a_broker_would_misread_is_refused(given: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         parse_options({**BASE, **given})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        (" 0 ", 0),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14 23:13:20.123+01:00", 1_700_000_000_123),
+    ],
+)
+def test_times_are_milliseconds_or_as_people_write_them(text: str, value: int) -> None:
+    options = {"nameServer": "h:1", "subscribe": "orders", "startingTimestamp": text}
+    assert parse_options(options).starting_timestamp == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,23 @@ def test_a_temporary_view_is_read_and_written(
     assert numbers(spark.sql(f"SELECT * FROM {name} WHERE keys = 'c'")) == ["3"]
     with pytest.raises(PySparkException, match="not a temp view of streaming logical plan"):
         spark.sql(f"SELECT * FROM STREAM {name}")
+
+
+def test_another_thread_than_the_main_one_writes_by_sql(
+    spark: SparkSession, broker: Broker, loader: Loader, topic: str, name: str
+) -> None:
+    """Spark itself finds no Python sink for `save()` there."""
+    loader.create(topic, 2)
+    options = f"nameServer '{broker.name_server}', subscribe '{topic}'"
+    spark.sql(f"CREATE TEMPORARY VIEW {name} (body STRING) USING rocketmq OPTIONS ({options})")
+    with ThreadPoolExecutor(2) as threads:
+        writes = [threads.submit(spark.sql, f"INSERT INTO {name} VALUES ('{n}')") for n in (1, 2)]
+        for write in writes:
+            write.result(60)
+    frame = (
+        spark.read.format("rocketmq").options(nameServer=broker.name_server, subscribe=topic).load()
+    )
+    assert numbers(frame) == ["1", "2"]
 
 
 def test_a_table_takes_its_options_where_it_is_used(
