@@ -444,6 +444,7 @@ def test_a_decision_of_another_version_is_refused(
         newer = Message(name, b'{"version": 99, "query": "q", "batch": 1}', "q")
         queue = next(queue for queue in producer.queues(name) if queue.index == 0)
         producer.send(newer, queue)
+        DecisionLog(cluster, name, producer).catch_up()
         with pytest.raises(RocketMQError, match=r"^\[ROCKETMQ_SINK\.DECISION\] .*version 99"):
             DecisionLog(cluster, name, producer).find("q", 0)
 
