@@ -45,6 +45,12 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something illegal."""
 
 
+# How the answers of web servers begin, as the number that stands there in a frame.
+_HTTP_BEGINS: Final = tuple(
+    int.from_bytes(begin, "big") for begin in (b"HTTP", b"<!DO", b"<htm", b"<HTM")
+)
+
+
 class FrameTooLargeError(RemoteProtocolError):
     """A frame announced more bytes than the limit allows."""
 
@@ -52,7 +58,17 @@ class FrameTooLargeError(RemoteProtocolError):
         super().__init__(size, size_max)
         self.size, self.size_max = size, size_max
 
+    @property
+    def is_http(self) -> bool:
+        """The size is text: the peer is a web server."""
+        return self.size - 4 in _HTTP_BEGINS
+
     def __str__(self) -> str:
+        if self.is_http:
+            return (
+                "[ROCKETMQ_CONNECTION.FRAME_TOO_LARGE] the peer speaks HTTP, not RocketMQ's "
+                "remoting protocol. Give the port of the name server or of a broker."
+            )
         return (
             f"[ROCKETMQ_CONNECTION.FRAME_TOO_LARGE] a frame of {self.size} bytes is over the limit "
             f"of {self.size_max}. Check that the port speaks RocketMQ's remoting protocol."
@@ -181,14 +197,19 @@ _TLS_ADVICE: Final = {
 
 
 class WrongPortError(WrongSettingsError):
-    """The address is one of RocketMQ's, but speaks the other of its two protocols."""
+    """The address speaks the other of RocketMQ's two protocols, or is a web server's."""
 
-    def __init__(self, address: str, speaks_grpc: bool) -> None:
-        super().__init__(address, speaks_grpc)
-        self.address, self.speaks_grpc = address, speaks_grpc
+    def __init__(self, address: str, speaks_grpc: bool, speaks_http: bool = False) -> None:
+        super().__init__(address, speaks_grpc, speaks_http)
+        self.address, self.speaks_grpc, self.speaks_http = address, speaks_grpc, speaks_http
 
     def __str__(self) -> str:
-        if self.speaks_grpc:
+        if self.speaks_http:
+            told = (
+                "speaks HTTP, not RocketMQ's TCP protocol. Give the name server's port (9876 "
+                "unless set otherwise) as nameServer"
+            )
+        elif self.speaks_grpc:
             told = (
                 "speaks gRPC, not RocketMQ's TCP protocol. Give it as endpoints, or give the name "
                 "server's port (9876 unless set otherwise) as nameServer"

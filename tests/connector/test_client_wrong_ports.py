@@ -42,6 +42,29 @@ def test_the_name_servers_port_is_no_endpoint(broker: Broker) -> None:
     assert "Give it as nameServer" in str(refused.value)
 
 
+def test_the_port_of_a_web_server_is_no_name_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer = listener.accept()[0]
+                    peer.recv(1_024)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+                    peer.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        settings = ConnectionSettings(name_servers=(where,))
+        with open_cluster(settings) as cluster, pytest.raises(WrongPortError) as refused:
+            cluster.topics()
+        told = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {where} speaks HTTP"
+        assert str(refused.value).startswith(told)
+        assert "9876" in str(refused.value)
+        assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 def test_who_speaks_the_wanted_protocol_is_not_at_a_wrong_port(broker: Broker) -> None:
     assert explain_other_protocol(broker.name_server, wants_grpc=False) is None
     assert explain_other_protocol(broker.endpoints, wants_grpc=True) is None

@@ -136,6 +136,16 @@ def test_a_frame_of_just_the_limit_is_taken_and_one_byte_more_is_refused():
     assert str(caught.value).startswith("[ROCKETMQ_CONNECTION.FRAME_TOO_LARGE] ")
 
 
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request", b"<!DOCTYPE HTML>", b"<html>"])
+def test_a_web_server_is_told_by_how_its_answer_begins(answer: bytes):
+    with pytest.raises(FrameTooLargeError, match="speaks HTTP") as caught:
+        frames_of(answer)
+    assert caught.value.is_http
+    with pytest.raises(FrameTooLargeError, match="is over the limit") as caught:
+        frames_of(b"ZZZZ")
+    assert not caught.value.is_http
+
+
 @pytest.mark.parametrize("total", [FRAME_SIZE_MAX - 3, 2**31 - 1])
 def test_an_oversized_frame_is_refused_by_its_first_four_bytes(total: int):
     allocations = Allocations()

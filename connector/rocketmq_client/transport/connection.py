@@ -19,10 +19,12 @@ from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
     DeadlineExceededError,
+    FrameTooLargeError,
     RemoteProtocolError,
     RocketMQError,
     TlsError,
     TransportError,
+    WrongPortError,
     WrongSettingsError,
 )
 from rocketmq_wire.model import Buffer
@@ -369,7 +371,8 @@ class Connection:
         except OSError as error:
             self._hang_up(_reason(error))
         except RemoteProtocolError as error:
-            self.fail(error)
+            is_http = isinstance(error, FrameTooLargeError) and error.is_http
+            self.fail(WrongPortError(self.address, False, speaks_http=True) if is_http else error)
 
     def _complete(self) -> None:
         while (completed := self._session.next_completed()) is not None:
