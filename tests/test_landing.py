@@ -68,3 +68,22 @@ def test_what_a_machine_cannot_run_is_named(checkout: Path) -> None:
 def test_nothing_runs_where_nothing_can_be_set_up(checkout: Path) -> None:
     assert land(checkout, setup=1)[0] == 1
     assert (checkout / "asked").read_text() == "setup\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["foo"], "run: there is no verb 'foo'; ./run help lists them all"),
+        (
+            ["exec", "no-such-command"],
+            "run: there is no command 'no-such-command' in the project's environment",
+        ),
+    ],
+)
+def test_an_unknown_verb_or_command_is_named_last(words: list[str], told: str) -> None:
+    ended = subprocess.run(
+        [str(ROOT / "run"), *words], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines()[-1] == told
