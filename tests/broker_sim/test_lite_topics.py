@@ -8,6 +8,7 @@ from rocketmq_broker_sim.engine import lite_subscriptions
 from rocketmq_broker_sim.engine.lite_popping import MINUTE_MS
 from rocketmq_broker_sim.engine.lite_subscriptions import EXPIRY_MS, LiteSubscriptions
 from rocketmq_broker_sim.security.needs import Needs, needs_of
+from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.lite_topics import (
     LiteAction,
@@ -405,8 +406,7 @@ class TestWhatIsRefused:
 def expire(broker) -> list[str]:
     """The lite topics that are deleted for their age."""
     names = broker.engine.pops.lite.may_expire()
-    gone = [name for name in names if broker.engine.expire_lite_topic(name, broker.now_ms)]
-    return [lite_topic_of(name) for name in gone]
+    return [lite_topic_of(name) for name in broker.engine.expire_lite_topics(names, broker.now_ms)]
 
 
 class TestTheEndOfLiteTopics:
@@ -427,6 +427,44 @@ class TestTheEndOfLiteTopics:
         subscribe(broker, "old", "new")
         popped = pop_lite(broker)
         assert sorted((one.body, one.handle.offset) for one in popped) == [(b"0", 0), (b"2", 0)]
+
+    def test_many_are_deleted_by_one_write(self, broker, monkeypatch):
+        config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "20"})
+        broker.ask(CreateTopic(config))
+        names = [f"n{number}" for number in range(30)]
+        for name in names:
+            send_lite(broker, name, b"0")
+        subscribe(broker, *names)
+        ack_lite(broker, *pop_lite(broker, count=20))
+        progress = broker.engine.take_progress()
+        broker.store.configs.save(progress.name, progress.content)
+        broker.now_ms += 20 * MINUTE_MS + 1
+        send_lite(broker, "n7", b"1")
+        real, saved = broker.store.configs.save, []
+        monkeypatch.setattr(
+            broker.store.configs, "save", lambda *file: (saved.append(file[0]), real(*file))
+        )
+        assert sorted(expire(broker)) == sorted({*names} - {"n7"})
+        assert sorted(saved) == ["consumerOffset.json", "topics.json"]
+        assert broker.store.light_queues() == [light_queue(PARENT, "n7")]
+        assert broker.engine.progress.topics(GROUP) == (light_queue(PARENT, "n7"),)
+        assert bodies(pop_lite(broker)) == [b"1"]
+
+    def test_one_whose_age_cannot_be_read_keeps_no_other(self, broker, monkeypatch):
+        config = TopicConfig(PARENT, 2, 2, attributes={"lite.topic.expiration": "20"})
+        broker.ask(CreateTopic(config))
+        for name in "abc":
+            send_lite(broker, name, b"0")
+        broker.now_ms += 20 * MINUTE_MS + 1
+        real = broker.store.store_time
+
+        def store_time(topic, queue_index, offset):
+            if lite_topic_of(topic) == "b":
+                raise DamagedStoreError("00000", 7, "it changed", 1, 2)
+            return real(topic, queue_index, offset)
+
+        monkeypatch.setattr(broker.store, "store_time", store_time)
+        assert expire(broker) == ["a", "c"]
 
     def test_none_expires_before_a_quarter_of_an_hour_or_without_a_word(self, broker):
         send_lite(broker, "a", b"0")

@@ -234,14 +234,14 @@ class Engine:
         self.locks.expire(now_ms)
         self.pops.lite.subscriptions.expire(now_ms)
 
-    def expire_lite_topic(self, name: str, now_ms: int) -> bool:
-        """Delete a light queue if nobody uses it any more."""
-        if not self.pops.lite.is_expired(name, now_ms):
-            return False
-        self._store.delete_topic(name)
-        self.pops.forget_topic(name)
-        self.progress.delete_topic(name)
-        return True
+    def expire_lite_topics(self, names: Sequence[str], now_ms: int) -> list[str]:
+        """Delete those light queues that nobody uses any more; which they were."""
+        gone = [name for name in names if self.pops.lite.is_expired(name, now_ms)]
+        if gone:
+            self._store.delete_topic(*gone)
+            self.pops.forget_topic(*gone)
+            self.progress.delete_topic(*gone)
+        return gone
 
     def deliver_delayed(self, now_ms: int) -> bool:
         """Deliver the delayed messages that are due; True if the log grew."""
@@ -438,11 +438,8 @@ class Engine:
                 light_queues = self._store.light_queues(topic)
                 self._store.delete_topic(topic)
                 self.topics.delete(topic)
-                self.pops.forget_topic(topic)
-                self.progress.delete_topic(topic)
-                for name in light_queues:
-                    self.pops.forget_topic(name)
-                    self.progress.delete_topic(name)
+                self.pops.forget_topic(topic, *light_queues)
+                self.progress.delete_topic(topic, *light_queues)
         return DONE
 
 

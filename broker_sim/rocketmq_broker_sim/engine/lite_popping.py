@@ -20,6 +20,7 @@ from rocketmq_broker_sim.engine.pop_places import Places
 from rocketmq_broker_sim.engine.pop_reading import Found, Unreadable, read_queue
 from rocketmq_broker_sim.engine.progress import Progress
 from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.lite_topics import (
@@ -293,7 +294,10 @@ class LitePopping:
         # What is stored and not visible yet is new.
         if not age_ms or not bounds.end or bounds.end != self._store.next_offset(name, 0):
             return False
-        stored_ms = self._store.store_time(name, 0, bounds.end - 1)
+        try:
+            stored_ms = self._store.store_time(name, 0, bounds.end - 1)
+        except DamagedStoreError:
+            return False  # Nobody can tell any more.
         has_messages = bounds.start < bounds.end
         return stored_ms < now_ms - age_ms and (stored_ms >= 0 or not has_messages)
 

@@ -176,12 +176,14 @@ class Pops:
         ]
         return [name for name in names if self._topics.get(name) is not None]
 
-    def forget_topic(self, topic: str) -> None:
-        """A topic was deleted, or a lite topic has expired."""
-        self._loans.forget_topic(topic)
-        self._orders.forget_topic(topic)
-        if is_light_queue(topic):
-            self.lite.subscriptions.forget_queue(topic)
+    def forget_topic(self, *topics: str) -> None:
+        """Topics were deleted, or lite topics have expired."""
+        gone = frozenset(topics)
+        self._loans.forget_topics(gone)
+        self._orders.forget_topics(gone)
+        for topic in gone:
+            if is_light_queue(topic):
+                self.lite.subscriptions.forget_queue(topic)
 
     def _polling_count(self, request: ask.GetPollingCount, *_: object) -> Outcome:
         self._topics.require(request.queue.topic)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -149,11 +149,11 @@ class Loans:
             loan.is_chained = False
         self._moved.pop(place, None)
 
-    def forget_topic(self, topic: str) -> None:
-        """A topic is gone: so are the loans of it."""
-        for place in [place for place in self._chains if place.topic == topic]:
+    def forget_topics(self, gone: Collection[str]) -> None:
+        """Topics are gone: so are the loans of them."""
+        for place in [place for place in self._chains if place.topic in gone]:
             self.forget_chain(place)
-        for loan in [loan for loan in self._by_key.values() if loan.key.topic == topic]:
+        for loan in [loan for loan in self._by_key.values() if loan.key.topic in gone]:
             self.settle(loan, (1 << len(loan.offsets)) - 1)
 
     # --- settling -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ progress is always at the first message that is not acknowledged, so losing the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -139,8 +139,8 @@ class Orders:
         if self._table.pop(place, None) is not None:
             self._is_changed = True
 
-    def forget_topic(self, topic: str) -> None:
-        for place in [place for place in self._table if place.topic == topic]:
+    def forget_topics(self, gone: Collection[str]) -> None:
+        for place in [place for place in self._table if place.topic in gone]:
             self.forget(place)
 
     def take_free(self, now_ms: int) -> list[PopPlace]:

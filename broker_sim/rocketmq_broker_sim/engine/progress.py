@@ -88,12 +88,13 @@ class Progress:
         )
         self._pulled.pop(group, None)
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a deleted topic's progress, else a new topic of its name would inherit it."""
-        gone = [key for key in self._table if key.partition(_SEPARATOR)[0] == topic]
-        self._drop(gone, lambda _, queue: queue.topic == topic)
+    def delete_topic(self, *topics: str) -> None:
+        """Forget deleted topics' progress, else new topics of their names would inherit it."""
+        names = frozenset(topics)
+        gone = [key for key in self._table if key.partition(_SEPARATOR)[0] in names]
+        self._drop(gone, lambda _, queue: queue.topic in names)
         for places in self._pulled.values():
-            for place in [place for place in places if place[0] == topic]:
+            for place in [place for place in places if place[0] in names]:
                 del places[place]
 
     def _drop(self, keys: list[str], is_dropped: Callable[[str, QueueId], bool]) -> None:

@@ -68,6 +68,8 @@ _DELIVERY_SECONDS: Final = 0.05
 _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
 _LITE_EXPIRY_SECONDS: Final = 120.0
+_LITE_EXPIRY_COUNT: Final = 100
+"""So many are deleted by one write of `config/topics.json`, in about a tenth of a second."""
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
@@ -471,11 +473,13 @@ class EngineShell:
 
     async def _expire_lite_topics(self) -> None:
         count = 0
-        for name in self.engine.pops.lite.may_expire():
+        names = self.engine.pops.lite.may_expire()
+        for first in range(0, len(names), _LITE_EXPIRY_COUNT):
             if self._no_writes is not None:
                 return
-            count += self.engine.expire_lite_topic(name, now_ms())
-            # Others are served between two of them.
+            some = names[first : first + _LITE_EXPIRY_COUNT]
+            count += len(self.engine.expire_lite_topics(some, now_ms()))
+            # Others are served in between.
             await asyncio.sleep(0)
         if count:
             _LOG.info("expired: %s", counted(count, "lite topic"))

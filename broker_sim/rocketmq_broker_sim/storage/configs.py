@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, cast
 
 from rocketmq_broker_sim.storage.errors import ConfigFileError, StorageError
@@ -129,13 +129,13 @@ class Configs:
             self._dead_before = dict(dead_before)
             self.save(TOPICS, self.load(TOPICS))
 
-    def bury_topic(self, topic: str, position: int) -> None:
-        """Return once the topic is gone from `topics.json` and its records so far are dead."""
+    def bury_topics(self, gone: Collection[str], position: int) -> None:
+        """Return once topics are gone from `topics.json` and their records so far are dead."""
         topics = self.load(TOPICS)
         table = topics.get(TOPIC_TABLE)
         if isinstance(table, dict):
-            topics[TOPIC_TABLE] = {name: value for name, value in table.items() if name != topic}
-        self._dead_before = {**self._dead_before, topic: position}
+            topics[TOPIC_TABLE] = {name: at for name, at in table.items() if name not in gone}
+        self._dead_before = {**self._dead_before, **dict.fromkeys(gone, position)}
         self.save(TOPICS, topics)
 
     def settle_dead(self, *, log_start: int, log_end: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from rocketmq_broker_sim.storage.configs import (
     PROGRESS,
@@ -49,17 +49,17 @@ def _is_dead(topic: str, dead_before: Mapping[str, int], living: set[str]) -> bo
     return (topic in dead_before or parent in dead_before) and parent not in living
 
 
-def _is_of(name: str, topic: str) -> bool:
-    return topic in (name, parent_of(name))
+def _is_of(name: str, topics: Collection[str]) -> bool:
+    return name in topics or parent_of(name) in topics
 
 
-def drop_progress(configs: Configs, topic: str) -> None:
-    """Return once no group has progress in a topic, or its light queues, any more: on disk too."""
+def drop_progress(configs: Configs, topics: Collection[str]) -> None:
+    """Return once no group has progress in topics, or their light queues, any more: on disk too."""
     content = configs.load(PROGRESS)
     table = content.get(PROGRESS_TABLE)
     if isinstance(table, dict):
         kept = {
-            key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topic)
+            key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topics)
         }
         if len(kept) < len(table):
             configs.save(PROGRESS, {**content, PROGRESS_TABLE: kept})

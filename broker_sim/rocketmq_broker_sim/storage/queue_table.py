@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from rocketmq_broker_sim.storage.queue_index import (
     join_entries,
 )
 from rocketmq_broker_sim.storage.settings import Arrival
-from rocketmq_wire.lite_topics import LIGHT_PREFIX, is_light_queue, light_queue
+from rocketmq_wire.lite_topics import LIGHT_PREFIX, is_light_queue, light_queue, parent_of
 
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
@@ -122,9 +122,9 @@ class QueueTable:
         prefix = LIGHT_PREFIX if parent is None else light_queue(parent, "")
         return [topic for topic, _ in self._queues if topic.startswith(prefix)]
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget the queues of a topic and its light queues, and remove their files, durably."""
-        gone = {topic, *self.light_queues(topic)}
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """Forget the queues of topics and their light queues, and remove their files, durably."""
+        gone = {*topics, *(name for name, _ in self._queues if parent_of(name) in topics)}
         self._pending = deque(
             replace(pending, queue=None)
             if pending.queue is not None and pending.queue.topic in gone

@@ -342,16 +342,17 @@ class Store:
             start = max(self._log.start, self.configs.dead_before.get(topic, 0))
             return [position for position in found if position >= start]
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic's messages, its entry in `topics.json` and its groups' progress, durably.
+    def delete_topic(self, *topics: str) -> None:
+        """Delete topics' messages, entries in `topics.json` and groups' progress, durably.
 
         Messages of a later topic of this name begin at offset 0, and the old ones stay away also
         after a crash: `topics.json` says up to which log position they are dead.
         """
         with self._lock:
-            self.configs.bury_topic(topic, self._log.end)
-            drop_progress(self.configs, topic)
-            self._queues.remove_topic(topic)
+            gone = frozenset(topics)
+            self.configs.bury_topics(gone, self._log.end)
+            drop_progress(self.configs, gone)
+            self._queues.remove_topics(gone)
 
     @property
     def index_lag(self) -> int:
