@@ -209,8 +209,8 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
         )
     if plan.unproven_count:
         lines.append(
-            f"unproven   {plan.unproven_count} messages are kept whose bodies and places are "
-            "sound; of their other fields no checksum is left"
+            f"unproven   {counted(plan.unproven_count, 'message')} kept where body and place are "
+            "sound; of the other fields no checksum is left"
         )
     return lines
 

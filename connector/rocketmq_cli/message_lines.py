@@ -2,7 +2,8 @@
 
 A line of JSON is an object with `body` or `bodyBase64`, and where wanted `tags`, `keys` (text, or a
 list of them), `properties` (an object), `queueId` and `brokerName`. What these cannot be is refused
-with the line's number, never guessed at; other fields are left out.
+with the line's number, never guessed at; other fields are left out, and told once where one looks
+like a misspelt one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from rocketmq_cli.usage import UsageError
@@ -20,6 +22,14 @@ from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Message
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY, WAIT_STORED, encode_properties
 
+_READ_FIELDS: Final = (
+    *("body", "bodyBase64", "tags", "keys", "properties"),
+    *("queueId", "brokerName"),
+)
+_TAILED_FIELDS: Final = ("topic", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
+"""What `rmq tail --json` writes beside them, and a new message has of its own."""
+_SILENT_FIELDS: Final = frozenset((*_READ_FIELDS, *_TAILED_FIELDS))
+_NEAR: Final = 0.7
 # Given as fields of their own, or made anew for every message.
 _OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
 _ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", LITE_TOPIC)
@@ -57,6 +67,8 @@ class Sending:
     tags: str | None = None
     keys: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str, str], None] = field(default=lambda *_: None, compare=False)
+    """Gets each line, and what is to be said of a field of it whose name looks misspelt."""
 
 
 def outgoing_lines(
@@ -126,12 +138,24 @@ def _from_json(line: bytes, number: int, topic: str, defaults: Sending) -> Outgo
     fields = parse_line(line, number)
     where = f"line {number}"
     body = body_of(fields, number)
+    if not fields.keys() <= _SILENT_FIELDS:
+        for told in _misspelt(fields):
+            defaults.tell(where, told)
     message = _message(topic, body, defaults, fields, where)
     place = Place(
         _field(fields, "brokerName", where, _text, "the broker's name"),
         _field(fields, "queueId", where, _index, "a number from 0"),
     )
     return Outgoing(message, place, _size_of(message, where) + len(body))
+
+
+def _misspelt(fields: Mapping[str, object]) -> Iterator[str]:
+    """What to say of fields that are left out and have nearly the name of one that is read."""
+    known = {name.lower(): name for name in _READ_FIELDS if name not in fields}
+    for name in fields:
+        if name not in _SILENT_FIELDS:
+            for near in get_close_matches(name.lower(), known, 1, _NEAR):
+                yield f"the field {name!r} is left out: did you mean {known[near]!r}?"
 
 
 def _message(

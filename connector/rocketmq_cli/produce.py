@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_cli.message_lines import Sending
 
 _READ_BYTES = 1 << 20
+_WARNINGS_MAX = 10
 _BATCH_MAX_DEFAULT = 1_000
 LINE_SIZE_MAX = 4 << 20
 """Brokers take bodies of 4 MiB by default."""
@@ -82,7 +83,7 @@ def _produce(args: argparse.Namespace) -> int:
         if not Path(name).is_file():
             raise UsageError(f"{name} is no file; nothing was sent")
     sizes = [Path(name).stat().st_size for name in args.files]
-    line = CountLine("messages", size_total=sum(sizes) or None)
+    line = CountLine("message", size_total=sum(sizes) or None)
     sender = LineSender(
         connection_settings(args),
         args.topic,
@@ -109,6 +110,18 @@ def _produce(args: argparse.Namespace) -> int:
     return 0
 
 
+class _Warnings:
+    """Says once what is true of many lines."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(self, where: str, told: str) -> None:
+        if told not in self._told and len(self._told) < _WARNINGS_MAX:
+            self._told.add(told)
+            print(f"rmq: {where}: {told}", file=sys.stderr)
+
+
 def _defaults(args: argparse.Namespace) -> Sending:
     """What every message gets that does not say otherwise."""
     from rocketmq_cli.message_lines import Sending
@@ -126,7 +139,7 @@ def _defaults(args: argparse.Namespace) -> Sending:
         properties["DELAY"] = str(args.delay_level)
     if args.delay is not None:
         properties["TIMER_DELAY_MS"] = str(parse_duration_ms(args.delay))
-    return Sending(args.tags, args.keys, properties)
+    return Sending(args.tags, args.keys, properties, _Warnings())
 
 
 def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:

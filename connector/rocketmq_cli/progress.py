@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from rocketmq_wire.counted import counted
+
 _INTERVAL_S = 0.2
 
 
@@ -18,9 +20,13 @@ class CountLine:
         total: int | None = None,
         size_total: int | None = None,
         is_shown: bool = True,
+        done: str = "",
     ) -> None:
-        """`size_total` is the whole work in what `add` counts beside, where no total is known."""
-        self._what = what
+        """`what` is one of them, and `done` is said behind.
+
+        `size_total` is the whole work in what `add` counts beside, where no total is known.
+        """
+        self._what, self._done = what, done
         self._total, self._size_total, self._size = total, size_total, 0
         self._began = self._shown = time.monotonic()
         self._is_shown = is_shown and sys.stderr.isatty()
@@ -37,20 +43,23 @@ class CountLine:
     def progress(self) -> str:
         """`12,000 of 50,000 messages, 40,000/s`, or `12,000 messages (24 %), 40,000/s`."""
         if self._total is not None:
-            return f"{self.count:,} of {self._total:,} {self._what}, {self._rate():,.0f}/s"
+            return f"{self.count:,} of {self._named(self._total)}, {self._rate():,.0f}/s"
         if self._size_total:
             share = min(100, self._size * 100 // self._size_total)
-            return f"{self.count:,} {self._what} ({share} %), {self._rate():,.0f}/s"
+            return f"{self._named(self.count)} ({share} %), {self._rate():,.0f}/s"
         return self.summary()
 
     def summary(self) -> str:
         """`12,000 messages, 40,000/s`."""
-        return f"{self.count:,} {self._what}, {self._rate():,.0f}/s"
+        return f"{self._named(self.count)}, {self._rate():,.0f}/s"
 
     def close(self) -> None:
         """Clear the line."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _named(self, count: int) -> str:
+        return counted(count, self._what) + self._done
 
     def _rate(self) -> float:
         return self.count / max(time.monotonic() - self._began, 1e-3)

@@ -19,6 +19,7 @@ from rocketmq_cli.message_lines import (
     batches,
     outgoing_lines,
 )
+from rocketmq_cli.rendering import JSON_COLUMNS
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
@@ -52,6 +53,32 @@ def test_every_field_of_a_row_reaches_its_message() -> None:
     properties = {"colour": "red", "count": "5", "is_new": "true"}
     assert found.message == Message("t", b"b", "paid", "k1 k2", properties)
     assert found.place == Place("broker-b", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("tag", "tags"),
+        ("key", "keys"),
+        ("property", "properties"),
+        ("queue", "queueId"),
+        ("broker", "brokerName"),
+        ("Tags", "tags"),
+    ],
+)
+def test_a_field_with_nearly_the_name_of_one_that_is_read_is_told(name: str, meant: str) -> None:
+    told: list[tuple[str, str]] = []
+    defaults = Sending(tell=lambda *words: told.append(words))
+    outgoing({"body": "x", name: "y"}, defaults)
+    assert told == [("line 7", f"the field {name!r} is left out: did you mean {meant!r}?")]
+
+
+def test_what_tail_writes_and_what_looks_like_nothing_is_left_out_silently() -> None:
+    told: list[tuple[str, str]] = []
+    defaults = Sending(tell=lambda *words: told.append(words))
+    tailed = {name: 1 for name in JSON_COLUMNS if name not in ("tags", "keys", "brokerName")}
+    outgoing({**tailed, "properties": {}, "body": "x", "customer": 1, "amount": 2}, defaults)
+    assert told == []
 
 
 def test_a_row_goes_before_what_the_command_line_gives() -> None:

@@ -71,6 +71,23 @@ def test_json_that_is_tailed_can_be_produced_again(
     assert again[2]["body"] == '{"nested":[1,2]}'
 
 
+def test_a_misspelt_field_is_told_once_and_one_message_is_one(
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    row = b'{"body": "x", "tag": "y", "customer": 1}\n'
+    assert produce(row, topic, "--json", *where) == 0
+    first, last = capfd.readouterr().err.splitlines()
+    assert first == "rmq: line 1: the field 'tag' is left out: did you mean 'tags'?"
+    assert last.startswith("sent 1 message, ")
+    assert produce(row * 3, topic, "--json", *where) == 0
+    first, last = capfd.readouterr().err.splitlines()
+    assert "'tag'" in first
+    assert last.startswith("sent 3 messages, ")
+
+
 def test_files_are_sent_one_after_the_other_with_the_given_properties(
     topic: str, where: tuple[str, str], tmp_path: Path, printed: Callable[[], list[str]]
 ) -> None:
