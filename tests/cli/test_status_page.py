@@ -330,7 +330,19 @@ def test_pages_show_a_topic_a_group_and_messages(
 def test_what_is_not_there_is_said_so(status: StatusPage) -> None:
     for path in ("nothing", "topics/nothing", "groups/a/b"):
         assert get(status, path)[0] == 404
-    assert "ROCKETMQ_TOPIC_NOT_FOUND" in get(status, "messages?topic=no-such-topic")[1]
+    code, page = get(status, "messages?topic=no-such-topic")
+    assert code == 404
+    assert "ROCKETMQ_TOPIC_NOT_FOUND" in page
+
+
+def test_a_queue_that_a_topic_does_not_have_is_said_so(
+    status: StatusPage, topic: str, where: tuple[str, str], produce: Produce
+) -> None:
+    assert produce(b"hello\n", topic, "-q", *where) == 0
+    code, page = get(status, f"messages?topic={quote(topic)}&queue=99")
+    assert code == 404
+    assert f"There is no such queue: topic {topic} has no queue 99." in Tags(page).text
+    assert get(status, f"messages?topic={quote(topic)}&queue=0")[0] == 200
 
 
 def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -> None:

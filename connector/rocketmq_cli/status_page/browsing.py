@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_cli.output import Cell
 from rocketmq_cli.records import message_record, read_messages
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange
 
 _GROUP: Final = "rmq-status-page"
@@ -19,7 +19,25 @@ _NEWEST_PER_QUEUE: Final = 10
 # Those of RocketMQ's largest offset, 2^63 - 1.
 _DIGITS_MAX: Final = 19
 
-Found = tuple[Sequence[Mapping[str, Cell]], "str | None"]
+
+class Browsed(NamedTuple):
+    """Messages, or why there are none."""
+
+    messages: Sequence[Mapping[str, Cell]] = ()
+    problem: str | None = None
+    is_missing: bool = False
+    """The topic or the queue that is asked for does not exist."""
+
+
+class _QueueMissingError(RocketMQError):
+    """The topic has no queue of this number."""
+
+    def __init__(self, topic: str, index: int) -> None:
+        super().__init__(topic, index)
+        self.topic, self.index = topic, index
+
+    def __str__(self) -> str:
+        return f"There is no such queue: topic {self.topic} has no queue {self.index}."
 
 
 def wrong_number(wanted: Mapping[str, str]) -> str | None:
@@ -32,25 +50,28 @@ def wrong_number(wanted: Mapping[str, str]) -> str | None:
     return None
 
 
-def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Found:
+def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Browsed:
     """Messages by topic and key, or by topic, queue and offset; else the newest of every queue.
 
     The numbers in `wanted` are right.
     """
     topic = wanted.get("topic", "").strip()
     if not topic:
-        return (), None
+        return Browsed()
     queue, offset = wanted.get("queue", "").strip(), wanted.get("offset", "").strip()
     try:
         with open_cluster(settings) as cluster:
             key = wanted.get("key", "").strip()
             if key:
-                return _by_key(cluster, topic, key), None
-            return _by_place(
+                return Browsed(_by_key(cluster, topic, key))
+            found = _by_place(
                 cluster, topic, int(queue) if queue else None, int(offset) if offset else None
-            ), None
+            )
+            return Browsed(found)
+    except (TopicNotFoundError, _QueueMissingError) as error:
+        return Browsed(problem=str(error), is_missing=True)
     except RocketMQError as error:
-        return (), str(error)
+        return Browsed(problem=str(error))
 
 
 def _by_key(cluster: Cluster, topic: str, key: str) -> Sequence[Mapping[str, Cell]]:
@@ -63,6 +84,8 @@ def _by_place(
     cluster: Cluster, topic: str, index: int | None, offset: int | None
 ) -> Sequence[Mapping[str, Cell]]:
     queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
+    if index is not None and not queues:
+        raise _QueueMissingError(topic, index)
     count = _SHOWN_MAX if index is not None else _NEWEST_PER_QUEUE
     ranges = []
     for queue, held in sorted(cluster.bounds(queues).items()):

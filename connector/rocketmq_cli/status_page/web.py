@@ -92,7 +92,9 @@ class StatusPage:
         problem = wrong_number(query)
         if problem is not None:
             return Answer(pages.messages(query, (), problem), status=HTTPStatus.BAD_REQUEST)
-        return Answer(pages.messages(query, *browse(self._settings, query)))
+        found = browse(self._settings, query)
+        status = HTTPStatus.NOT_FOUND if found.is_missing else HTTPStatus.OK
+        return Answer(pages.messages(query, found.messages, found.problem), status=status)
 
     def _seen(self, path: str, now_ms: int) -> Answer:
         history, every_s = self.observer.history, self.observer.interval_s
