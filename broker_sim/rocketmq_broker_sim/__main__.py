@@ -19,6 +19,7 @@ from typing import Final
 from rocketmq_broker_sim.config import (
     BrokerConfig,
     ConfigError,
+    check_flush,
     config_from,
     parse_assignment,
     read_values,
@@ -81,6 +82,8 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         if getattr(arguments, name) is not None:
             values[name] = getattr(arguments, name)
     if arguments.memory:
+        # A wrong word is wrong also where it would not count.
+        check_flush(values.get("flush", "memory"))
         values["flush"] = "memory"
     if arguments.exit_with_parent:
         values["exit_with_parent"] = True

@@ -114,8 +114,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         for key in fields(self):
             _check(key, getattr(self, key.name))
-        if self.flush not in FLUSH_MODES:
-            raise ConfigError(_refusal("flush", f"one of {', '.join(FLUSH_MODES)}", self.flush))
+        check_flush(self.flush)
         _check_security(self)
         for name in ("broker_name", "cluster_name"):
             if not NAME_PATTERN.fullmatch(getattr(self, name)):
@@ -145,6 +144,12 @@ def config_from(values: Mapping[str, object], where: str = "the configuration") 
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_FIELDS)}"
             raise ConfigError(f"unknown key {name!r} in {where}: {hint}")
     return BrokerConfig(**values)  # type: ignore[arg-type]
+
+
+def check_flush(value: object) -> None:
+    """Raise ConfigError for what is no way to flush."""
+    if value not in FLUSH_MODES:
+        raise ConfigError(_refusal("flush", f"one of {', '.join(FLUSH_MODES)}", value))
 
 
 def read_values(path: Path) -> dict[str, object]:

@@ -43,7 +43,9 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("group")
     parser.add_argument("--topic", help="only this topic")
-    parser.add_argument("--watch", metavar="TIME", help="again every so often, until interrupted")
+    parser.add_argument(
+        "--watch", metavar="TIME", help="again every so often (a bare number: seconds)"
+    )
     parser.add_argument("--max", type=int, metavar="N", help="exit code 3 when the lag is above N")
     add_json_option(parser)
     add_connection_options(parser)
@@ -54,7 +56,7 @@ def _lag(args: argparse.Namespace) -> int:
     from rocketmq_cli.group_lag import group_places, known_group
     from rocketmq_cli.times import parse_duration_ms
 
-    pause_ms = None if args.watch is None else parse_duration_ms(args.watch)
+    pause_ms = None if args.watch is None else parse_duration_ms(args.watch, unit="s")
     if pause_ms is not None and pause_ms < 100:
         raise UsageError("--watch must be 100ms or more")
     with open_from(args) as cluster:

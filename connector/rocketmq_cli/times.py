@@ -12,9 +12,13 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _MILLISECONDS_DIGITS = 12
 
 
-def parse_duration_ms(text: str) -> int:
-    """`500ms`, `30s`, `15m`, `2h`, `1d` in milliseconds. Raises UsageError."""
-    match = _DURATION.fullmatch(text.strip())
+def parse_duration_ms(text: str, *, unit: str = "") -> int:
+    """`500ms`, `30s`, `15m`, `2h`, `1d` in milliseconds; a bare number in `unit`.
+
+    Raises UsageError.
+    """
+    text = text.strip()
+    match = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + unit)
     if match is None:
         raise UsageError(f"{text!r} is no length of time: write it like 500ms, 30s, 15m, 2h or 1d")
     return round(float(match[1]) * _UNITS_MS[match[2]])

@@ -54,6 +54,10 @@ class TestOptions:
         with pytest.raises(ConfigError, match=r"did you mean 'flush'"):
             parse("--set", "flus=sync")
 
+    def test_a_wrong_way_to_flush_is_refused_also_in_memory(self):
+        with pytest.raises(ConfigError, match="one of sync, async, memory"):
+            parse("--memory", "--set", "flush=snyc")
+
 
 class Process:
     """A broker process that has told where it serves."""

@@ -156,7 +156,7 @@ def test_a_watch_outlives_a_broker_that_is_away_and_ends_when_interrupted(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("rocketmq_cli.lag.time", Clock(pauses, interrupted_after=2))
-    words = ["lag", "g", "--watch", "2s", "--max", "4", "--name-server", torn.address]
+    words = ["lag", "g", "--watch", "2", "--max", "4", "--name-server", torn.address]
     assert main(words) == EXIT_INTERRUPTED
     assert pauses == [2.0, 2.0]
     assert capfd.readouterr().err.count("broker-b is not known") == 2

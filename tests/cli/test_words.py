@@ -321,7 +321,15 @@ def test_help_imports_no_verb() -> None:
     [("500ms", 500), ("30s", 30_000), ("1.5m", 90_000), ("2h", 7_200_000), ("1d", 86_400_000)],
 )
 def test_lengths_of_time_are_a_number_with_a_unit(text: str, milliseconds: int) -> None:
-    assert parse_duration_ms(text) == milliseconds
+    assert parse_duration_ms(text) == parse_duration_ms(text, unit="s") == milliseconds
+
+
+def test_a_bare_number_is_a_length_of_time_where_a_unit_is_meant() -> None:
+    assert parse_duration_ms("1.5", unit="s") == 1_500
+    with pytest.raises(UsageError, match="no length of time"):
+        parse_duration_ms("1")
+    with pytest.raises(UsageError, match="no length of time"):
+        parse_duration_ms("soon", unit="s")
 
 
 @pytest.mark.parametrize(
