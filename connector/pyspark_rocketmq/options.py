@@ -176,10 +176,13 @@ def parse_options(raw: Mapping[str, str]) -> ReadOptions:
         if lowered in SPARKS_OWN or _is_stored_copy(lowered, raw):
             continue
         definition = _definition(key)
-        value = _value(definition, key, text)
+        # Spark hands keys on in lower case.
+        spelling = _spelling(lowered)
+        value = _value(definition, spelling, text)
         earlier = spelled.setdefault(definition.name, key)
         if earlier != key and values.get(definition.field) != value:
-            raise OptionError(key, f"contradicts option '{earlier}': give one of them", "CONFLICT")
+            told = f"contradicts option '{_spelling(earlier.lower())}': give one of them"
+            raise OptionError(spelling, told, "CONFLICT")
         if definition.field in _FIELDS:
             values[definition.field] = value
     options = ReadOptions(given=frozenset(spelled), **values)
@@ -198,7 +201,11 @@ def _definition(key: str) -> OptionDefinition:
     if definition is not None:
         return definition
     near = difflib.get_close_matches(key.lower(), _BY_KEY, n=1, cutoff=0.6)
-    if near:
+    if key.lower() == "kafka.bootstrap.servers":
+        hint = "give the name server's address as 'nameServer'; docs/from-kafka.md has the others"
+    elif key.lower().startswith("kafka."):
+        hint = "docs/from-kafka.md says what takes the place of Kafka's options"
+    elif near:
         hint = f"did you mean '{_spelling(near[0])}'?"
     else:
         hint = "the options reference lists every option"

@@ -89,6 +89,20 @@ def test_other_connectors_spellings_are_taken(
     assert getattr(parse_options({alias: text}), field) == value
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"startingtimestamp": "soon"}, "option 'startingTimestamp' must be"),
+        ({"consumergroup": "a b"}, "option 'consumerGroup' must have"),
+        ({"subscribe": "a", "SUBSCRIBE": "b"}, "option 'subscribe' contradicts option 'subscribe'"),
+        ({"consumergroup": "a", "group": "b"}, "'group' contradicts option 'consumerGroup'"),
+    ],
+)
+def test_errors_show_options_as_they_are_documented(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        parse_options({"nameServer": "host:1", **given})
+
+
 def test_an_alias_may_repeat_the_option_but_not_contradict_it() -> None:
     assert parse_options({"subscribe": "a", "topic": "a"}).subscribe == ("a",)
     with pytest.raises(OptionError, match="contradicts option 'subscribe'"):
@@ -101,6 +115,8 @@ def test_an_alias_may_repeat_the_option_but_not_contradict_it() -> None:
         ("maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'"),
         ("nameservers_", "did you mean 'nameServers'"),
         ("statingOffsets", "did you mean 'startingOffsets'"),
+        ("kafka.bootstrap.servers", "as 'nameServer'; docs/from-kafka.md"),
+        ("kafka.group.id", "docs/from-kafka.md says"),
         ("zzz", "the options reference lists every option"),
     ],
 )
