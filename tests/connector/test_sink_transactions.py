@@ -3,186 +3,37 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.errors import OptionError, UnfinishedTransactionError, WriteIdError
+from pyspark_rocketmq.errors import OptionError, WriteIdError
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, pack_halves, unpack_halves
-from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
-from pyspark_rocketmq.sink_schema import SinkColumns
-from pyspark_rocketmq.sink_stamps import WriteId
-from pyspark_rocketmq.sink_transactions import (
-    Commits,
-    DecisionChecks,
-    HalvesWritten,
-    TransactionPlan,
-    roll_back,
-    write_halves,
-)
+from pyspark_rocketmq.sink_transactions import Commits
 from pyspark_rocketmq.sink_visible import Visible
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transactions import Half, end_many
-from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import ConnectionLostError, RocketMQError
-from rocketmq_wire.model import Message, OffsetRange, QueueId, TopicConfig
-from rocketmq_wire.transactions import EndTransaction, Resolution
+from rocketmq_client.transactions import Half
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Message, QueueId, TopicConfig
+from support import transactional_writes as writes
+from support.transactional_writes import (
+    AT_THE_ENDS,
+    GROUP,
+    ROWS,
+    TASKS,
+    CountedReads,
+    DeafTransport,
+    Query,
+    counts,
+    expected,
+)
 from support.visible_messages import visible
 
-GROUP = "sink"
-ROWS = 6
-TASKS = 2
-IMMUNITY_SECONDS = 3_600
-
-
-@pytest.fixture(scope="module")
-def name_server() -> Iterator[str]:
-    checks = {"transaction_timeout_ms": 500, "transaction_check_interval_ms": 500}
-    with Broker(config_from({"flush": "memory", "grpc": False, **checks})) as broker:
-        yield broker.name_server
-
-
-@pytest.fixture
-def connection(name_server: str) -> ConnectionSettings:
-    return ConnectionSettings(name_servers=(name_server,))
-
-
-@pytest.fixture
-def topic(connection: ConnectionSettings, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.name))}"
-    with open_cluster(connection) as cluster:
-        cluster.create_topic(TopicConfig(name, 3, 3))
-    return name
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-AT_THE_ENDS = -1
-"""When the first ends are sent, which is behind the decision."""
-
-
-class MortalTransport:
-    """Dies at its nth request: before it, in the middle of several, or behind it."""
-
-    def __init__(self, transport: Any, kill_at: int, how: str) -> None:
-        self._transport, self._left, self._how = transport, kill_at, how
-        self.is_dead = False
-
-    def call(self, request: Any, **how: Any) -> Any:
-        self._before()
-        return self._after(self._transport.call(request, **how))
-
-    def call_many(self, requests: Sequence[Any], **how: Any) -> Any:
-        return self._many(self._transport.call_many, requests, how)
-
-    def submit_many(self, requests: Sequence[Any], **how: Any) -> Any:
-        return self._many(self._transport.submit_many, requests, how)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def _many(self, ask: Callable[..., Any], requests: Sequence[Any], how: dict[str, Any]) -> Any:
-        if self._left < 0 and requests and isinstance(requests[0][1], EndTransaction):
-            self._left = 1
-        self._before()
-        if self._left == 0 and self._how == "within":
-            ask(requests[: len(requests) // 2], **how)
-            self._die()
-        return self._after(ask(requests, **how))
-
-    def _before(self) -> None:
-        if self.is_dead:
-            raise Killed
-        if self._left > 0:
-            self._left -= 1
-            if self._left == 0 and self._how == "before":
-                self._die()
-
-    def _after(self, result: Any) -> Any:
-        if self._left == 0:
-            self._die()
-        return result
-
-    def _die(self) -> None:
-        self.is_dead = True
-        raise Killed
-
-
-@dataclass
-class Query:
-    """One batch of a query, run as Spark runs it: tasks, then commit or abort."""
-
-    connection: ConnectionSettings
-    topic: str
-    query: str
-    groups: bool = False
-    batch: int = 0
-    prefix: str = ""
-    immunity_seconds: int = IMMUNITY_SECONDS
-
-    @property
-    def plan(self) -> TransactionPlan:
-        name = f"decisions-{self.topic}"
-        return TransactionPlan(name, self.groups, checked_seconds=60.0, settle_seconds=0.5)
-
-    def rows(self, task: int) -> pa.RecordBatch:
-        numbers = range(task, ROWS, TASKS)
-        groups = [f"g{n % 3}" if self.groups else None for n in numbers]
-        columns = {
-            "body": pa.array([f"{self.prefix}{n}".encode() for n in numbers]),
-            "messageGroup": pa.array(groups, pa.string()),
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-    def write(self, cluster: Cluster, task: int) -> HalvesWritten:
-        producer = Producer(cluster, GROUP, in_flight_max=2, in_flight_per_queue_max=2)
-        columns = SinkColumns({"body": 0, "messageGroup": 1})
-        layout = SinkLayout(
-            columns, self.topic, 10_000, False, immunity_seconds=self.immunity_seconds
-        )
-        write_id = WriteId(self.query, str(self.batch), task)
-        requests = SinkRequests(layout, producer, write_id).of_batch(self.rows(task))
-        return write_halves(producer, self.plan, write_id, requests, may_be_replayed=True)
-
-    def run(self, cluster: Cluster) -> None:
-        written = [self.write(cluster, task) for task in range(TASKS)]
-        Commits(cluster, GROUP, self.plan).commit_written(written)
-
-    def run_whole(self) -> None:
-        with open_cluster(self.connection) as cluster:
-            self.run(cluster)
-
-    def run_killed(self, kill_at: int, how: str) -> bool:
-        """True if it died before it was done."""
-        with open_cluster(self.connection) as cluster:
-            mortal = MortalTransport(cluster.transport, kill_at, how)
-            cluster.transport = mortal  # type: ignore[assignment]
-            try:
-                self.run(cluster)
-            except Killed:
-                return True
-            return False
-
-
-def counts(connection: ConnectionSettings, topic: str) -> Counter[bytes]:
-    return Counter(message.body for message in visible(connection, topic))
-
-
-def expected(*prefixes: str) -> Counter[bytes]:
-    return Counter(f"{prefix}{n}".encode() for prefix in prefixes for n in range(ROWS))
+name_server, connection, topic = writes.name_server, writes.connection, writes.topic
 
 
 def test_a_batch_is_visible_when_it_is_committed_and_not_before(
@@ -229,34 +80,6 @@ def test_a_restart_that_dies_as_well_changes_nothing(
         query.run_killed(kill_at, "before")
         query.run_whole()
     assert counts(connection, topic) == expected("", *(f"{n}-" for n in range(1, 8)))
-
-
-def test_a_query_that_comes_too_late_answers_the_brokers_questions(
-    connection: ConnectionSettings, topic: str
-) -> None:
-    query = Query(connection, topic, "q", immunity_seconds=1)
-    query.run_killed(AT_THE_ENDS, "within")
-    time.sleep(1.5)
-    query.run_whole()
-    assert counts(connection, topic) == expected("")
-
-
-class DeafTransport:
-    """Loses the answers to some ends; the broker has done half of what they asked, or nothing."""
-
-    def __init__(self, transport: Any, count: int, *, does_half: bool = True) -> None:
-        self._transport, self.left, self._does_half = transport, count, does_half
-
-    def call_many(self, requests: Sequence[Any], **how: Any) -> Any:
-        if not self.left or not isinstance(requests[0][1], EndTransaction):
-            return self._transport.call_many(requests, **how)
-        self.left -= 1
-        if self._does_half:
-            self._transport.call_many(requests[: (len(requests) + 1) // 2], **how)
-        return [ConnectionLostError("broker-a", "the answer was lost")] * len(requests)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 def test_ends_whose_answers_are_lost_are_not_repeated_blindly(
@@ -376,64 +199,6 @@ def test_a_named_write_is_told_from_another_of_its_name(
     assert counts(connection, topic) == expected("")
 
 
-def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, topic: str) -> None:
-    query = Query(connection, topic, "q", batch=1)
-    with open_cluster(connection) as cluster:
-        orphan, _ = (query.write(cluster, task) for task in range(TASKS))
-        written = [query.write(cluster, task) for task in range(TASKS)]
-        checks = DecisionChecks(cluster, query.plan.decision_topic)
-        lost = unpack_halves(orphan.halves, GROUP)[0]
-        kept = unpack_halves(written[0].halves, GROUP)[0]
-        assert checks.answer(asked(lost, "q/1/0")) is Resolution.UNKNOWN
-        commits = Commits(cluster, GROUP, query.plan)
-        log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster, GROUP))
-        log.open()
-        halves = tuple(half for one in written for half in unpack_halves(one.halves, GROUP))
-        starts = {half.queue: 0 for half in halves}
-        decision = commits.decision_of("q", 1, halves)
-        assert decision.starts == starts
-        log.store(decision)
-        log.catch_up()
-        assert checks.answer(asked(lost, "q/1/0")) is Resolution.ROLLBACK
-        assert checks.answer(asked(kept, "q/1/0")) is Resolution.COMMIT
-        assert checks.answer(asked(kept, "q/1/0")) is Resolution.UNKNOWN, (
-            "the first may be on its way"
-        )
-        commits.finish(decision)
-        log.catch_up()
-        assert checks.answer(asked(kept, "q/1/0")) is Resolution.ROLLBACK
-        assert checks.answer(asked(lost, "q/0/0")) is Resolution.ROLLBACK, "left behind"
-        assert checks.answer(asked(lost, "q/2/0")) is Resolution.UNKNOWN
-        assert checks.answer(asked(lost, "nonsense")) is Resolution.UNKNOWN
-
-
-def test_what_the_broker_has_given_up_is_told(connection: ConnectionSettings, topic: str) -> None:
-    query = Query(connection, topic, "q")
-    plan = TransactionPlan(query.plan.decision_topic, checked_seconds=0.1)
-    with open_cluster(connection) as cluster:
-        written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_halves(one.halves, GROUP)]
-        roll_back(cluster, halves[1:])
-        told = rf"^\[ROCKETMQ_SINK\.UNFINISHED\] {ROWS - 1} rows of batch 0 of q"
-        with pytest.raises(UnfinishedTransactionError, match=told):
-            Commits(cluster, GROUP, plan).commit_written(written)
-
-
-def test_what_is_given_up_holds_up_nothing_behind_it(
-    connection: ConnectionSettings, topic: str
-) -> None:
-    query = Query(connection, topic, "q")
-    plan = TransactionPlan(query.plan.decision_topic, in_order=True, checked_seconds=0.1)
-    with open_cluster(connection) as cluster:
-        cluster.create_topic(TopicConfig(topic, 1, 1))
-        written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_halves(one.halves, GROUP)]
-        roll_back(cluster, halves[1:3])
-        with pytest.raises(UnfinishedTransactionError, match=r"UNFINISHED\] 2 rows of batch 0"):
-            Commits(cluster, GROUP, plan).commit_written(written)
-    assert [message.body for message in visible(connection, topic)] == [b"0", b"1", b"3", b"5"]
-
-
 def test_a_decision_of_another_version_is_refused(
     connection: ConnectionSettings, topic: str
 ) -> None:
@@ -447,55 +212,6 @@ def test_a_decision_of_another_version_is_refused(
         DecisionLog(cluster, name, producer).catch_up()
         with pytest.raises(RocketMQError, match=r"^\[ROCKETMQ_SINK\.DECISION\] .*version 99"):
             DecisionLog(cluster, name, producer).find("q", 0)
-
-
-def asked(half: Half, stamp: str) -> ReceivedMessage:
-    text = f"PYSPARK_WRITE\x01{stamp}\x02UNIQ_KEY\x01{half.transaction_id}\x02".encode()
-    host = bytes(4), 0
-    return ReceivedMessage("t", "b", 0, 0, b"", text, 0, 0, 0, 0, host, 0, host, 0, 0)
-
-
-class CountedReads:
-    """How many offsets a cluster's downloads covered, and how many pulls it made beside them."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._read_ranges, self._pull = cluster.read_ranges, cluster.pull
-        self.offsets = self.pulls = 0
-        cluster.read_ranges = self.read_ranges  # type: ignore[method-assign]
-        cluster.pull = self.pull  # type: ignore[method-assign]
-
-    def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        self.offsets += sum(wanted.end - wanted.start for wanted in ranges)
-        return self._read_ranges(ranges, spec)
-
-    def pull(self, *what: Any, **how: Any) -> Any:
-        self.pulls += 1
-        return self._pull(*what, **how)
-
-
-def test_questions_about_a_decision_read_each_message_once(
-    connection: ConnectionSettings, topic: str
-) -> None:
-    query = Query(connection, topic, "q")
-    query.run_killed(AT_THE_ENDS, "within")
-    with open_cluster(connection) as cluster:
-        log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster))
-        (decision,) = log.unfinished()
-        reads = CountedReads(cluster)
-        checks = DecisionChecks(cluster, query.plan.decision_topic)
-        checks.answer(asked(decision.halves[0], "q/0/0"))
-        pulls = reads.pulls
-        answers = Counter[Resolution]()
-        for half in (*decision.halves, *decision.halves):
-            answer = checks.answer(asked(half, "q/0/0"))
-            answers[answer] += 1
-            if answer is Resolution.COMMIT:
-                assert list(end_many(cluster, [(half, answer)])) == [(half, None)]
-        assert reads.pulls == pulls, "the decision is known"
-        assert reads.offsets == ROWS
-    # All are visible now; before, those that were ended and one that was asked about first.
-    assert answers[Resolution.ROLLBACK] >= ROWS
-    assert counts(connection, topic) == expected("")
 
 
 def test_a_long_batch_is_looked_at_again_from_where_the_last_look_ended(

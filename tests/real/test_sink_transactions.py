@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import connector.test_sink_checks as checks
 import connector.test_sink_transactions as ours
 from real.adoption import adopt
 from rocketmq_client.settings import ConnectionSettings
@@ -16,11 +17,18 @@ globals().update(
         ours,
         without={
             "test_halves_survive_their_packing": _NO_BROKER,
-            "test_what_the_broker_has_given_up_is_told": _FORGETS,
-            "test_what_is_given_up_holds_up_nothing_behind_it": _FORGETS,
             "test_options_that_contradict_are_refused": _NO_BROKER,
         },
         short=("test_a_batch_is_visible_when_it_is_committed_and_not_before",),
+    )
+)
+globals().update(
+    adopt(
+        checks,
+        without={
+            "test_what_the_broker_has_given_up_is_told": _FORGETS,
+            "test_what_is_given_up_holds_up_nothing_behind_it": _FORGETS,
+        },
     )
 )
 topic = ours.topic
