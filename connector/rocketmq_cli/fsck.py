@@ -153,7 +153,7 @@ def _print(
         # A repair has nothing to make them anew from.
         print(f"config     {each}")
     if found.is_sound and plan is None:
-        _print_sound(found, configs)
+        _print_sound(directory, found, configs)
         return
     lines = [f"damage     {problem}" for problem in found.problems]
     lines += [f"damaged    {line}" for line in describe(found.damaged)]
@@ -166,7 +166,10 @@ def _print(
         return
     _print_some(_repair_lines(plan))
     if is_repaired:
-        print(f"Repaired. The damaged bytes and a report are in {directory}/{plan.folder}.")
+        print(
+            f"Repaired. The damaged bytes and a report are in {directory}/{plan.folder}. The next "
+            "start rebuilds the queues from the log."
+        )
         return
     print(
         "Nothing was changed. Best put the damaged files back from a backup or a replica. "
@@ -174,11 +177,16 @@ def _print(
     )
 
 
-def _print_sound(found: Inspection, configs: list[ConfigFileError]) -> None:
-    if found.is_rebuilding:
-        print("The log is sound or was repaired. There is nothing left to repair.")
+def _print_sound(directory: str, found: Inspection, configs: list[ConfigFileError]) -> None:
+    from rocketmq_broker_sim.storage.repair_plan import QUARANTINE_DIRECTORY
+
+    if configs:
+        print("All messages are sound.")
+    elif found.is_rebuilding:
+        was_repaired = (Path(directory) / QUARANTINE_DIRECTORY).is_dir()
+        print(f"{'Repaired: the' if was_repaired else 'The'} log is sound.")
     else:
-        print("All messages are sound." if configs else "Everything is sound.")
+        print("Everything is sound.")
 
 
 def _offer(plan: RepairPlan) -> str:

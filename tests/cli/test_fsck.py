@@ -138,7 +138,7 @@ def test_a_repaired_store_has_nothing_left_to_repair_before_the_next_start(
         assert main(["fsck", str(tmp_path), *options]) == 0
         printed = capsys.readouterr().out
         assert "queues     rebuilt from the log at the next start" in printed
-        assert "There is nothing left to repair." in printed
+        assert "Repaired: the log is sound." in printed
         assert "damage" not in printed
         assert content_of(tmp_path) == repaired
     assert main(["fsck", str(tmp_path), "--json"]) == 0
