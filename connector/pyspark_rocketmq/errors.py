@@ -162,8 +162,9 @@ class GroupInUseError(RocketMQError):
 
     def __str__(self) -> str:
         shown = ", ".join(self.members[:3]) + (", ..." if len(self.members) > 3 else "")
+        members = counted(len(self.members), "live member")
         return (
-            f"[ROCKETMQ_GROUP.IN_USE] group={self.group} has {len(self.members)} live members "
+            f"[ROCKETMQ_GROUP.IN_USE] group={self.group} has {members} "
             f"({shown}): committing for it would overwrite their progress. "
             "Use a group of its own for this query, or set commitOffsets=false."
         )

@@ -167,9 +167,9 @@ def test_pinned_offsets_are_numbers_that_read_the_same_for_ever(
     assert again.ranges == pinned.ranges
     assert world.committed == {}
     world.live_members["g"] = ("other@1",)
-    with pytest.raises(GroupInUseError, match="1 live members"):
+    with pytest.raises(GroupInUseError, match="has 1 live member "):
         pinned.check_group()
-    with pytest.raises(GroupInUseError, match="1 live members"):
+    with pytest.raises(GroupInUseError, match="has 1 live member "):
         pinned.commit()
     world.live_members.clear()
     pinned.check_group()
