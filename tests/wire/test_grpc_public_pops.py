@@ -69,7 +69,8 @@ def sent(message: StoredMessage) -> Any:
 def test_a_message_becomes_the_record_that_it_was(
     body: bytes, named: dict[str, str], sys_flag: int
 ) -> None:
-    message = stored(body, sys_flag, TAGS="TagA", KEYS="a b", __SHARDINGKEY="g", **named)
+    message = stored(body, sys_flag, TAGS="TagA", KEYS="a b", __SHARDINGKEY="g")
+    message = replace(message, properties={**message.properties, **named})
     records, handles = pops.received("orders", frames_of(sent(message)))
     found, end = decode_record(records)
     assert (handles, end) == ((HANDLE,), len(records))
