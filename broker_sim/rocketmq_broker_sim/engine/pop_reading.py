@@ -98,7 +98,7 @@ def read_queue(
             count_max=count_max,
             bytes_max=bytes_max,
         )
-        offsets = _offsets_in(picked.parts, picked.count)
+        offsets = _offsets_in(picked.parts, picked.sizes)
         return Found(picked.parts, picked.sizes, offsets, start + picked.scanned)
     read = store.read(
         topic,
@@ -113,7 +113,7 @@ def read_queue(
     if read.count == read.next_begin - start:
         offsets = tuple(range(start, read.next_begin))
     else:
-        offsets = _offsets_in(read.parts, read.count)
+        offsets = _offsets_in(read.parts, read.sizes)
     return Found(read.parts, read.sizes, offsets, read.next_begin)
 
 
@@ -141,11 +141,11 @@ def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) ->
     return replace(found, parts=tuple(records), sizes=sizes)
 
 
-def _offsets_in(parts: Sequence[Buffer], count: int) -> tuple[int, ...]:
-    """The queue offsets that the records themselves carry."""
+def _offsets_in(parts: Sequence[Buffer], sizes: Buffer) -> tuple[int, ...]:
+    """The queue offsets that the records themselves carry; their own sizes may be damaged."""
     data, at, offsets = b"".join(parts), 0, []
-    for _ in range(count):
+    for size in np.frombuffer(sizes, "<i4").tolist():
         (offset,) = _OFFSET.unpack_from(data, at + _OFFSET_AT)
         offsets.append(offset)
-        at += int.from_bytes(data[at : at + 4], "big")
+        at += size
     return tuple(offsets)
