@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -73,8 +73,6 @@ class TransactionPlan:
     """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
     settle_seconds: float = 3.0
     """After an end whose answer was lost, or whose driver died: so long a broker may be at it."""
-    made_at: float = field(default_factory=time.time)
-    """When this write began, so that a driver before it was dead."""
 
 
 @dataclass
@@ -219,7 +217,7 @@ class Commits:
     def finish(self, decision: Decision) -> None:
         """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""
         if not decision.is_finished:
-            self._settle(since=self._plan.made_at)
+            self._settle()
             visible = Visible(self._cluster, decision)
             self._finish(decision, self._invisible(visible, decision.halves), visible)
 
@@ -283,14 +281,13 @@ class Commits:
         if not failed:
             return failed
         if any(error is not None and _is_unknown(error) for error in failed.values()):
-            self._settle(since=time.time())
+            self._settle()
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
 
-    def _settle(self, since: float) -> None:
-        """Wait until what was asked of the brokers before that time is done, and can be seen."""
-        passed = max(0.0, time.time() - since)
-        time.sleep(max(0.0, self._plan.settle_seconds - passed))
+    def _settle(self) -> None:
+        """Wait until what was asked of the brokers before is done, and can be seen."""
+        time.sleep(self._plan.settle_seconds)
         self._patiently(self._log.catch_up)
 
     def _invisible(self, visible: Visible, halves: Iterable[Half]) -> list[Half]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -66,19 +65,6 @@ def test_killed_anywhere_every_row_is_visible_exactly_once_after_the_restart(
             break
     assert len(prefixes) > 15
     assert counts(connection, topic) == expected(*prefixes)
-
-
-def test_a_restart_waits_no_longer_than_a_dead_drivers_requests_last(
-    connection: ConnectionSettings, topic: str
-) -> None:
-    query = Query(connection, topic, "q")
-    query.run_killed(AT_THE_ENDS, "within")
-    plan = replace(query.plan, settle_seconds=60.0, made_at=time.time() - 60)
-    began = time.monotonic()
-    with open_cluster(connection) as cluster:
-        Commits(cluster, GROUP, plan).replay("q", 0, ROWS)
-    assert time.monotonic() - began < 30
-    assert counts(connection, topic) == expected("")
 
 
 def test_a_restart_that_dies_as_well_changes_nothing(
