@@ -4,7 +4,8 @@ A decision says that the halves of (query, batch) are to be committed, and which
 broker of the topic gets all of it, so that one that is away hides none:
 
     queue 1   parts: the halves, some ten thousand a record, as Arrow; and marks of look-ups
-    queue 0   the head, behind its parts, tagged with the query; later "finished"
+    queue 0   the head, behind its parts, tagged with the query; later "finished"; between them a
+              turn, each second, of whoever is committing
 
 A decision counts from its first head on. Of one query the newest record decides how far it is, so
 looking one up reads backwards, and only what bears the query's tag.
@@ -113,6 +114,8 @@ class _Record:
     query: str
     batch: int
     is_finished: bool
+    is_head: bool
+    store_ms: int
     content: dict[str, Any]
 
 
@@ -190,6 +193,24 @@ class DecisionLog:
         for queue in queues:
             self._send(queue, json.dumps(content).encode(), decision)
 
+    def store_turn(self, decision: Decision) -> None:
+        """From now on its half messages are being committed, as they are from its head on.
+
+        Whoever comes next, should we die, knows from it when we last were at it.
+        """
+        content = {
+            "version": _VERSION,
+            "query": decision.query,
+            "batch": decision.batch,
+            "turn": True,
+        }
+        brokers = {half.queue.broker for half in decision.halves}
+        keepers = patiently(self._cluster, self._keepers)
+        queues = [queue for queue in keepers if queue.broker in brokers]
+        content["brokers"] = self._enlisted(queues)
+        for queue in queues:
+            self._send(queue, json.dumps(content).encode(), decision)
+
     def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
         """The brokers that keep decisions, these included; all of these know it then."""
         known = patiently(self._cluster, lambda: {one: self._known_at(one) for one in queues})
@@ -223,7 +244,7 @@ class DecisionLog:
                     if record.batch == batch and record.is_finished:
                         count = record.content.get("count")
                         return Decision(query, batch, "", (), {}, is_finished=True, count=count)
-                    if record.batch == batch:
+                    if record.batch == batch and record.is_head:
                         head = queue, record
                         break
                     if record.batch < batch:
@@ -245,14 +266,30 @@ class DecisionLog:
             found = self.find(query, batch)
         return found
 
-    def catch_up(self) -> None:
+    def last_turns(self, decision: Decision) -> dict[str, int]:
+        """When someone last began to commit it, or went on; in ms of each broker's own clock."""
+        turns: dict[str, int] = {}
+        for queue in self._queues():
+            for record in self._backwards(queue, decision.query):
+                if record.batch == decision.batch:
+                    turns[queue.broker] = record.store_ms
+                if record.batch <= decision.batch:
+                    break
+        return turns
+
+    def now(self) -> dict[str, int]:
+        """What `catch_up` does, and when that was, in ms of each broker's own clock."""
+        marks = self.catch_up()
+        return {queue.broker: self._message(queue, at).store_ms for queue, at in marks.items()}
+
+    def catch_up(self) -> dict[QueueId, int]:
         """Wait until all can be seen that the brokers have stored so far, in whatever topic.
 
         A broker shows what it has stored a moment later, a busy one seconds later, in the order in
-        which it was stored: so once it shows a record of now.
+        which it was stored: so once it shows a record of now. Returns where these are.
         """
         queues = [QueueId(queue.topic, queue.broker, _PARTS) for queue in self._queues()]
-        marks = {queue: self._send(queue, _MARK, None) for queue in queues}
+        marks = sent = {queue: self._send(queue, _MARK, None) for queue in queues}
         end = time.monotonic() + self._cluster.settings.outage_ms / 1_000
         while marks:
             marks = {queue: at for queue, at in marks.items() if self._bounds(queue).end <= at}
@@ -261,6 +298,7 @@ class DecisionLog:
                 raise DeadlineExceededError(sorted(marks)[0].broker, waited)
             if marks:
                 time.sleep(_SEEN_PAUSE_SECONDS)
+        return sent
 
     def check_all_there(self) -> None:
         """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""
@@ -283,7 +321,7 @@ class DecisionLog:
             for record in self._window(queue, bounds.start, bounds.end, None):
                 if record.is_finished:
                     finished.add((record.query, record.batch))
-                else:
+                elif record.is_head:
                     heads.setdefault((record.query, record.batch), (queue, record))
         return [self._decision(*head) for key, head in heads.items() if key not in finished]
 
@@ -319,11 +357,14 @@ class DecisionLog:
         return Decision(record.query, record.batch, group, tuple(halves), starts, count=len(halves))
 
     def _body(self, queue: QueueId, offset: int) -> bytes:
+        return self._message(queue, offset).body
+
+    def _message(self, queue: QueueId, offset: int) -> ReceivedMessage:
         reply = self._cluster.pull(queue, offset, 1)
         for part in reply.records:
             for message in decode_messages(part, broker=queue.broker, topic=queue.topic):
                 if message.queue_offset == offset:
-                    return message.body
+                    return message
         raise RocketMQError(f"[ROCKETMQ_SINK.DECISION] {queue} offset={offset} is gone")
 
     def _keepers(self) -> tuple[QueueId, ...]:
@@ -383,5 +424,7 @@ def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record:
         str(content["query"]),
         int(content["batch"]),
         bool(content.get("finished")),
+        "parts" in content,
+        message.store_ms,
         content,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -55,6 +55,11 @@ HALVES_IN_FLIGHT: Final = 256
 """Half messages go one a request; who comes first does not matter before they are ended."""
 _PAUSE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 10.0
+_TURN_SECONDS: Final = 1.0
+_UNDER_WAY_SECONDS: Final = 6.0
+"""So long after a turn no request of one who took no further may be under way, or be worked on."""
+_AWAKE_SECONDS: Final = 0.5
+"""A broker that stood still until now reads first what others had sent it before."""
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
 """Decisions, each with some 300 bytes a half."""
@@ -72,7 +77,7 @@ class TransactionPlan:
     checked_seconds: float = 120.0
     """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
     settle_seconds: float = 3.0
-    """After an end whose answer was lost, or whose driver died: so long a broker may be at it."""
+    """After an end whose answer was lost, or whose driver died just now, a broker may be at it."""
 
 
 @dataclass
@@ -191,8 +196,9 @@ class Commits:
                 # Decisions are looked up by growing numbers.
                 raise WriteIdError(query, batch, f"comes behind {newest}, which is decided")
         decision = self._patiently(lambda: self.decision_of(query, batch, halves))
+        turn = _Turn(self._log, decision, time.monotonic())
         self._log.store(decision)
-        self._finish(decision, decision.halves, Visible(self._cluster, decision))
+        self._finish(turn, decision.halves, Visible(self._cluster, decision))
 
     def decision_of(self, query: str, batch: int, halves: Sequence[Half]) -> Decision:
         """The decision to commit these, none of which is committed yet."""
@@ -217,9 +223,10 @@ class Commits:
     def finish(self, decision: Decision) -> None:
         """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""
         if not decision.is_finished:
-            self._settle()
+            self._await_others(decision)
             visible = Visible(self._cluster, decision)
-            self._finish(decision, self._invisible(visible, decision.halves), visible)
+            turn = _Turn(self._log, decision)
+            self._finish(turn, self._invisible(visible, decision.halves), visible)
 
     def abort(self, query: str, batch: int, halves: Sequence[Half]) -> None:
         """Roll a batch back, unless it is decided."""
@@ -238,12 +245,13 @@ class Commits:
             query,
         )
 
-    def _finish(self, decision: Decision, halves: Sequence[Half], visible: Visible) -> None:
+    def _finish(self, turn: _Turn, halves: Sequence[Half], visible: Visible) -> None:
+        decision = turn.decision
         left, lost, asked_until = list(halves), 0, 0.0
         reason: RocketMQError | None = None
         deadline = self._deadline()
         while left:
-            failed = self._end(left, visible)
+            failed = self._end(turn, left, visible)
             if len(failed) < len(left):
                 deadline = self._deadline()
             left = list(failed)
@@ -257,7 +265,7 @@ class Commits:
                 continue
             # Too late for us: brokers take it only from who they ask.
             asked_until = asked_until or time.monotonic() + self._plan.checked_seconds
-            left = self._await_checks(decision, left, visible, asked_until)
+            left = self._await_checks(turn, left, visible, asked_until)
             # What is refused even so holds up what is behind it no longer.
             lost += sum(failed[half] is not None for half in left)
             left = [half for half in left if failed[half] is None]
@@ -266,14 +274,17 @@ class Commits:
             raise UnfinishedTransactionError(decision.query, decision.batch, count, str(reason))
         self._log.store_finished(decision)
 
-    def _end(self, halves: Sequence[Half], visible: Visible) -> dict[Half, RocketMQError | None]:
+    def _end(
+        self, turn: _Turn, halves: Sequence[Half], visible: Visible
+    ) -> dict[Half, RocketMQError | None]:
         """End them; those that are not visible after all, in their order, and why.
 
         None: not tried, since one before it in its queue could not be ended.
         """
         ends = [(half, Resolution.COMMIT) for half in halves]
         failed: dict[Half, RocketMQError | None] = dict.fromkeys(halves)
-        for half, error in end_many(self._cluster, ends, in_order=self._plan.in_order):
+        in_order = self._plan.in_order
+        for half, error in end_many(self._cluster, ends, in_order=in_order, before_each=turn.take):
             if error is None:
                 del failed[half]
             else:
@@ -284,6 +295,17 @@ class Commits:
             self._settle()
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
+
+    def _await_others(self, decision: Decision) -> None:
+        """Wait until what another driver asked before it died is done, and can be seen.
+
+        Most are long dead when Spark has started again: their last turn tells.
+        """
+        now = self._patiently(self._log.now)
+        turns = self._patiently(lambda: self._log.last_turns(decision))
+        brokers = {half.queue.broker for half in decision.halves}
+        time.sleep(wait_for_others(brokers, turns, now, self._plan.settle_seconds))
+        self._patiently(self._log.catch_up)
 
     def _settle(self) -> None:
         """Wait until what was asked of the brokers before is done, and can be seen."""
@@ -300,9 +322,10 @@ class Commits:
         return patiently(self._cluster, work)
 
     def _await_checks(
-        self, decision: Decision, halves: Sequence[Half], visible: Visible, until: float
+        self, turn: _Turn, halves: Sequence[Half], visible: Visible, until: float
     ) -> list[Half]:
         """Answer the brokers until all is visible; what is not in the end."""
+        decision = turn.decision
         left, topics = list(halves), {half.queue.topic for half in halves}
         if time.monotonic() >= until:
             return left
@@ -312,9 +335,37 @@ class Commits:
             answers = DecisionChecks(cluster, self._plan.decision_topic, decision)
             with CheckService(settings, decision.group, topics, answers.answer):
                 while left and time.monotonic() < until:
+                    turn.take()
                     time.sleep(_PAUSE_SECONDS)
                     left = self._invisible(visible, left)
         return left
+
+
+def wait_for_others(
+    brokers: Iterable[str], turns: Mapping[str, int], now: Mapping[str, int], seconds_max: float
+) -> float:
+    """How long what a dead driver asked of these may be under way, by their clocks in ms."""
+    wait = _AWAKE_SECONDS
+    for broker in brokers:
+        if broker not in turns or broker not in now:
+            return seconds_max
+        wait = max(wait, _UNDER_WAY_SECONDS - (now[broker] - turns[broker]) / 1_000)
+    return min(wait, seconds_max)
+
+
+class _Turn:
+    """One driver's turn at committing a decision, known to the brokers for as long as it lasts."""
+
+    def __init__(self, log: DecisionLog, decision: Decision, since: float | None = None) -> None:
+        """`since`: it is decided by us, at that time or later."""
+        self._log, self.decision, self._taken_at = log, decision, since
+
+    def take(self) -> None:
+        """Say that we are at it, unless we have said so just now. Raises RocketMQError."""
+        now = time.monotonic()
+        if self._taken_at is None or now - self._taken_at > _TURN_SECONDS:
+            self._log.store_turn(self.decision)
+            self._taken_at = now
 
 
 def _is_unknown(error: RocketMQError) -> bool:

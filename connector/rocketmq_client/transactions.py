@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -106,7 +106,11 @@ def half_of(request: SendMessage, reply: SendReply, unique_key: str) -> Half:
 
 
 def end_many(
-    cluster: Cluster, ends: Sequence[tuple[Half, Resolution]], *, in_order: bool = False
+    cluster: Cluster,
+    ends: Sequence[tuple[Half, Resolution]],
+    *,
+    in_order: bool = False,
+    before_each: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Half, RocketMQError | None]]:
     """End half messages, many at once: each with why it is not known to be ended, or None.
 
@@ -114,10 +118,13 @@ def end_many(
     may have taken is not: brokers of Java would make a second copy (`EndOutcomeUnknownError`).
     They also end in any order what comes at once: `in_order` ends one a queue at a time, and leaves
     a queue at its first failure. What was behind that is not tried, and not yielded.
+    `before_each` is called before some are sent, again and again.
     """
     line = _Line(ends, in_order=in_order)
     deadline = time.monotonic() + cluster.settings.outage_ms / 1_000
     while some := line.take():
+        if before_each is not None:
+            before_each()
         replies = cluster.transport.call_many(
             [(half.queue.broker, half.end(resolution)) for half, resolution in some],
             timeout_ms=cluster.settings.request_timeout_ms,

@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_rocketmq.errors import DecisionsAwayError
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
+from pyspark_rocketmq.sink_transactions import wait_for_others
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import (
@@ -53,6 +54,8 @@ class FakeBrokers:
         self.hidden: dict[QueueId, int] = {}
         """How many of its newest records a queue does not show yet."""
         self.looks_until_shown = 0
+        self.clocks = dict.fromkeys(names, 0)
+        """In ms."""
 
     def route(self, topic: str) -> Route:
         if not self.there:
@@ -91,8 +94,8 @@ class FakeBrokers:
         stored, host = self.stored[queue], Host(bytes(4), 1)
         properties = {"TAGS": message.tags} if message.tags else {}
         whole = StoredMessage(
-            *(TOPIC, message.body, properties, queue.index, 0, len(stored), 0, 0, 0, host, 0),
-            *(host, 0, 0, 0, 0),
+            *(TOPIC, message.body, properties, queue.index, 0, len(stored), 0, 0, 0, host),
+            *(self.clocks[queue.broker], host, 0, 0, 0, 0),
         )
         stored.append(lay_out(whole))
         if queue in self.hidden:
@@ -264,3 +267,61 @@ def test_the_topic_is_made_on_every_broker_when_it_is_new() -> None:
     brokers.there.clear()
     log_on(brokers).open(("broker-a",))
     assert brokers.there == set(BOTH)
+
+
+def test_when_someone_was_last_at_a_decision_is_told_by_each_brokers_own_clock() -> None:
+    brokers = FakeBrokers(*BOTH)
+    log = log_on(brokers)
+    brokers.clocks = {"broker-a": 1_000, "broker-b": 77_000}
+    log.store(decision("q", 0))
+    log.store(decision("r", 0))
+    assert log.last_turns(decision("q", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
+    assert log.last_turns(decision("q", 1)) == {}
+    brokers.clocks = {"broker-a": 2_500, "broker-b": 78_500}
+    log.store_turn(decision("q", 0))
+    assert log.last_turns(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
+        "its rows are at broker-a alone"
+    )
+    assert log.last_turns(decision("r", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
+    brokers.clocks = {"broker-a": 9_000, "broker-b": 85_000}
+    assert log.now() == brokers.clocks
+
+
+def test_a_turn_is_no_decision_and_hides_none() -> None:
+    brokers = FakeBrokers(*BOTH)
+    log = log_on(brokers)
+    log.store(decision("q", 0))
+    for _ in range(20):
+        log.store_turn(decision("q", 0))
+    found = log.find("q", 0)
+    assert found is not None
+    assert found.halves == decision("q", 0).halves
+    assert [one.batch for one in log.unfinished()] == [0]
+    assert log.newest_batch("q") == 0
+    brokers.there = {"broker-b"}
+    assert log.find("q", 0) is not None
+    brokers.there = {"broker-a"}
+    with pytest.raises(DecisionsAwayError, match="broker-b"):
+        log.find("q", 1)
+
+
+@pytest.mark.parametrize(
+    ("turns", "now", "seconds"),
+    [
+        ({"a": 1_000}, {"a": 1_100}, 3.0),
+        ({"a": 1_000}, {"a": 5_000}, 2.0),
+        ({"a": 1_000}, {"a": 6_800}, 0.5),
+        ({"a": 1_000}, {"a": 900_000}, 0.5),
+        # A clock that was set back tells nothing.
+        ({"a": 9_000}, {"a": 1_000}, 3.0),
+        ({}, {"a": 900_000}, 3.0),
+        ({"b": 1_000}, {"a": 900_000, "b": 900_000}, 3.0),
+        ({"a": 1_000, "b": 1_000}, {"a": 900_000, "b": 5_500}, 1.5),
+        ({"a": 1_000, "b": 1_000}, {"a": 900_000}, 3.0),
+    ],
+)
+def test_a_dead_drivers_requests_are_waited_for_by_its_last_turn(
+    turns: dict[str, int], now: dict[str, int], seconds: float
+) -> None:
+    brokers = sorted({"a", *turns, *now})
+    assert wait_for_others(brokers, turns, now, 3.0) == pytest.approx(seconds)

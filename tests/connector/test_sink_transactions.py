@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,14 +12,14 @@ import pytest
 from pyspark_rocketmq.errors import OptionError, WriteIdError
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, pack_halves, unpack_halves
-from pyspark_rocketmq.sink_transactions import Commits
+from pyspark_rocketmq.sink_transactions import Commits, wait_for_others
 from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import Message, QueueId, TopicConfig
+from rocketmq_wire.model import Bounds, Message, QueueId, TopicConfig
 from support import transactional_writes as writes
 from support.transactional_writes import (
     AT_THE_ENDS,
@@ -169,6 +170,49 @@ def test_what_is_decided_can_be_finished_without_the_query(
         commits.finish(decision)
         log.catch_up()
         assert log.unfinished() == []
+    assert counts(connection, topic) == expected("")
+
+
+def test_a_long_commit_tells_the_brokers_each_second_that_it_goes_on(
+    connection: ConnectionSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes next waits only for what is left of the last second's requests."""
+    monkeypatch.setattr("pyspark_rocketmq.sink_transactions._TURN_SECONDS", 0.0)
+    query = Query(connection, topic, "q", groups=True)
+    query.run_whole()
+    with open_cluster(connection) as cluster:
+        log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster))
+        heads = [q for q in cluster.queues(query.plan.decision_topic) if q.index == 0]
+        (bounds,) = cluster.bounds(heads).values()
+        assert isinstance(bounds, Bounds)
+        # Rows of a group are ended one by one, a turn before each; then it is finished.
+        assert bounds.end >= 1 + ROWS // 3 + 1
+        found = log.find("q", 0)
+        assert found is not None
+        assert found.is_finished
+    assert counts(connection, topic) == expected("")
+
+
+def test_who_goes_on_with_a_decision_leaves_its_own_turn_for_the_next(
+    connection: ConnectionSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Mapping[str, int], Mapping[str, int]]] = []
+
+    def recorded(
+        brokers: Iterable[str], turns: Mapping[str, int], now: Mapping[str, int], limit: float
+    ) -> float:
+        seen.append((turns, now))
+        return wait_for_others(brokers, turns, now, limit)
+
+    monkeypatch.setattr("pyspark_rocketmq.sink_transactions.wait_for_others", recorded)
+    query = Query(connection, topic, "q")
+    query.run_killed(AT_THE_ENDS, "before")
+    query.run_killed(AT_THE_ENDS, "before")
+    query.run_whole()
+    (decided, first), (replayed, second) = seen
+    (broker,) = decided
+    assert decided[broker] <= first[broker] <= replayed[broker] <= second[broker]
+    assert replayed[broker] - decided[broker] >= 500, "it waited before its turn"
     assert counts(connection, topic) == expected("")
 
 
