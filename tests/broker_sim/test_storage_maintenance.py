@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +101,7 @@ class FillingFiles(OsFiles):
 
     def disk_use(self) -> DiskUse:
         used = 1024 * len(self.names("commitlog"))
-        return DiskUse(total_size=10 * 1024, free_size=max(0, 10 * 1024 - used))
+        return DiskUse(used_size=used, free_size=max(0, 10 * 1024 - used))
 
 
 def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path) -> None:
@@ -117,6 +119,22 @@ def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path)
     assert store.bounds("orders", 0).end == 45
     assert read_all(store, "orders")[-1] == b"044" * 40
     store.close()
+
+
+def test_what_the_system_keeps_of_a_disk_makes_it_no_fuller() -> None:
+    """As `df` counts, and RocketMQ."""
+    reserved_apart = DiskUse(used_size=80, free_size=20)
+    assert reserved_apart.used_ratio == pytest.approx(0.80)
+    assert DiskUse(used_size=0, free_size=0).used_ratio == 0.0
+
+
+def test_how_full_the_disk_is_is_what_df_says(tmp_path: Path) -> None:
+    said = subprocess.run(
+        ["df", "-Pk", str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    (percent,) = [int(word.removesuffix("%")) for word in said if re.fullmatch(r"\d+%", word)]
+    used = 100 * OsFiles(tmp_path).disk_use().used_ratio
+    assert percent - 2 < used < percent + 1
 
 
 def test_a_full_disk_costs_only_so_much_a_round_and_the_report_says_what_went_early(

@@ -163,7 +163,7 @@ class CrashFiles:
         return _Lock(self, name)
 
     def disk_use(self) -> DiskUse:
-        return DiskUse(total_size=1, free_size=1)
+        return DiskUse(used_size=0, free_size=1)
 
     def unlock_all(self) -> None:
         """What the end of the process does."""

@@ -34,12 +34,14 @@ to 2 MiB, and memory of that size is what a virtual machine has given back to it
 class DiskUse:
     """Sizes of the file system that holds the store."""
 
-    total_size: int
+    used_size: int
     free_size: int
+    """What we may use; the system may keep more for itself, which is neither."""
 
     @property
     def used_ratio(self) -> float:
-        return 1.0 - self.free_size / self.total_size if self.total_size else 0.0
+        size = self.used_size + self.free_size
+        return self.used_size / size if size else 0.0
 
 
 class File(Protocol):
@@ -301,4 +303,4 @@ class OsFiles:
 
     def disk_use(self) -> DiskUse:
         use = shutil.disk_usage(self._root)
-        return DiskUse(total_size=use.total, free_size=use.free)
+        return DiskUse(used_size=use.used, free_size=use.free)

@@ -124,7 +124,7 @@ class MemoryFiles:
 
     def disk_use(self) -> DiskUse:
         """Always empty: what memory is left cannot be told from what caches would give back."""
-        return DiskUse(total_size=1, free_size=1)
+        return DiskUse(used_size=0, free_size=1)
 
 
 class _MemoryLock(MemoryFile):
