@@ -11,7 +11,7 @@ from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges
-from pyspark_rocketmq.partitions import RangePartition
+from pyspark_rocketmq.partitions import RangePartition, range_partitions
 from pyspark_rocketmq.planning import Split, divide
 from pyspark_rocketmq.selection import named_topics
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -49,7 +49,7 @@ class LookupReader(DataSourceReader):
         tasks = divide(ranges, split)
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("look-up", counts, len(tasks), is_shown=options.log_batches)
-        return [RangePartition(task, places) for task in tasks]
+        return range_partitions(tasks, places)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""

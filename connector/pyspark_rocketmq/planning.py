@@ -118,7 +118,8 @@ def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         return []
     ranges = []
     starts, before = end.starts, start.offsets
-    for queue, last in sorted(end.offsets.items()):
+    for queue in sorted(end.offsets):
+        last = end.offsets[queue]
         first = starts[queue] if queue in starts else before.get(queue, last)
         if first < last:
             ranges.append(OffsetRange(queue, first, last))
@@ -146,26 +147,32 @@ def divide(ranges: Sequence[OffsetRange], split: Split) -> list[tuple[OffsetRang
 
 
 def _cut(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
+    if split.records_max is None and (split.partitions_min or 0) <= len(ranges):
+        return list(ranges)
     counts = [
         1 if split.records_max is None else -(-len(piece) // split.records_max) for piece in ranges
     ]
     wanted = min(split.partitions_min or 0, sum(len(piece) for piece in ranges))
-    # Whoever has the largest pieces is cut once more, until there are enough.
+    _cut_largest(ranges, counts, wanted - sum(counts))
+    return [
+        part for piece, count in zip(ranges, counts, strict=True) for part in _parts(piece, count)
+    ]
+
+
+def _cut_largest(ranges: Sequence[OffsetRange], counts: list[int], more: int) -> None:
+    """Whoever has the largest pieces is cut once more, until there are so many more."""
     largest = [
         (-len(piece) / count, index)
         for index, (piece, count) in enumerate(zip(ranges, counts, strict=True))
     ]
     heapq.heapify(largest)
-    for _ in range(wanted - sum(counts)):
+    for _ in range(more):
         while True:
             _, index = heapq.heappop(largest)
             if counts[index] < len(ranges[index]):
                 break
         counts[index] += 1
         heapq.heappush(largest, (-len(ranges[index]) / counts[index], index))
-    return [
-        part for piece, count in zip(ranges, counts, strict=True) for part in _parts(piece, count)
-    ]
 
 
 def _parts(piece: OffsetRange, count: int) -> list[OffsetRange]:

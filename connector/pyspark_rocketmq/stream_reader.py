@@ -23,7 +23,7 @@ from pyspark_rocketmq.batch_log import log_batch
 from pyspark_rocketmq.offsets import ParsedOffsets
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.partition_read import ReadPlan, read_ranges
-from pyspark_rocketmq.partitions import RangePartition
+from pyspark_rocketmq.partitions import RangePartition, range_partitions, uncollected
 from pyspark_rocketmq.planning import Split, divide, ranges_between
 from pyspark_rocketmq.spark_limits import (
     ReadAllAvailable,
@@ -101,6 +101,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_logged, self._is_fresh = self._is_fresh, False
         if start == end:
             return []
+        with uncollected():
+            return self._planned(start, end, is_logged=is_logged)
+
+    def _planned(
+        self, start: dict[str, Any], end: dict[str, Any], *, is_logged: bool
+    ) -> list[RangePartition]:
         ranges = ranges_between(self._parsed.parse(start), self._parsed.parse(end))
         if is_logged:
             ranges = self._begun().still_there(ranges, self._parsed.parse(end))
@@ -112,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("batch", counts, len(tasks), is_shown=options.log_batches)
         places = {} if self._driver is None else self._driver.places()
-        return [RangePartition(task, places) for task in tasks]
+        return range_partitions(tasks, places)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything before `end`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_rocketmq.partitions import RangePartition, TaskPartition
+from pyspark_rocketmq.partitions import TaskPartition, range_partitions
 from pyspark_rocketmq.planning import BatchTask, QueueSlice
 from rocketmq_broker_sim import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster
@@ -31,10 +31,13 @@ def broker() -> Iterator[Broker]:
 
 
 def test_a_partition_carries_the_places_of_its_own_brokers() -> None:
-    partition = RangePartition((OffsetRange(QUEUE, 0, 9), OffsetRange(ELSEWHERE, 0, 9)), PLACES)
-    again = pickle.loads(pickle.dumps(partition))
-    assert again.ranges == partition.ranges
+    ranges = OffsetRange(QUEUE, 0, 9), OffsetRange(ELSEWHERE, 0, 9)
+    both, one = range_partitions([ranges, ranges[:1]], PLACES)
+    again = pickle.loads(pickle.dumps(both))
+    assert again.ranges == both.ranges == ranges
     assert again.places == {name: PLACES[name] for name in ("broker-a", "broker-b")}
+    assert pickle.loads(pickle.dumps(one)).places == {"broker-a": PLACES["broker-a"]}
+    assert [task.places for task in range_partitions([ranges, ranges[:1]], {})] == [{}, {}]
     task = BatchTask((QueueSlice(QUEUE, 0, 9),), (), (QUEUE,))
     assert TaskPartition(task, PLACES).places == {"broker-a": PLACES["broker-a"]}
     assert TaskPartition(task, {}).places == {}
