@@ -26,6 +26,7 @@ from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.record import decode_record
@@ -125,7 +126,8 @@ class Delays:
         start = max(self._offsets[level], bounds.start)
         if start > self._offsets[level]:
             lost = start - self._offsets[level]
-            _LOG.error("delay level %d: %d messages expired while they waited", level, lost)
+            told = counted(lost, "message")
+            _LOG.error("delay level %d: %s expired before delivery", level, told)
             self._offsets[level] = start
         if start >= bounds.end:
             return False
@@ -139,7 +141,8 @@ class Delays:
             self._hold(level, start, now_ms, str(error))
             return False
         if found.lost:
-            _LOG.error("delay level %d: %d messages were lost while they waited", level, found.lost)
+            told = counted(found.lost, "message")
+            _LOG.error("delay level %d: %s lost before delivery", level, told)
             self._offsets[level] = found.next_begin
             return True
         # Copied: appending may move the log on to another file.

@@ -33,6 +33,7 @@ from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.store import Store
+from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.properties import TAGS, UNIQUE_KEY, encode_properties
@@ -344,7 +345,8 @@ class Timers:
                 TIMER_TOPIC, 0, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
             )
             if found.lost:
-                _LOG.error("%d messages of %s were lost while they waited", found.lost, TIMER_TOPIC)
+                told = counted(found.lost, "message")
+                _LOG.error("%s of %s lost before delivery", told, TIMER_TOPIC)
                 start = found.next_begin
                 continue
             if not found.count:
