@@ -36,8 +36,9 @@ import pyarrow.json as pj
 from rocketmq_arrow.assemble import Constant, Ranges, assemble
 from rocketmq_arrow.body_patterns import matches
 from rocketmq_arrow.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
+from rocketmq_arrow.json_alike import AlikeBodies
 from rocketmq_arrow.json_verdicts import JsonVerdicts
-from rocketmq_arrow.read_bodies import Bodies, ReadBodies, Verdict, joined_array, read_bodies
+from rocketmq_arrow.read_bodies import ReadBodies, Verdict, joined_array, read_bodies
 
 _OPENING: Final = ord("{")
 _COMMA: Final = ord(",")
@@ -58,6 +59,7 @@ class JsonBodies:
         self._schema = schema
         self._prefix = b'{"%s":true' % name.encode()
         self._verdicts = JsonVerdicts(schema)
+        self._alike = AlikeBodies(schema)
         self._had_bad = False
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema([pa.field(name, pa.bool_()), *schema]),
@@ -67,11 +69,19 @@ class JsonBodies:
     def read(self, bodies: pa.BinaryArray) -> ReadBodies:
         """The columns of all bodies, in their order."""
         refused, objects = self.prepared(bodies)
-        read = read_bodies(self._schema, len(bodies), refused, objects, glance_first=self._had_bad)
+        texts = objects.texts
+        read = read_bodies(
+            self._schema,
+            len(bodies),
+            refused,
+            objects,
+            known=self._alike.read(texts.data, texts.starts, texts.ends, refused),
+            glance_first=self._had_bad,
+        )
         self._had_bad = len(read.bad) > len(refused)
         return read
 
-    def prepared(self, bodies: pa.BinaryArray) -> tuple[dict[int, str], Bodies]:
+    def prepared(self, bodies: pa.BinaryArray) -> tuple[dict[int, str], _Objects]:
         """Which bodies are never read and why, and all of them for `read_bodies`."""
         if bodies.null_count:
             bodies = bodies.fill_null(b"")
