@@ -49,14 +49,14 @@ def scalars(texts: pa.BinaryArray, kind: pa.DataType) -> tuple[pa.Array, Mask]:
 
 def are_scalars(texts: pa.BinaryArray) -> Mask:
     """Which of some texts are numbers, true, false or null."""
-    text, offsets = values_of(texts)
-    is_right = _are_words(text, offsets)
-    if not is_right.all():
-        is_right |= _are_plain(texts, is_whole=False)
+    is_right = _are_plain(texts, is_whole=False)
     if not is_right.all():
         others = np.flatnonzero(~is_right)
         odd = texts.take(array_of(others))
-        is_right[others] = matches(odd, _float_pattern(pa.float64()))
+        are_words = _are_words(odd)
+        if not are_words.all():
+            are_words |= matches(odd, _float_pattern(pa.float64()))
+        is_right[others] = are_words
     return is_right
 
 
@@ -95,9 +95,10 @@ def _are_plain(texts: pa.BinaryArray, *, is_whole: bool) -> Mask:
         is_plain &= (first != _ZERO) | (sizes == 1) | (second == _POINT)
         is_plain &= sizes <= _FLOAT_SIZE_MAX
     # The signs alone, or something else among the digits.
-    others = np.flatnonzero(text - _ZERO > _NINE - _ZERO)
-    if len(others) > np.count_nonzero(is_negative & (ends > starts)):
-        before = np.searchsorted(others, offsets)
+    is_other = text - _ZERO > _NINE - _ZERO
+    if np.count_nonzero(is_other) > np.count_nonzero(is_negative & (ends > starts)):
+        others = np.flatnonzero(is_other)
+        before = np.append(0, np.cumsum(is_other))[offsets]
         counts = np.diff(before) - is_negative
         if is_whole:
             is_plain &= counts == 0
@@ -119,7 +120,8 @@ def _booleans(texts: pa.BinaryArray) -> tuple[pa.Array, Mask]:
     return array_of(is_true, missing), is_right
 
 
-def _are_words(text: Bytes, offsets: Positions) -> Mask:
+def _are_words(texts: pa.BinaryArray) -> Mask:
+    text, offsets = values_of(texts)
     is_word = _are_word(text, offsets, b"true")
     for word in (b"false", b"null"):
         is_word |= _are_word(text, offsets, word)

@@ -156,6 +156,7 @@ def test_bodies_alike_are_read_as_the_parser_reads_them(found: list[pa.BinaryArr
         check(alike, bodies)
 
 
+QUOTE = ord('"')
 SLOTS = {
     "i8": b"7", "i16": b"-7", "i32": b"0", "i64": b"12", "f": b"1.5", "d": b"-2.25", "b": b"true",
     "li": b"[1, 2]", "ld": b"[1.5]", "lb": b"[true]", "s": b'"x"', "ls": b'["a", "b"]',
@@ -174,7 +175,8 @@ ODD_VALUES = [
     b"true", b"false", b"falsy", b"True", b"trueish", b"NaN", b"-NaN", b"Infinity", b"-Infinity",
     b"Inf", b"inf", b"1 ", b" 1", b"1\n", b"1 1", b"1,2", b"1,", b",", b"", b" ", b'"1"', b'""',
     b"1a", b"a", b"1_0", b"1\xc2\xa0", b"\xd9\xa1", b"1\\", b"[]", b"[1]", b"[1,2]", b"[1, 2, 3]",
-    b"[1,  2]", b"[1 , 2]", b"[ 1]", b"[1 ]", b"[1,]", b"[, 1]", b"[,]", b"[, ]", b"[1, , 2]",
+    b"[1,  2]", b"[1,23]", b"[1,x2]", b"[1 , 2]", b"[ 1]", b"[1 ]", b"[1,]", b"[, 1]",
+    b"[,]", b"[, ]", b"[1, , 2]",
     b"[null]", b"[null, 1]", b"[1, null, 3]", b"[true, false]", b"[1], [2]", b"[[1]]", b'["a"]',
     b'["a", "b"]', b'["a","b"]', b'["a", "b", "c"]', b'["a", null]', b"[2147483648]", b"[1.5, 2]",
     b"[01]", b"[-]", b"{}", b'{"x": 2}', b'{"x": 2, "s": "a", "l": []}', b"// x", b'1, "i8": 2',
@@ -209,7 +211,36 @@ def test_every_small_change_of_a_body_is_read_as_the_parser_reads_it() -> None:
         check(AlikeBodies(schema, rows_min=1), array_of(bodies[part::4]), schema)
 
 
-@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
+def test_torn_and_hollow_bodies_at_both_ends_are_left_to_the_parser(
+    separators: tuple[str, str],
+) -> None:
+    schema = pa.schema([SCHEMA.field(name) for name in ("i8", "s", "b", "li")])
+    order = {"i8": 12, "s": "a", "more": 1, "li": [1], "b": True}
+    body = json.dumps(order, separators=separators).encode()
+    others = [body[:cut] for cut in range(len(body))] + [body[cut:] for cut in range(len(body))]
+    for value in (b"12", b'"a"', b"1", b"[1]", b"true"):
+        others += [body.replace(value, b""), body.replace(value, b"", 1)]
+        # So short that texts would overlap.
+        others += [body.replace(b" %s " % value, space) for space in (b"", b" ", b"  ")]
+    for other in others:
+        bodies = array_of([other, *[body] * 9, other])
+        assert check(AlikeBodies(schema, rows_min=1), bodies, schema) >= 9
+
+
+@pytest.mark.parametrize("body", [b'{"i8":7,"s":"ab"}', b'{"s":"ab","i8":7}'])
+def test_a_quote_too_many_is_not_set_off_by_a_body_with_one_less(body: bytes) -> None:
+    schema = pa.schema([SCHEMA.field("s"), SCHEMA.field("i8")])
+    more = [body[:place] + b'"' + body[place:] for place in range(len(body) + 1)]
+    less = [body[:place] + body[place + 1 :] for place, byte in enumerate(body) if byte == QUOTE]
+    for one in more:
+        for other in less:
+            for pair in ([one, other], [other, one]):
+                bodies = array_of([*[body] * 4, *pair, *[body] * 4])
+                check(AlikeBodies(schema, rows_min=1), bodies, schema)
+
+
+@pytest.mark.parametrize("name", ["i64", "f", "d", "b", "s", "li", "ls", "more", "some", "o"])
 def test_each_odd_value_alone_gives_its_shape(name: str) -> None:
     schema = pa.schema([SCHEMA.field(name if name in SCHEMA.names else "s")])
     for value in ODD_VALUES:
