@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol
 
-from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
 from rocketmq_wire.sql92 import SqlSyntaxError, parse_selector
 
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
@@ -46,10 +47,11 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupName:
-    """A name that brokers take for a group."""
+class Name:
+    """A name that brokers take for a group, or for a topic."""
 
-    takes: str = "name of a group"
+    takes: str
+    size_max: int
 
     def __call__(self, text: str) -> str:
         text = text.strip()
@@ -57,9 +59,13 @@ class GroupName:
             raise ValueError("must not be empty")
         if not NAME_PATTERN.fullmatch(text):
             raise ValueError("must have letters, digits, '_', '-', '%' and '|' only")
-        if len(text) > GROUP_SIZE_MAX:
-            raise ValueError(f"must have at most {GROUP_SIZE_MAX} characters")
+        if len(text) > self.size_max:
+            raise ValueError(f"must have at most {self.size_max} characters")
         return text
+
+
+GroupName: Final = partial(Name, "name of a group", GROUP_SIZE_MAX)
+TopicName: Final = partial(Name, "name of a topic", NAME_SIZE_MAX)
 
 
 @dataclass(frozen=True, slots=True)

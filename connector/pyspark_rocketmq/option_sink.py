@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.option_definition import SINK, OptionDefinition
-from pyspark_rocketmq.option_kinds import Choice, Count, Duration, Flag, Size, Text
+from pyspark_rocketmq.option_kinds import (
+    Choice,
+    Count,
+    Duration,
+    Flag,
+    GroupName,
+    Size,
+    TopicName,
+)
 from rocketmq_wire.model import DECISION_TOPIC
 
 _O = OptionDefinition
@@ -59,7 +67,7 @@ SINK_DEFINITIONS: Final = (
     ),
     _O(
         "decisionTopic",
-        Text(),
+        TopicName(),
         DECISION_TOPIC,
         SINK,
         "sink",
@@ -97,7 +105,7 @@ SINK_DEFINITIONS: Final = (
     ),
     _O(
         "producerGroup",
-        Text(),
+        GroupName(),
         "pyspark-rocketmq-producer",
         SINK,
         "sink",

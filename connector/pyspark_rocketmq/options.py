@@ -318,6 +318,10 @@ def _check_delivery(options: ReadOptions) -> None:
         )
     if options.send_back:
         raise OptionError("delivery", "has no meaning with sendBack", "CONFLICT")
+    if options.subscribe == (options.decision_topic,):
+        raise OptionError(
+            "decisionTopic", "must be another topic than the one that is written to", "CONFLICT"
+        )
 
 
 def _check_send_back(options: ReadOptions) -> None:

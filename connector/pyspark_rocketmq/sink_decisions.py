@@ -333,11 +333,8 @@ class DecisionLog:
 
     def _known_at(self, queue: QueueId) -> set[str]:
         """The brokers that the newest record of a queue names."""
-        bounds = self._bounds(queue)
-        if bounds.start == bounds.end:
-            return set()
-        body = self._body(queue, bounds.end - 1)
-        return set(json.loads(body).get("brokers", ()))
+        record = next(self._backwards(queue, None), None)
+        return set() if record is None else set(record.content.get("brokers", ()))
 
     def _decision(self, queue: QueueId, record: _Record) -> Decision:
         content = record.content
@@ -387,10 +384,10 @@ class DecisionLog:
             raise bounds
         return bounds
 
-    def _backwards(self, queue: QueueId, query: str) -> Iterator[_Record]:
-        """The records of a query, the newest first."""
+    def _backwards(self, queue: QueueId, query: str | None) -> Iterator[_Record]:
+        """The records of a query, or all, the newest first."""
         bounds = self._bounds(queue)
-        end, size = bounds.end, _FIRST_WINDOW
+        end, size = bounds.end, _FIRST_WINDOW if query is not None else 1
         while end > bounds.start:
             start = max(bounds.start, end - size)
             yield from reversed(self._window(queue, start, end, query))
@@ -404,15 +401,22 @@ class DecisionLog:
             reply = self._cluster.pull(queue, start, _PULL_COUNT, subscription=wanted)
             for part in reply.records:
                 found = decode_messages(part, broker=queue.broker, topic=queue.topic, tags=tags)
-                records += [_record_of(queue, one) for one in found if one.queue_offset < end]
+                parsed = (_record_of(queue, one) for one in found if one.queue_offset < end)
+                records += [record for record in parsed if record is not None]
             if reply.status is PullStatus.NO_NEW_MESSAGE or reply.next_begin <= start:
                 break
             start = reply.next_begin
         return records
 
 
-def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record:
-    content = json.loads(message.body)
+def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record | None:
+    """None: somebody else wrote to the topic. Its checksum was compared: it was not ours."""
+    try:
+        content = json.loads(message.body)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or not content.keys() >= {"version", "query", "batch"}:
+        return None
     if content["version"] != _VERSION:
         raise RocketMQError(
             f"[ROCKETMQ_SINK.DECISION] {queue} offset={message.queue_offset} is of version "

@@ -49,6 +49,7 @@ def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
             None if options.compression == "none" else options.compression,
             options.compression_threshold,
             immunity_seconds_of(options),
+            options.decision_topic if options.delivery == "transactional" else None,
         ),
         group=options.producer_group,
         in_flight_max=options.sends_in_flight,

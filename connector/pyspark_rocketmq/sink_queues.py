@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rocketmq_arrow.gather import Mask, Positions
 from rocketmq_arrow.numpy_arrays import mask_of, text_array
 from rocketmq_arrow.text_hashes import sip_hashes
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import QueueId
 
 ANY: Final = -1
@@ -27,18 +27,24 @@ def places_of(
     brokers: pa.Array | None,
     groups: pa.Array | None,
 ) -> Positions:
-    """The index of each row's queue, or ANY. Raises LocalProtocolError with the row."""
+    """The index of each row's queue, or ANY. Raises RowRefusedError, or LocalProtocolError."""
     places = np.full(count, ANY, np.int64)
     if groups is not None:
         rows = np.flatnonzero(has_text(groups))
         places[rows] = sip_hashes(groups.take(indices_of(rows))) % len(queues)
+    is_given = np.zeros(count, np.bool_) if queue_ids is None else mask_of(queue_ids.is_valid())
+    if brokers is not None:
+        is_half = mask_of(brokers.is_valid()) & ~is_given
+        if is_half.any():
+            raise RowRefusedError(
+                int(np.argmax(is_half)), "has a brokerName and no queueId: it takes both, or none"
+            )
     if queue_ids is None:
         return places
-    is_given = mask_of(queue_ids.is_valid())
     twice = is_given & (places != ANY)
     if twice.any():
-        raise LocalProtocolError(
-            f"row {int(np.argmax(twice))} has a messageGroup, which picks the queue, and a queueId"
+        raise RowRefusedError(
+            int(np.argmax(twice)), "has a messageGroup, which picks the queue, and a queueId"
         )
     rows = np.flatnonzero(is_given)
     wanted = numbers_of(queue_ids)[rows]
@@ -59,7 +65,15 @@ def _named(
             )
         chosen = np.zeros(len(rows), np.int64)
     else:
-        found = pc.index_in(brokers.take(indices_of(rows)), value_set=text_array(names))
+        of_rows = brokers.take(indices_of(rows))
+        if of_rows.null_count and len(names) > 1:
+            at = int(np.argmax(mask_of(of_rows.is_null())))
+            raise RowRefusedError(
+                int(rows[at]),
+                f"has a queueId and no brokerName, and {topic} is on {', '.join(names)}",
+            )
+        of_rows = pc.fill_null(of_rows, names[0])
+        found = pc.index_in(of_rows, value_set=text_array(names))
         chosen = numbers_of(pc.fill_null(found, ANY))
     size = max(queue.index for queue in queues) + 1
     # One row more, of brokers that are not there, and one column more, of queues that are not.
@@ -70,9 +84,10 @@ def _named(
     found_places: Positions = table[chosen, np.where(is_inside, wanted, size)]
     if (found_places == ANY).any():
         at = int(np.argmax(found_places == ANY))
-        raise LocalProtocolError(
-            f"row {rows[at]} names queue {wanted[at]}, which {topic} does not have for writing: "
-            f"it has 0 to {size - 1} on {', '.join(names)}"
+        raise RowRefusedError(
+            int(rows[at]),
+            f"names queue {wanted[at]}, which {topic} does not have for writing: "
+            f"it has 0 to {size - 1} on {', '.join(names)}",
         )
     return found_places
 

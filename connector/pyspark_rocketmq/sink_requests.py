@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -37,7 +38,7 @@ from rocketmq_arrow.numpy_arrays import mask_of, text_array
 from rocketmq_client.column_sends import ROWS_MAX, count_on
 from rocketmq_client.send_line import SendRequest
 from rocketmq_wire.batch import stored_growth
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import SendBatch, SendMessage, SendRecords
@@ -92,6 +93,8 @@ class SinkLayout:
     immunity_seconds: int | None = None
     """Rows are sent as half messages, and nobody is asked about one for so long; None: they
     are not."""
+    decision_topic: str | None = None
+    """No row goes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +146,24 @@ class SinkRequests:
             numbers = np.arange(self.row_count, self.row_count + piece.num_rows)
             self.row_count += piece.num_rows
             rows = _Rows(_columns(piece, self._layout.columns), numbers)
-            try:
+            with self._numbered(rows):
                 _check(rows)
                 for topic, of_topic in self._by_topic(self._packed(rows)):
-                    yield from self._of_topic(topic, of_topic)
-            except LocalProtocolError as error:
-                # The encoder counts rows from the first that it was given.
-                where = f"rows {numbers[0]} to {numbers[-1]}, counted from the first of them"
-                raise SinkRowError(self._write_id.partition, where, str(error)) from error
+                    with self._numbered(of_topic):
+                        yield from self._of_topic(topic, of_topic)
+
+    @contextmanager
+    def _numbered(self, rows: _Rows) -> Iterator[None]:
+        """What is told of a row of these tells its place among the task's."""
+        numbers, partition = rows.numbers, self._write_id.partition
+        try:
+            yield
+        except RowRefusedError as error:
+            row = f"row {numbers[error.row]} (the first is 0)"
+            raise SinkRowError(partition, row, error.reason) from error
+        except LocalProtocolError as error:
+            some = f"rows {numbers[0]} to {numbers[-1]}"
+            raise SinkRowError(partition, some, str(error)) from error
 
     def _packed(self, rows: _Rows) -> _Rows:
         if self._layout.compression is None:
@@ -174,6 +187,8 @@ class SinkRequests:
             yield topic, rows if len(chosen) == len(codes) else rows.take(chosen)
 
     def _of_topic(self, topic: str, rows: _Rows) -> Iterator[SendRequest]:
+        if topic == self._layout.decision_topic:
+            raise LocalProtocolError(f"{topic} is the decisionTopic, which takes no rows")
         queues = self._producer.queues(topic)
         places = places_of(
             queues,
@@ -192,14 +207,17 @@ class SinkRequests:
             late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
             _refuse_late_groups(rows, is_late)
             columns = tuple((name, column.take(indices_of(late))) for name, column in named)
-            yield from self._single(topic, queues, rows.take(late), places[late], columns)
+            late_rows = rows.take(late)
+            with self._numbered(late_rows):
+                yield from self._single(topic, queues, late_rows, places[late], columns)
             rows, places = rows.take(prompt), places[prompt]
         if len(places) == 0:
             return
         order = order_of(places, rows.is_packed)
         if order is not None:
             rows, places = rows.take(order), places[order]
-        yield from self._bulk(topic, queues, rows, places)
+        with self._numbered(rows):
+            yield from self._bulk(topic, queues, rows, places)
 
     def _bulk(
         self, topic: str, queues: Sequence[QueueId], rows: _Rows, places: Positions
@@ -363,7 +381,7 @@ def _refuse_giants(sizes: Positions) -> None:
 
 def _refuse(is_wrong: Mask, reason: str) -> None:
     if is_wrong.any():
-        raise LocalProtocolError(f"row {int(np.argmax(is_wrong))} {reason}")
+        raise RowRefusedError(int(np.argmax(is_wrong)), reason)
 
 
 def _entry_parts(data: Bytes, start: int, end: int) -> tuple[bytes, bytes]:

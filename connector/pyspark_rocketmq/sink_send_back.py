@@ -20,10 +20,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_rocketmq.errors import SinkSchemaError
+from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.send_backs import send_back_all
 from rocketmq_wire.consumption_requests import SendBack
+from rocketmq_wire.errors import RowRefusedError
 
 _NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
 _NEEDED: Final = {"topic": (StringType,), "brokerName": (StringType,), "physicalOffset": _NUMBER}
@@ -64,14 +65,17 @@ def send_back_plan(group: str, attempts_max: int | None, schema: StructType) -> 
 
 
 def requests_of(plan: SendBackPlan, batch: pa.RecordBatch) -> list[tuple[str, SendBack]]:
-    """(broker, request) of each row: the protocol knows no batches of them."""
+    """(broker, request) of each row: the protocol knows no batches of them.
+
+    Raises RowRefusedError.
+    """
     columns = {name: batch.column(place).to_pylist() for name, place in plan.places.items()}
     rows = range(batch.num_rows)
     ids = columns.get("msgId", [None] * batch.num_rows)
     levels = columns.get("delayLevel", [None] * batch.num_rows)
     for name in _NEEDED:
         if None in columns[name]:
-            raise SinkSchemaError(f"column '{name}' is null in a row: {_READ_SO}")
+            raise RowRefusedError(columns[name].index(None), f"has no {name}: {_READ_SO}")
     return [
         (
             columns["brokerName"][row],
@@ -88,12 +92,18 @@ def requests_of(plan: SendBackPlan, batch: pa.RecordBatch) -> list[tuple[str, Se
     ]
 
 
-def send_back_rows(cluster: Cluster, plan: SendBackPlan, batches: Iterator[pa.RecordBatch]) -> int:
-    """Have every row's message taken back; how many. Raises SendBackRefusedError."""
+def send_back_rows(
+    cluster: Cluster, plan: SendBackPlan, partition: int, batches: Iterator[pa.RecordBatch]
+) -> int:
+    """Have every row's message taken back; how many. Raises SendBackRefusedError, SinkRowError."""
     routed: set[str] = set()
     count = 0
     for batch in batches:
-        requests = requests_of(plan, batch)
+        try:
+            requests = requests_of(plan, batch)
+        except RowRefusedError as error:
+            row = f"row {count + error.row} (the first is 0)"
+            raise SinkRowError(partition, row, error.reason) from error
         for topic in {request.topic for _, request in requests} - routed:
             # Where its brokers are.
             cluster.route(topic)

@@ -132,7 +132,7 @@ def write_task(
     cluster = open_cluster(plan.settings)
     try:
         if plan.send_back is not None:
-            return TaskWritten(send_back_rows(cluster, plan.send_back, batches))
+            return TaskWritten(send_back_rows(cluster, plan.send_back, write_id.partition, batches))
         if plan.transaction is not None:
             return _write_halves(cluster, plan, write_id, batches, may_be_replayed)
         producer = Producer(

@@ -23,7 +23,7 @@ from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT, SYS_FLAG_AT
 from rocketmq_arrow.numpy_arrays import int32_values
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import RowRefusedError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY, encode_properties
 
@@ -55,7 +55,7 @@ class OutgoingRows:
     def __post_init__(self) -> None:
         if self.bodies.null_count:
             row = pc.index(self.bodies.is_null(), True).as_py()
-            raise LocalProtocolError(f"row {row} has no body")
+            raise RowRefusedError(row, "has no body")
         named = [column for _, column in self.named]
         for column in (self.tags, self.keys, self.properties, self.unique_keys, *named):
             if column is not None and len(column) != len(self.bodies):
@@ -84,9 +84,10 @@ class EncodedProperties:
             self.sizes += len(rows.shared)
         if len(rows) and self.sizes.max() > PROPERTIES_SIZE_MAX:
             row = int(np.argmax(self.sizes > PROPERTIES_SIZE_MAX))
-            raise LocalProtocolError(
-                f"row {row}: the properties take {self.sizes[row]} bytes, "
-                f"more than the {PROPERTIES_SIZE_MAX} that a record can hold"
+            raise RowRefusedError(
+                row,
+                f"has properties of {self.sizes[row]} bytes, more than the "
+                f"{PROPERTIES_SIZE_MAX} that a record can hold",
             )
 
     def _add(self, name: str, column: pa.Array) -> None:
@@ -122,7 +123,7 @@ def encode_batch_body(
     """The body of a batch send (code 320) of all the rows.
 
     Raises:
-        LocalProtocolError: a row cannot be a message; the text says which and why.
+        RowRefusedError: a row cannot be a message; the text says which and why.
     """
     encoded = encode_properties(shared or {})
     rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded, flags)
@@ -134,7 +135,7 @@ def encode_entries(rows: OutgoingRows) -> tuple[Bytes, Positions]:
     gives two batch bodies.
 
     Raises:
-        LocalProtocolError: a row cannot be a message.
+        RowRefusedError: a row cannot be a message.
     """
     texts = EncodedProperties(rows)
     data, starts, ends = texts_of(rows.bodies)
@@ -167,7 +168,7 @@ def encode_records(
     `store_host` only says how long the broker's address is; the broker writes its own.
 
     Raises:
-        LocalProtocolError: a row cannot be a message; the text says which and why.
+        RowRefusedError: a row cannot be a message; the text says which and why.
     """
     encoded = encode_properties(shared or {})
     rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded, flags)
@@ -194,7 +195,7 @@ def encode_record_rows(
     """Records of all the rows back to back, and their sizes: cut between two as one likes.
 
     Raises:
-        LocalProtocolError: a row cannot be a message.
+        RowRefusedError: a row cannot be a message.
     """
     texts = EncodedProperties(rows)
     data, starts, ends = texts_of(rows.bodies)
@@ -239,9 +240,7 @@ def _refuse_separators(text: Bytes, starts: Positions, name: str) -> None:
     is_separator = (text == _NAME_END[0]) | (text == _VALUE_END[0])
     if is_separator.any():
         row = int(np.searchsorted(starts, int(np.argmax(is_separator)), "right")) - 1
-        raise LocalProtocolError(
-            f"row {row}: {name} cannot be sent with a character 0x01 or 0x02 inside"
-        )
+        raise RowRefusedError(row, f"has {name} with a character 0x01 or 0x02 inside")
 
 
 def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
@@ -260,8 +259,7 @@ def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     is_sent = value_ends > value_starts
     is_nameless = is_sent & (name_ends == name_starts)
     if is_nameless.any():
-        row = item_rows[np.argmax(is_nameless)]
-        raise LocalProtocolError(f"row {row}: a property has an empty name")
+        raise RowRefusedError(int(item_rows[np.argmax(is_nameless)]), "has a property without name")
     kept = np.flatnonzero(is_sent)
     pieces: list[Piece] = [
         Ranges(names, name_starts[kept], name_ends[kept]),
@@ -284,7 +282,6 @@ def _refuse_item_separators(text: Bytes, starts: Positions, item_rows: Positions
     is_separator = (text == _NAME_END[0]) | (text == _VALUE_END[0])
     if is_separator.any():
         item = int(np.searchsorted(starts, int(np.argmax(is_separator)), "right")) - 1
-        raise LocalProtocolError(
-            f"row {item_rows[item]}: names and values of properties cannot be sent with a "
-            "character 0x01 or 0x02 inside"
+        raise RowRefusedError(
+            int(item_rows[item]), "has properties with a character 0x01 or 0x02 inside"
         )

@@ -27,6 +27,17 @@ class LocalProtocolError(ProtocolError):
     """We were asked to send something illegal."""
 
 
+class RowRefusedError(LocalProtocolError):
+    """A row of columns cannot be a message: its place among them, and why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row, self.reason = row, reason
+
+    def __str__(self) -> str:
+        return f"row {self.row} {self.reason}"
+
+
 class NotOverGrpcError(LocalProtocolError):
     """The bulk gRPC service has no call for this request."""
 

@@ -157,13 +157,19 @@ def test_no_rows_give_an_empty_body() -> None:
     ("changes", "reason"),
     [
         ({"bodies": pa.array([b"x", None, b"y"])}, "row 1 has no body"),
-        ({"tags": pa.array(["a", "b", "c\x01"])}, "row 2: TAGS cannot be sent"),
-        ({"keys": pa.array(["a", "\x02", None])}, "row 1: KEYS cannot be sent"),
-        ({"unique_keys": pa.array(["\x02", "b", None])}, "row 0: UNIQ_KEY cannot be sent"),
-        ({"properties": pa.array([None, {}, {"a\x01": "b"}], MAP)}, "row 2: names and values"),
-        ({"properties": pa.array([None, {"a": "b\x02"}, {}], MAP)}, "row 1: names and values"),
-        ({"properties": pa.array([{"": "b"}, {}, {}], MAP)}, "row 0: a property has an empty name"),
-        ({"tags": pa.array(["a", "b" * 32_768, "c"])}, "row 1: the properties take"),
+        ({"tags": pa.array(["a", "b", "c\x01"])}, "row 2 has TAGS with a character"),
+        ({"keys": pa.array(["a", "\x02", None])}, "row 1 has KEYS with a character"),
+        ({"unique_keys": pa.array(["\x02", "b", None])}, "row 0 has UNIQ_KEY with a character"),
+        (
+            {"properties": pa.array([None, {}, {"a\x01": "b"}], MAP)},
+            "row 2 has properties with a character",
+        ),
+        (
+            {"properties": pa.array([None, {"a": "b\x02"}, {}], MAP)},
+            "row 1 has properties with a character",
+        ),
+        ({"properties": pa.array([{"": "b"}, {}, {}], MAP)}, "row 0 has a property without name"),
+        ({"tags": pa.array(["a", "b" * 32_768, "c"])}, "row 1 has properties of 3"),
     ],
 )
 def test_illegal_rows_are_refused_by_number(changes: dict[str, Any], reason: str) -> None:

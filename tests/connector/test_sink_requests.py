@@ -20,7 +20,7 @@ from pyspark_rocketmq.writers import TaskWritten, check_written
 from rocketmq_arrow.blocks import block_from_batch
 from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import BrokerAddresses, Host, QueueId, QueueSet, Route
 from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
@@ -205,8 +205,8 @@ def test_a_delayed_row_goes_alone():
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        ({"body": pa.array([b"x", None])}, "row 1 has no body"),
-        ({"body": bodies(2), "queueId": pa.array([0, 4])}, "row 1 names queue 4.*0 to 3"),
+        ({"body": pa.array([b"x", None])}, r"row 1 \(the first is 0\): has no body"),
+        ({"body": bodies(2), "queueId": pa.array([0, 4])}, "row 1 .*: names queue 4.*0 to 3"),
         (
             {"body": bodies(1), "queueId": pa.array([0]), "messageGroup": pa.array(["g"])},
             "messageGroup.*and a queueId",
@@ -216,13 +216,64 @@ def test_a_delayed_row_goes_alone():
             "whose order a delay would break",
         ),
         ({"body": bodies(1), "properties": pa.array([[("DELAY", "3")]], MAP)}, "DELAY.*map_filter"),
-        ({"body": bodies(1), "tags": pa.array(["a\x01b"])}, "TAGS cannot be sent"),
+        ({"body": bodies(1), "tags": pa.array(["a\x01b"])}, "TAGS with a character 0x01"),
         ({"body": pa.array([b"", bytes(17_000_000)])}, "takes more than 16711680 bytes"),
     ],
 )
 def test_a_row_that_cannot_be_a_message_is_named(columns, complaint):
     with pytest.raises(SinkRowError, match=rf"^\[ROCKETMQ_SINK\.ROW\] partition 3, .*{complaint}"):
         requests_of(columns)
+
+
+@pytest.mark.parametrize(
+    "regrouped",
+    [
+        {"messageGroup": pa.array([f"group-{n % 7}" for n in range(100)])},
+        {"topic": pa.array([f"topic-{n % 3}" for n in range(100)])},
+        {"delayLevel": pa.array([n % 2 for n in range(100)])},
+        {"queueId": pa.array([n % 4 for n in range(100)])},
+    ],
+    ids=lambda columns: next(iter(columns)),
+)
+def test_a_row_keeps_its_number_however_rows_are_regrouped(regrouped):
+    for row in (0, 50, 99):
+        tags = ["bad\x01" if number == row else "fine" for number in range(100)]
+        columns = {"body": bodies(100), "tags": pa.array(tags), **regrouped}
+        topic = None if "topic" in regrouped else "orders"
+        with pytest.raises(SinkRowError, match=rf"partition 3, row {row} \(.*has TAGS with"):
+            requests_of(columns, topic)
+
+
+def test_no_row_goes_to_the_decision_topic():
+    layout = SinkLayout(
+        SinkColumns({"body": 0, "topic": 1}), None, 1_000, False, None, 100, 60, "decisions"
+    )
+    batch = pa.record_batch({"body": bodies(2), "topic": pa.array(["orders", "decisions"])})
+    made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3)).of_batch(batch)
+    with pytest.raises(SinkRowError, match=r"row.*1.* decisions is the decisionTopic"):
+        list(made)
+
+
+@pytest.mark.parametrize(
+    ("ids", "brokers", "complaint"),
+    [
+        ([None, None], [None, "nowhere"], "row 1 has a brokerName and no queueId"),
+        (None, ["broker-a", None], "row 0 has a brokerName and no queueId"),
+        ([None, 0], [None, None], "row 1 has a queueId and no brokerName, and orders is on"),
+        ([0, 1], ["broker-a", "broker-a"], "row 1 names queue 1, which orders does not have"),
+        ([0, 0], ["broker-a", "nowhere"], "row 1 names queue 0, which orders does not have"),
+    ],
+)
+def test_a_queue_that_is_named_by_half_is_refused(ids, brokers, complaint):
+    queues = [QueueId("orders", broker, 0) for broker in ("broker-a", "broker-b")]
+    given = None if ids is None else pa.array(ids, pa.int64())
+    with pytest.raises(RowRefusedError, match=complaint):
+        places_of(queues, 2, given, pa.array(brokers, pa.string()), None)
+
+
+def test_where_there_is_one_broker_it_need_not_be_named():
+    ids, nobody = pa.array([0, 3]), pa.array([None, "broker-a"], pa.string())
+    assert places_of(QUEUES, 2, ids, nobody, None).tolist() == [0, 3]
 
 
 def test_a_queue_id_alone_does_not_name_a_queue_of_two_brokers():

@@ -300,10 +300,36 @@ def test_halves_survive_their_packing() -> None:
     assert unpack_halves(pack_halves([]), "g") == []
 
 
+@pytest.mark.parametrize("body", [b"hello", b"{}", b"[1]", b"\xff", b'{"version": 1}'])
+def test_what_others_wrote_to_the_decision_topic_is_passed_over(
+    connection: ConnectionSettings, topic: str, body: bytes
+) -> None:
+    query = Query(connection, topic, "q")
+    name = query.plan.decision_topic
+    with open_cluster(connection) as cluster, Producer(cluster) as producer:
+        cluster.create_topic(TopicConfig(name, 2, 2))
+        for batch in range(2):
+            for queue in producer.queues(name):
+                # One of them even under the query's tag.
+                producer.send(Message(name, body, "q" if queue.index == 0 else None), queue)
+                producer.send(Message(name, body), queue)
+            DecisionLog(cluster, name, producer).catch_up()
+            Query(connection, topic, "q", batch=batch, prefix=f"{batch}-").run(cluster)
+        log = DecisionLog(cluster, name, producer)
+        log.catch_up()
+        assert log.newest_batch("q") == 1
+        assert log.unfinished() == []
+        log.check_all_there()
+    assert counts(connection, topic) == expected("0-", "1-")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"endpoints": "h:1"}, "needs 'nameServer'"),
+        ({"nameServer": "h:1", "topic": "t", "decisionTopic": "t"}, "must be another topic"),
+        ({"nameServer": "h:1", "decisionTopic": "a b"}, "letters, digits"),
+        ({"nameServer": "h:1", "producerGroup": "p\x01g"}, "letters, digits"),
         ({"nameServer": "h:1", "delivery": "at-least-once", "decisionTopic": "d"}, "no meaning"),
         ({"nameServer": "h:1", "sendBack": "true", "group": "g"}, "no meaning with sendBack"),
         (

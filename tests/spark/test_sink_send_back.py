@@ -103,3 +103,10 @@ def test_a_message_that_is_not_there_fails_the_write(
     frame = spark.sql(f"SELECT '{topic}' topic, '{queue.broker}' brokerName, 1L physicalOffset")
     with pytest.raises(PySparkException, match=r"ROCKETMQ_SEND\.BACK_REFUSED.*physicalOffset=1 "):
         send_back(frame, broker, f"group-{topic}")
+
+
+def test_a_row_without_its_place_is_named(spark: SparkSession, broker: Broker, topic: str) -> None:
+    frame = spark.sql(f"SELECT '{topic}' topic, 'b' brokerName, CAST(NULL AS LONG) physicalOffset")
+    told = r"ROCKETMQ_SINK\.ROW\] partition \d+, row 0 \(.*has no physicalOffset"
+    with pytest.raises(PySparkException, match=told):
+        send_back(frame, broker, f"group-{topic}")
