@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.listener import GroupProgressListener
     from pyspark_rocketmq.pinning import PinnedOffsets, pin_offsets
     from pyspark_rocketmq.progress_display import show_progress
+    from pyspark_rocketmq.resending import as_sent_anew
     from pyspark_rocketmq.sink_replays import drop_replays
     from pyspark_rocketmq.transactions import answer_checks, finish_transactions
 
 _LAZY = {
+    "as_sent_anew": "pyspark_rocketmq.resending",
     "drop_replays": "pyspark_rocketmq.sink_replays",
     "GroupProgressListener": "pyspark_rocketmq.listener",
     "Lag": "pyspark_rocketmq.lag",
@@ -40,6 +42,7 @@ __all__ = [
     "LagListener",
     "PinnedOffsets",
     "answer_checks",
+    "as_sent_anew",
     "drop_replays",
     "finish_transactions",
     "measure_group_lag",

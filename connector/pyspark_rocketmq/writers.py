@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_rocketmq.errors import NothingWrittenError, OptionError, UnsupportedError
 from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_routes import PatientQueues
 from pyspark_rocketmq.sink_send_back import SendBackPlan, send_back_rows
 from pyspark_rocketmq.sink_stamps import WriteId
 from pyspark_rocketmq.sink_transactions import (
@@ -84,7 +85,11 @@ class BatchWriter(DataSourceArrowWriter):
         """Send one task's rows and wait for every answer."""
         write_id = batch_write_id(self._plan)
         is_known = self._plan.named is not None
-        return write_task(self._plan, write_id, iterator, may_be_replayed=is_known)
+        # The driver has looked the one topic up, when the write was planned.
+        had_topic = self._plan.layout.topic is not None
+        return write_task(
+            self._plan, write_id, iterator, may_be_replayed=is_known, had_topics=had_topic
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what is transactional; all else is visible already."""
@@ -124,21 +129,24 @@ def write_task(
     batches: Iterator[pa.RecordBatch],
     *,
     may_be_replayed: bool = False,
+    had_topics: bool = False,
 ) -> WriterCommitMessage:
     """Send rows as they come, many requests under way.
 
-    Raises the first refusal, or SendOutcomeUnknownError after `retry.outageMs`.
+    `had_topics`: a topic without a route is waited for. Raises the first refusal, or what the last
+    try met after `retry.outageMs`.
     """
     cluster = open_cluster(plan.settings)
     try:
         if plan.send_back is not None:
             return TaskWritten(send_back_rows(cluster, plan.send_back, write_id.partition, batches))
         if plan.transaction is not None:
-            return _write_halves(cluster, plan, write_id, batches, may_be_replayed)
+            return _write_halves(cluster, plan, write_id, batches, may_be_replayed, had_topics)
         producer = Producer(
             cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
         )
-        requests = SinkRequests(plan.layout, producer, write_id, random.getrandbits(16))
+        queues = PatientQueues(producer, plan.settings, had_topics=had_topics)
+        requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
         for sent in producer.send_many(_requests(requests, batches)):
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
@@ -153,6 +161,7 @@ def _write_halves(
     write_id: WriteId,
     batches: Iterator[pa.RecordBatch],
     may_be_replayed: bool,
+    had_topics: bool,
 ) -> WriterCommitMessage:
     assert plan.transaction is not None
     producer = Producer(
@@ -162,7 +171,8 @@ def _write_halves(
         in_flight_per_queue_max=HALVES_IN_FLIGHT,
         repeats_unknown=True,
     )
-    requests = SinkRequests(plan.layout, producer, write_id, random.getrandbits(16))
+    queues = PatientQueues(producer, plan.settings, had_topics=had_topics)
+    requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
     written = write_halves(
         producer,
         plan.transaction,
@@ -206,7 +216,11 @@ if DataSourceStreamArrowWriter is not None:
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
             """Send one task's rows and wait for every answer."""
             write_id = _stream_write_id(self._plan)
-            return write_task(self._plan, write_id, iterator, may_be_replayed=True)
+            # Nobody has looked for topics before the first batch.
+            had_topics = write_id.batch != "0"
+            return write_task(
+                self._plan, write_id, iterator, may_be_replayed=True, had_topics=had_topics
+            )
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
             """Commit what is transactional; all else is visible already."""

@@ -31,9 +31,10 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TopicNotFoundError,
     TransportError,
+    broker_error,
 )
 from rocketmq_wire.message_id import unique_message_id
-from rocketmq_wire.model import Buffer, Message, QueueId
+from rocketmq_wire.model import Buffer, Message, QueueId, Route
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import Reply, SendBatch, SendMessage, SendRecords, SendReply
 
@@ -206,12 +207,18 @@ class Producer:
     # --- requests -----------------------------------------------------------------------------
 
     def queues(self, topic: str) -> tuple[QueueId, ...]:
-        """The queues that can be written to. Raises TopicNotFoundError."""
+        """The queues that can be written to, at worst as they were known last.
+
+        Raises TopicNotFoundError, NotAuthorizedError, and what is wrong with the way there.
+        """
         asked_ms, queues = self._routes.get(topic, (0, ()))
         if not queues or _monotonic_ms() - asked_ms > _ROUTE_AGE_MS_MAX:
-            queues = self.cluster.route(topic).writable_queues(topic)
-            if not queues:
-                raise TopicNotFoundError(17, f"topic[{topic}] has no queue to write to")
+            try:
+                queues = _writable(self.cluster.route(topic), topic)
+            except (TopicNotFoundError, TransportError):
+                # A broker that is away takes the routes of its topics with it.
+                if not queues:
+                    raise
             self._routes[topic] = (_monotonic_ms(), queues)
         return queues
 
@@ -295,6 +302,16 @@ class Producer:
             now_ms=_epoch_ms(),
             counter=self._counter,
         )
+
+
+def _writable(route: Route, topic: str) -> tuple[QueueId, ...]:
+    queues = route.writable_queues(topic)
+    if not queues:
+        brokers = route.writable_brokers()
+        if brokers:
+            raise ConnectError(brokers[0], "its master is away")
+        raise broker_error(16, f"topic[{topic}] has no queue with the permission to write")
+    return queues
 
 
 def _judged(request: SendRequest, result: Reply | RocketMQError) -> SendReply | RocketMQError:

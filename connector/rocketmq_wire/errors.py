@@ -22,6 +22,11 @@ class RocketMQError(Exception):
 class ProtocolError(RocketMQError):
     """The bytes, or their order, break the protocol."""
 
+    @property
+    def told(self) -> str:
+        """What is wrong, without advice, as a part of another sentence."""
+        return str(self)
+
 
 class LocalProtocolError(ProtocolError):
     """We were asked to send something illegal."""
@@ -93,9 +98,14 @@ class CorruptRecordError(RemoteProtocolError):
         super().__init__(where, position, reason)
         self.where, self.position, self.reason = where, position, reason
 
+    @property
+    def told(self) -> str:
+        """Where and what, for who wrote the bytes and reads nothing."""
+        return f"{self.where} byte={self.position}: {self.reason}"
+
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_CORRUPT_MESSAGE] {self.where} byte={self.position}: {self.reason}. "
+            f"[ROCKETMQ_CORRUPT_MESSAGE] {self.told}. "
             "Set corruptMessages=skip or emit to go on without it."
         )
 

@@ -217,10 +217,22 @@ class Route:
         masters = {broker.name for broker in self.brokers if MASTER_ID in broker.addresses}
         return tuple(
             QueueId(topic, queues.broker, index)
-            for queues in sorted(self.queue_sets, key=lambda queues: queues.broker)
-            if queues.permission & PERMISSION_WRITE and queues.broker in masters
+            for queues in self._open_for_writes()
+            if queues.broker in masters
             for index in range(queues.write_queue_count)
         )
+
+    def writable_brokers(self) -> tuple[str, ...]:
+        """The brokers that may be written to, also where a master is away."""
+        return tuple(queues.broker for queues in self._open_for_writes())
+
+    def _open_for_writes(self) -> list[QueueSet]:
+        ordered = sorted(self.queue_sets, key=lambda queues: queues.broker)
+        return [
+            queues
+            for queues in ordered
+            if queues.permission & PERMISSION_WRITE and queues.write_queue_count
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_rocketmq import writers
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options import parse_options, require_sink
+from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.sink_plan import sink_plan
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns
@@ -21,6 +26,7 @@ from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.writers import SinkPlan, batch_write_id, stream_writer, write_task
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_client import producer
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
@@ -28,11 +34,23 @@ from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
     MessageTooLargeError,
+    NotAuthorizedError,
     TopicNotFoundError,
     broker_error,
 )
 from rocketmq_wire.message_id import offset_message_id
-from rocketmq_wire.model import Bounds, Host, Message, QueueId, TopicConfig
+from rocketmq_wire.model import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    Bounds,
+    BrokerAddresses,
+    Host,
+    Message,
+    QueueId,
+    QueueSet,
+    Route,
+    TopicConfig,
+)
 from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
 from support.fault_proxy import FaultProxy
 from support.scripted_broker import ScriptedBroker
@@ -74,10 +92,12 @@ def proxied(
         yield proxy, settings
 
 
-def task(settings: ConnectionSettings, batches: Iterator[pa.RecordBatch]) -> int:
+def task(
+    settings: ConnectionSettings, batches: Iterator[pa.RecordBatch], *, had_topics: bool = False
+) -> int:
     is_grpc = settings.endpoints is not None
     plan = plan_of(settings, is_grpc=is_grpc)
-    return write_task(plan, WriteId("write", "0", 0), batches).rows
+    return write_task(plan, WriteId("write", "0", 0), batches, had_topics=had_topics).rows
 
 
 def plan_of(settings: ConnectionSettings, *, is_grpc: bool) -> SinkPlan:
@@ -114,6 +134,82 @@ def test_a_write_to_a_cluster_that_is_away_is_left_to_its_tasks(
     assert source.writer(BODIES, overwrite=False)
     (line,) = caplog.messages
     assert line.startswith("cannot tell yet whether the topic somewhere is there: ")
+
+
+@contextmanager
+def soon(act: Callable[[], object]) -> Iterator[None]:
+    """Acts while the test waits."""
+    timer = threading.Timer(0.5, act)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def test_a_task_that_begins_while_the_cluster_is_away_waits(proxied, cluster, caplog):
+    proxy, settings = proxied
+    proxy.refuse()
+    # A call alone waits for less than this outage.
+    hasty = replace(settings, outage_ms=20_000, request_timeout_ms=100)
+    with soon(proxy.listen):
+        assert task(hasty, iter([rows(5)])) == 5
+    assert stored(cluster) >= 5
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["asking", "answered"]
+
+
+def test_a_task_waits_for_a_topic_that_was_there_and_for_no_other(proxied, cluster):
+    _, settings = proxied
+    settings = replace(settings, outage_ms=20_000)
+    cluster.delete_topic(TOPIC)
+    began = time.monotonic()
+    with pytest.raises(TopicNotFoundError):
+        task(settings, iter([rows(5)]))
+    assert time.monotonic() - began < 10
+    with soon(lambda: cluster.create_topic(TopicConfig(TOPIC, 2, 2))):
+        assert task(settings, iter([rows(5)]), had_topics=True) == 5
+    assert stored(cluster) == 5
+
+
+def test_a_topic_that_stays_away_is_told_at_last(proxied, cluster):
+    _, settings = proxied
+    cluster.delete_topic(TOPIC)
+    with pytest.raises(TopicNotFoundError, match=TOPIC):
+        task(settings, iter([rows(5)]), had_topics=True)
+
+
+def test_a_task_goes_on_with_the_queues_it_knew(proxied, cluster, monkeypatch):
+    proxy, settings = proxied
+    monkeypatch.setattr(producer, "_ROUTE_AGE_MS_MAX", -1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(5)
+        proxy.refuse()
+        proxy.reset()
+        yield rows(5, first=5)
+
+    # Without patience for routes, only for sends.
+    monkeypatch.setattr(Outage, "endure", lambda *_: False)
+    with soon(proxy.listen):
+        assert task(replace(settings, outage_ms=20_000, request_timeout_ms=100), batches()) == 10
+    assert stored(cluster) >= 10
+
+
+def test_a_topic_that_is_closed_to_writes_is_not_called_missing(proxied, cluster):
+    _, settings = proxied
+    cluster.create_topic(TopicConfig(TOPIC, 2, 2, permission=PERMISSION_READ))
+    with pytest.raises(
+        NotAuthorizedError, match=r"NO_PERMISSION\] topic.written. has no queue with"
+    ):
+        task(settings, iter([rows(5)]), had_topics=True)
+
+
+def test_a_topic_whose_masters_are_away_is_neither_missing_nor_closed():
+    brokers = (BrokerAddresses("one", "cluster", {1: "127.0.0.1:1"}),)
+    route = Route((QueueSet("one", 2, 2, PERMISSION_WRITE),), brokers)
+    fake = SimpleNamespace(route=lambda _: route)
+    with pytest.raises(ConnectError, match="one: its master is away"):
+        Producer(fake).queues(TOPIC)
 
 
 def test_a_task_that_succeeds_has_stored_every_row(proxied, cluster):
@@ -156,8 +252,9 @@ def test_a_row_larger_than_the_broker_takes_is_refused_at_once(
     }[transport]
     large = pa.record_batch({"body": pa.array([b"x", bytes(9 << 20), b"y"])})
     began = time.monotonic()
-    with pytest.raises(MessageTooLargeError, match=r"ROCKETMQ_SEND.TOO_LARGE\]"):
+    with pytest.raises(MessageTooLargeError, match=r"ROCKETMQ_SEND.TOO_LARGE\]") as caught:
         task(settings, iter([large]))
+    assert "corruptMessages" not in str(caught.value)
     assert time.monotonic() - began < 20
 
 

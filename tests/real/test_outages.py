@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_rocketmq import drop_replays
 from rocketmq_wire.model import QueueId
 from support.loader import Loader
 from support.queries import Batches, Queries, rows_of
@@ -174,3 +176,46 @@ def test_the_queues_of_a_broker_that_leaves_wait_for_it_and_the_others_go_on(
     finally:
         queries.stop()
         broker.remove(node)
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at-least-once"])
+@pytest.mark.usefixtures("in_time")
+def test_a_stream_writes_on_after_its_only_broker_was_away(
+    spark: SparkSession,
+    broker: RealCluster,
+    loader: Loader,
+    topic: str,
+    read: Callable[..., DataFrame],
+    tmp_path: Path,
+    delivery: str,
+) -> None:
+    loader.create(topic, 2)
+    counted = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    writer = counted.selectExpr("string(value) body").writeStream.format("rocketmq")
+    writer = writer.options(nameServer=broker.name_server, topic=topic, delivery=delivery)
+    writer = writer.option("retry.outageMs", "240000").trigger(processingTime="200 milliseconds")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        _await_batch(query, 3)
+        leave(broker.master)
+        # The batch that is under way finds neither the broker nor a route to its topic.
+        time.sleep(5)
+        before = query.lastProgress["batchId"]
+        broker.master.start()
+        _await_batch(query, before + 4)
+    finally:
+        query.stop()
+    rows = drop_replays(read(includeProperties="true"))
+    values = sorted(int(bytes(row.body)) for row in rows.select("body").collect())
+    # Of a batch that is stopped half of the rows may be there.
+    expected = 20 * (before + 4)
+    assert values[:expected] == list(range(expected))
+    assert len(values) == len(set(values))
+
+
+def _await_batch(query: StreamingQuery, number: int) -> None:
+    ends = time.monotonic() + 200
+    while query.lastProgress is None or query.lastProgress["batchId"] < number:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < ends, f"batch {number} is not done: {query.lastProgress}"
+        time.sleep(0.1)

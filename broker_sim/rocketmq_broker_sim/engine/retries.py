@@ -104,7 +104,7 @@ class SendBacks:
                 reconsume_times=message.reconsume_times + 1,
             )
         except ProtocolError as error:
-            raise refusals.message_illegal(f"it cannot be stored again: {error}") from error
+            raise refusals.message_illegal(f"it cannot be stored again: {error.told}") from error
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         if self._waits_for_sync:
             return AfterSync(Done(), appended.end_position)
