@@ -6,6 +6,8 @@ for as a broker is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.sink_requests import Queues
 from rocketmq_client.settings import ConnectionSettings
@@ -29,7 +31,7 @@ class PatientQueues:
         self._had_topics = had_topics
         self.group = producer.group
 
-    def queues(self, topic: str) -> tuple[QueueId, ...]:
+    def queues(self, topic: str) -> Sequence[QueueId]:
         """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
         outage = Outage(self._settings.outage_ms, self._settings.retry_delay_ms_max)
         while True:
