@@ -47,6 +47,21 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """Text without blanks within."""
+
+    why: str
+    """What is wrong with them, and what to give instead."""
+    takes: str = "text without blanks"
+
+    def __call__(self, text: str) -> str:
+        text = Text()(text)
+        if len(text.split()) > 1:
+            raise ValueError(f"must have no blanks, {self.why}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
 class Name:
     """A name that brokers take for a group, or for a topic."""
 

@@ -31,6 +31,7 @@ from pyspark_rocketmq.option_kinds import (
     Text,
     Time,
     Timestamps,
+    Word,
 )
 from pyspark_rocketmq.option_log import LOG_DEFINITIONS
 from pyspark_rocketmq.option_sink import SINK_DEFINITIONS
@@ -204,7 +205,7 @@ _SELECT: Final = (
     ),
     _O(
         "messageKey",
-        _TEXT,
+        Word("which separate the keys of a message: give one of them"),
         None,
         BATCH,
         "select",
@@ -213,7 +214,7 @@ _SELECT: Final = (
     ),
     _O(
         "messageId",
-        _TEXT,
+        Word("which no id has: give one id"),
         None,
         BATCH,
         "select",
@@ -476,7 +477,7 @@ DEFINITIONS: Final = (
 )
 
 # What Spark puts among the options by itself: places of its own, and a table's stored facts.
-# (A `path` counts only against a missing selection: see options.require_selection.)
+# (A `path` is refused where it is a user's own: see options.require_selection.)
 SPARKS_OWN: Final = frozenset(
     {
         "path",

@@ -44,7 +44,8 @@ class BodyFormat:
 class Delimiter:
     """What stands between the fields of CSV: one ASCII character, white space too.
 
-    Not a letter or digit: it would be part of the fields, and of the row's number before them.
+    Not a letter or digit: it would be part of the fields, and of the row's number before them. Nor
+    a backslash, which escapes within quotes.
     """
 
     takes: str = "one character"
@@ -52,14 +53,16 @@ class Delimiter:
     def __call__(self, text: str) -> str:
         found = {"\\t": "\t"}.get(text, text)
         is_one = len(found) == 1 and found.isascii()
-        if not is_one or found.isalnum() or found in '"\r\n\0':
-            raise ValueError("must be one ASCII character: no letter, digit, quote or line break")
+        if not is_one or found.isalnum() or found in '"\\\r\n\0':
+            raise ValueError(
+                "must be one ASCII character: no letter, digit, quote, backslash or line break"
+            )
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class NullValue:
-    """What a field without quotes holds that is null: nothing, or a word."""
+    """What a field without quotes holds that is null, beside nothing at all."""
 
     takes: str = "text"
 
@@ -117,6 +120,7 @@ TYPED_DEFINITIONS: Final = (
         "",
         READ,
         "rows",
-        "With bodyFormat=csv: what a field without quotes holds that is null.",
+        "With bodyFormat=csv: what a field without quotes holds that is null, beside nothing at "
+        "all.",
     ),
 )

@@ -150,12 +150,28 @@ class ReadOptions:
         )
 
 
-# What becomes of a table's options is Spark's doing; all that we see is that there are none.
+# What becomes of a table's options is Spark's doing; all that we see is that there are none, or
+# only those of this use.
 _TABLES: Final = (
-    "Spark forgets the OPTIONS of CREATE TABLE: name them where the table is used, as in SELECT * "
-    "FROM t WITH (nameServer='host:port', subscribe='orders'), INSERT INTO t WITH (...) or "
-    "spark.read.options(...).table('t'), or make it a view: CREATE TEMPORARY VIEW t USING "
+    "Spark forgets the OPTIONS of CREATE TABLE, and insertInto those of a frame: name them where "
+    "the table is used, as in SELECT * FROM t WITH (nameServer='host:port', subscribe='orders'), "
+    "INSERT INTO t WITH (...), spark.read.options(...).table('t') or "
+    "df.writeTo('t').options(...).append(), or make it a view: CREATE TEMPORARY VIEW t USING "
     "rocketmq OPTIONS (...), which keeps them"
+)
+_TABLE_IN_PART: Final = (
+    "For a table give all options where it is used, as in df.writeTo('t').options(...).append() or "
+    "spark.read.options(...).table('t')"
+)
+# What Spark hands over of a stored table, beside its place.
+_TABLE_FACTS: Final = ("provider", "owner")
+# Options of writes that say how messages are sent, where none are.
+_OF_MESSAGES_SENT: Final = (
+    "compression",
+    "compressionThreshold",
+    "maxBatchBytes",
+    "sendsInFlight",
+    "producerGroup",
 )
 _FIELDS: Final = frozenset(ReadOptions.__slots__)
 
@@ -292,9 +308,16 @@ def require(options: ReadOptions, raw: Mapping[str, str], use: Use) -> ReadOptio
     return options
 
 
-def require_sink(options: ReadOptions) -> ReadOptions:
+def require_sink(options: ReadOptions, raw: Mapping[str, str] | None = None) -> ReadOptions:
     """Check what a write needs, and that every option given belongs to writes."""
     require_connection(options)
+    if _has_path(raw or {}):
+        raise OptionError(
+            "path",
+            "has no meaning in a write: name the topic with .option('topic', ...), and call "
+            "save(), saveAsTable() or start() without a path",
+            "CONFLICT",
+        )
     _check_uses(options, Use.SINK)
     if options.subscribe is not None and len(options.subscribe) > 1:
         raise OptionError(
@@ -302,6 +325,10 @@ def require_sink(options: ReadOptions) -> ReadOptions:
             "must name one topic for a write: leave it out and give every row a column 'topic'",
         )
     _check_send_back(options)
+    if "compressionThreshold" in options.given and options.compression == "none":
+        raise OptionError(
+            "compressionThreshold", "has no effect: set compression=zlib, lz4 or zstd", "CONFLICT"
+        )
     _check_delivery(options)
     return options
 
@@ -344,6 +371,13 @@ def _check_send_back(options: ReadOptions) -> None:
             "has no meaning with sendBack: what runs again is sent back again",
             "CONFLICT",
         )
+    for name in _OF_MESSAGES_SENT:
+        if name in options.given:
+            raise OptionError(
+                name,
+                "has no meaning with sendBack, as brokers copy their own messages: leave it out",
+                "CONFLICT",
+            )
 
 
 def _check_uses(options: ReadOptions, use: Use) -> None:
@@ -360,17 +394,37 @@ def require_connection(options: ReadOptions) -> None:
     """Raise OptionError when no cluster is named."""
     if not options.name_server and not options.endpoints:
         hint = "is missing: give it (host:port), or 'endpoints' for gRPC"
-        raise OptionError("nameServer", hint if options.given else f"{hint}. {_TABLES}", "MISSING")
+        table = _TABLE_IN_PART if options.given else _TABLES
+        raise OptionError("nameServer", f"{hint}. {table}", "MISSING")
 
 
 def require_selection(options: ReadOptions, raw: Mapping[str, str]) -> None:
-    """Raise OptionError when nothing is selected."""
+    """Raise OptionError when nothing is selected, or a path as well."""
+    has_path = _has_path(raw)
     if any(name in options.given for name in _SELECTORS):
+        if has_path:
+            raise OptionError(
+                "path",
+                "has no meaning in a read: call load() without a path, topics are named by "
+                ".option('subscribe', ...)",
+                "CONFLICT",
+            )
         return
-    hint = "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'"
-    if any(key.lower() in ("path", "paths") for key in raw):
+    hint = (
+        "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'. "
+        f"{_TABLE_IN_PART}"
+    )
+    if has_path:
         hint = "load() takes no path here: name the topics with .option('subscribe', ...)"
     raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
+
+
+def _has_path(raw: Mapping[str, str]) -> bool:
+    """Whether the user gave a path; a stored table has one of its own."""
+    keys = {key.lower() for key in raw}
+    if keys.intersection(_TABLE_FACTS) or any(key.startswith(_STORED_PREFIX) for key in keys):
+        return False
+    return not keys.isdisjoint(("path", "paths"))
 
 
 def _check_lookup(options: ReadOptions, name: str) -> None:

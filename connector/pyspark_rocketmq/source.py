@@ -89,7 +89,7 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             plans.refuse_overwrite("batch")
-        plan = plans.sink_plan(require_sink(self._parsed), schema)
+        plan = plans.sink_plan(require_sink(self._parsed, self.options), schema)
         plans.require_topic(plan)
         return BatchWriter(plan)
 
@@ -100,7 +100,7 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             refuse_overwrite("stream")
-        return stream_writer(sink_plan(require_sink(self._parsed), schema))
+        return stream_writer(sink_plan(require_sink(self._parsed, self.options), schema))
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:

@@ -69,6 +69,13 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
         if name in options.given:
             raise OptionError("bodyFormat", f"does not go with '{name}' yet", "CONFLICT")
     bad_column = options.column_name_of_corrupt_record
+    if bad_column.lower() in map(str.lower, _COLUMN_OF):
+        raise OptionError(
+            "columnNameOfCorruptRecord",
+            f"= {bad_column} is a column of messages: take another name, such as _corrupt_record",
+            "CONFLICT",
+        )
+    _check_names(schema.names, "", options.body_format)
     fields = []
     for field in schema:
         if field.name == bad_column:
@@ -109,6 +116,18 @@ def _check_csv_options(options: ReadOptions) -> None:
         raise OptionError("nullValue", "must not contain the delimiter", "CONFLICT")
 
 
+def _check_names(names: list[str], path: str, body_format: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise OptionError(
+                "bodyFormat",
+                f"= {body_format}: the schema names '{path}{name}' twice: give every column a name "
+                "of its own, or leave one out",
+            )
+        seen.add(name)
+
+
 def _check_field(field: pa.Field, path: str, body_format: str) -> None:
     kind = field.type
     if not field.nullable:
@@ -118,6 +137,7 @@ def _check_field(field: pa.Field, path: str, body_format: str) -> None:
         )
     is_json = body_format == "json"
     if is_json and pa.types.is_struct(kind):
+        _check_names([inner.name for inner in kind], f"{path}.", body_format)
         for inner in kind:
             _check_field(inner, f"{path}.{inner.name}", body_format)
     elif is_json and pa.types.is_list(kind):

@@ -11,8 +11,9 @@ of quotes would begin a row without one. A last line of nulls behind the bodies 
 quote of the last one swallows.
 
 A text that is refused is read without the bodies that are to blame (`read_bodies`): what a body
-gives does not depend on its neighbours. A body is bad when it is empty, when it has another number
-of fields than the schema, or when a field is not of its column's type.
+gives does not depend on its neighbours. A body is bad when it is empty, when its quotes are not in
+order (`csv_quotes`), when it has another number of fields than the schema, or when a field is not
+of its column's type.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow.csv as pc
 
 from rocketmq_arrow.assemble import Constant, Ranges, assemble
 from rocketmq_arrow.body_patterns import matches
+from rocketmq_arrow.csv_quotes import CsvQuotes
 from rocketmq_arrow.csv_verdicts import FALSE, TRUE, CsvVerdicts
 from rocketmq_arrow.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
 from rocketmq_arrow.numpy_arrays import int64_values
@@ -59,13 +61,16 @@ class CsvBodies:
         kinds = [pa.int64(), *schema.types]
         self._convert = pc.ConvertOptions(
             column_types=dict(zip(self._names, kinds, strict=True)),
-            null_values=[null_value],
+            # Nothing at all is null beside another word, too, as Spark has it.
+            null_values=[null_value, ""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             true_values=TRUE,
             false_values=FALSE,
         )
+        self._quotes = CsvQuotes(delimiter)
         self._verdicts = CsvVerdicts(schema, delimiter, null_value)
+        self._not_a_line = f"not one line of {len(schema)} fields"
         self._had_bad = False
 
     def read(self, bodies: pa.BinaryArray) -> ReadBodies:
@@ -79,12 +84,14 @@ class CsvBodies:
         """Which bodies are never read and why, and all of them for `read_bodies`."""
         if bodies.null_count:
             bodies = bodies.fill_null(b"")
+        bodies, disordered = self._quotes.settled(bodies)
         data, offsets = values_of(bodies)
         starts, ends = offsets[:-1], offsets[1:]
         refused = dict.fromkeys(np.flatnonzero(ends == starts).tolist(), "empty")
         filled = np.flatnonzero(ends > starts)
         breaks = filled[np.isin(data[starts[filled]], _LINE_BREAKS)]
         refused |= dict.fromkeys(breaks.tolist(), "begins with a line break")
+        refused |= {row: f"{self._not_a_line}: {why}" for row, why in disordered.items()}
         return refused, _Lines(data, starts, ends, self._columns, self._verdicts)
 
     def _columns(self, bodies: Ranges) -> list[pa.Array] | str:
@@ -116,7 +123,7 @@ class CsvBodies:
             field = self._schema.field(int(found[1]) - 1)
             wrong = "not UTF-8" if found[2] else f"no {field.type}"
             return f"field '{field.name}' is {wrong}"
-        return f"not one line of {len(self._schema)} fields"
+        return self._not_a_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,11 @@ class CsvVerdicts:
         return max(map(self._verdict_of_field, fields, self._kinds))
 
     def _verdict_of_field(self, field: str, kind: pa.DataType) -> Verdict:
-        if kind == pa.string() or field == self._null_value:
+        if kind == pa.string() or field in ("", self._null_value):
             return _GOOD
         if field.startswith('"'):
             field, rest = field[1:-1], field[-1]
-            if '"' in field or rest != '"' or field == self._null_value:
+            if '"' in field or rest != '"' or field in ("", self._null_value):
                 return _UNSURE
         if pa.types.is_boolean(kind):
             if field in TRUE or field in FALSE:
@@ -110,7 +110,7 @@ def _pattern(kind: pa.DataType, plain: str, null_value: str) -> str:
         wanted = "|".join((*TRUE, *FALSE))
     else:
         wanted = _NUMBER
-    return f'(?:{wanted}|"(?:{wanted})"|{null_value})'
+    return f'(?:{wanted}|"(?:{wanted})"|{null_value}|)'
 
 
 def _literal(text: str) -> str:

@@ -121,12 +121,56 @@ def test_bad_bodies_are_named_with_the_reason_and_without_their_values() -> None
     assert rows[7] == {"a": 7, "s": "a", "b": True, "d": 1.0}
 
 
-def test_a_null_is_what_the_option_says_and_never_a_quoted_text() -> None:
+def test_a_null_is_what_the_option_says_or_nothing_and_never_a_quoted_text() -> None:
     rows, bad = rows_of(
-        [b'NULL,"NULL",NULL,NULL', b"1,NULL,true,1", b",a,true,1"], null_value="NULL"
+        [b'NULL,"NULL",NULL,NULL', b"1,NULL,true,1", b",,,", b'1,"",,', b'"",a,true,1'],
+        null_value="NULL",
     )
-    assert list(bad) == [2]
-    assert [row["s"] for row in rows] == ["NULL", None, None]
+    assert list(bad) == [4]
+    assert [row["s"] for row in rows] == ["NULL", None, None, "", None]
+    assert [row["d"] for row in rows] == [None, 1.0, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        (rb'"a\"b"', 'a"b'),
+        (rb'"a\\"', "a\\"),
+        (rb'"a\b"', r"a\b"),
+        (rb'"a\\\"b,c"', r"a\"b,c"),
+        (rb"a\\b", r"a\\b"),
+        (rb"a\"b", r"a\"b"),
+        (b'"a""b"', 'a"b'),
+        (b'"a" \t', "a"),
+        (b' "a"', ' "a"'),
+        (b'a"b', 'a"b'),
+    ],
+)
+def test_quotes_and_backslashes_are_what_spark_makes_of_them(field: bytes, wanted: str) -> None:
+    for neighbours in ([], [b"2,x,,"] * 3, [b'2,"x",,'] * 3):
+        rows, bad = rows_of([*neighbours, b"1,%s,true,1" % field, *neighbours])
+        assert not bad
+        assert rows[len(neighbours)]["s"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'1,"a"b,true,1', "behind a closing quote"),
+        (b'1,"a" b,true,1', "behind a closing quote"),
+        (b'"1"2,a,true,1', "behind a closing quote"),
+        (b'1,"a,true,1', "left open"),
+        (rb'1,"a\",true,1', "left open"),
+        (b'1,a\n"b",true,1', "line break"),
+        (rb'1,"a\"b","""",1', "doubled quotes, and also backslashes"),
+        (rb'1,"a\""b",true,1', "behind a closing quote"),
+    ],
+)
+def test_a_body_whose_quotes_are_out_of_order_is_bad_and_says_why(body: bytes, why: str) -> None:
+    rows, bad = rows_of([b'0,"a",true,1', body, b'2,"a",true,1'])
+    assert list(bad) == [1]
+    assert re.fullmatch(f"not one line of 4 fields: .*{why}.*", bad[1])
+    assert [row["a"] for row in rows] == [0, None, 2]
 
 
 @pytest.mark.parametrize("count", [0, 1, 16, 17])

@@ -13,7 +13,7 @@ from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue
 from pyspark_rocketmq.option_table import DEFINITIONS
-from pyspark_rocketmq.options import ReadOptions, parse_options, require
+from pyspark_rocketmq.options import ReadOptions, parse_options, require, require_sink
 from pyspark_rocketmq.reference_page import reference_markdown
 from rocketmq_arrow.columns import COLUMNS
 from rocketmq_client.fetch_window import AHEAD_BYTES_MAX
@@ -232,7 +232,13 @@ def test_address_map_is_pairs_or_json() -> None:
     ("raw", "reason"),
     [
         ({"subscribe": "a"}, "'nameServer' is missing"),
+        ({"subscribe": "a"}, r"'nameServer' .*For a table give all .*writeTo\('t'\)\.options\("),
         ({"nameServer": "h:1"}, "'subscribe' is missing: name the topics"),
+        (
+            {"nameServer": "h:1"},
+            r"'subscribe' .*For a table give all .*read\.options\(\.\.\.\)\.table",
+        ),
+        ({}, r"'nameServer' .*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"),
         ({"nameServer": "h:1", "path": "orders"}, "'subscribe' .*load\\(\\) takes no path"),
         ({**BASE, "startingOffsets": "group"}, "'startingOffsets' .*needs the option 'group'"),
         ({**BASE, "startingOffsets": "group:latest"}, "'startingOffsets' .*the option 'group'"),
@@ -284,8 +290,59 @@ def test_a_batch_neither_starts_at_the_end_nor_ends_at_the_start() -> None:
 def test_what_spark_adds_by_itself_is_passed_over() -> None:
     raw = {**BASE, "path": "/w/t", "checkpointLocation": "/c", "option.subscribe": "orders"}
     assert require(parse_options(raw), raw, Use.STREAM).subscribe == ("orders",)
+    stored = {**BASE, "path": "/w/t", "location": "/w/t", "provider": "rocketmq", "owner": "me"}
+    assert require(parse_options(stored), stored, Use.BATCH).subscribe == ("orders",)
+    assert require_sink(parse_options(stored), stored).subscribe == ("orders",)
     with pytest.raises(OptionError, match=r"option\.x"):
         parse_options({**BASE, "option.x": "1"})
+
+
+@pytest.mark.parametrize("path", ["path", "PATH", "paths"])
+def test_a_path_beside_a_topic_is_refused_with_what_to_call(path: str) -> None:
+    raw = {**BASE, path: "/tmp/orders"}
+    for use in (Use.STREAM, Use.BATCH):
+        with pytest.raises(
+            OptionError, match=r"CONFLICT\] option 'path' .*load\(\) without a path"
+        ):
+            require(parse_options(raw), raw, use)
+    for given in (raw, {"nameServer": "h:1", path: "/tmp/orders"}):
+        with pytest.raises(OptionError, match=r"CONFLICT\] option 'path' .*'topic'.*save\(\)"):
+            require_sink(parse_options(given), given)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"compressionThreshold": "1k"}, "'compressionThreshold' has no effect: set compression="),
+        ({"compressionThreshold": "1k", "compression": "none"}, "set compression=zlib"),
+        *(
+            ({"sendBack": "true", "group": "g", name: text}, f"'{name}' has no meaning with sendB")
+            for name, text in (
+                ("compression", "zlib"),
+                ("compressionThreshold", "1k"),
+                ("maxBatchBytes", "1m"),
+                ("sendsInFlight", "2"),
+                ("producerGroup", "p"),
+            )
+        ),
+    ],
+)
+def test_options_of_a_write_without_an_effect_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=rf"CONFLICT\] option .*{told}"):
+        require_sink(parse_options({"nameServer": "h:1", **given}))
+
+
+def test_a_threshold_goes_with_a_codec() -> None:
+    raw = {"nameServer": "h:1", "compression": "zlib", "compressionThreshold": "1k"}
+    assert require_sink(parse_options(raw)).compression_threshold == 1_024
+
+
+@pytest.mark.parametrize("name", ["messageKey", "messageId"])
+@pytest.mark.parametrize("text", ["a b", "a\tb", "a\u00a0b"])
+def test_a_key_with_blanks_is_refused_as_no_message_has_one(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=rf"'{name}' must have no blanks, .*give one .*got "):
+        parse_options({**BASE, name: text})
+    assert parse_options({**BASE, name: " a "}).given == {"nameServer", "subscribe", name}
 
 
 def test_pulls_without_a_group_name_the_clients_own() -> None:

@@ -94,6 +94,15 @@ def test_failfast_names_the_first_bad_message_and_why() -> None:
         ([pa.field("o", pa.struct([("d", pa.date32())]))], OptionError, "'o.d'"),
         ([pa.field("order_id", pa.int64(), nullable=False)], OptionError, "null"),
         ([ORDER, pa.field("_corrupt_record", pa.int64())], OptionError, "STRING"),
+        ([ORDER, pa.field("order_id", pa.string())], OptionError, "names 'order_id' twice: give"),
+        ([ORDER, OFFSET, OFFSET], OptionError, "names '__offset' twice: give"),
+        ([ORDER, BAD, BAD], OptionError, "names '_corrupt_record' twice: give"),
+        ([pa.field("o", pa.struct([ORDER, ORDER]))], OptionError, "'o.order_id' twice"),
+        (
+            [pa.field("o", pa.list_(pa.struct([("p", pa.struct([ORDER, ORDER]))])))],
+            OptionError,
+            r"'o\[\]\.p\.order_id' twice",
+        ),
     ],
 )
 def test_a_schema_that_cannot_be_read_is_refused_with_what_helps(
@@ -101,6 +110,27 @@ def test_a_schema_that_cannot_be_read_is_refused_with_what_helps(
 ) -> None:
     with pytest.raises(error, match=words):
         plan(*fields)
+
+
+@pytest.mark.parametrize("name", ["__tags", "__offset", "__queueOffset", "__TAGS"])
+@pytest.mark.parametrize("fields", [[ORDER], [ORDER, pa.field("__tags", pa.string())]])
+def test_the_text_of_bad_bodies_takes_no_column_of_messages(
+    name: str, fields: list[pa.Field]
+) -> None:
+    with pytest.raises(OptionError, match=f"{name} is a column of messages: take another name"):
+        plan(*fields, columnNameOfCorruptRecord=name)
+
+
+def test_names_that_differ_in_case_alone_are_two_fields() -> None:
+    other = pa.field("ORDER_ID", pa.int64())
+    assert rows(plan(ORDER, other), [b'{"order_id":1,"ORDER_ID":2}']) == [
+        {"order_id": 1, "ORDER_ID": 2}
+    ]
+
+
+def test_a_csv_column_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="'order_id' twice"):
+        plan(ORDER, ORDER, bodyFormat="csv")
 
 
 @pytest.mark.parametrize("other", ["avro", "protobuf"])
@@ -134,6 +164,7 @@ def test_csv_bodies_are_read_by_place_with_the_modes_of_json() -> None:
         ({"bodyFormat": "csv", "delimiter": ";;"}, "one ASCII character"),
         ({"bodyFormat": "csv", "delimiter": '"'}, "one ASCII character"),
         ({"bodyFormat": "csv", "delimiter": "1"}, "no letter, digit"),
+        ({"bodyFormat": "csv", "delimiter": "\\"}, "backslash"),
         ({"bodyFormat": "csv", "nullValue": "a,b"}, "delimiter"),
         ({"bodyFormat": "csv", "nullValue": 'a"'}, "quotes"),
         ({"bodyFormat": "csv", "delimeter": ";"}, "did you mean 'delimiter'"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from rocketmq_broker_sim import Broker
 from support.loader import Loader
@@ -123,6 +124,12 @@ def test_a_table_without_options_is_not_inserted_into(
 ) -> None:
     with pytest.raises(PySparkException, match=r"(?s)'nameServer'.*INSERT INTO t WITH \("):
         spark.sql(f"INSERT INTO {outbox} VALUES ('1', 'a')")
+    told = r"(?s)'nameServer'.*table.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
+    frame = spark.createDataFrame([("1", "a")], "body STRING, keys STRING")
+    with pytest.raises(PySparkException, match=told):
+        spark.sql(f"INSERT INTO {outbox} WITH (topic='x') VALUES ('1', 'a')")
+    with pytest.raises(PySparkException, match=told):
+        frame.writeTo(outbox).option("topic", "x").append()
     assert numbers(read()) == []
 
 
@@ -173,3 +180,159 @@ def test_frames_and_streams_are_written_to_a_table(
     )
     assert query.awaitTermination(120)
     assert numbers(read()) == ["1", "2", *(f"{other}/{number}" for number in range(3))]
+
+
+SWAPPED = "keys STRING, body STRING"
+
+
+def pairs(frame: DataFrame) -> list[tuple[str, str | None]]:
+    rows = frame.selectExpr("CAST(body AS STRING)", "keys").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def test_rows_are_inserted_by_name_into_a_table_and_a_view(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read
+) -> None:
+    given = f"nameServer='{broker.name_server}', topic='{topic}'"
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) BY NAME SELECT 'a' AS keys, '1' AS body")
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) (keys, body) SELECT 'b', '2'")
+    # A column that is not named is null, as in any table.
+    spark.sql(f"INSERT INTO {outbox} WITH ({given}) BY NAME SELECT '3' AS body")
+    view = f"{outbox}_view"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {view} ({SWAPPED}) USING rocketmq "
+        f"OPTIONS (nameServer '{broker.name_server}', topic '{topic}')"
+    )
+    try:
+        spark.sql(f"INSERT INTO {view} BY NAME SELECT '4' AS body, 'd' AS keys")
+    finally:
+        spark.catalog.dropTempView(view)
+    assert pairs(read()) == [("1", "a"), ("2", "b"), ("3", None), ("4", "d")]
+
+
+def test_insert_into_takes_its_options_beside_the_format_alone(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read
+) -> None:
+    given = {"nameServer": broker.name_server, "topic": topic}
+    frame = spark.createDataFrame([("1", "a")], "body STRING, keys STRING")
+    # By place, as INSERT INTO does.
+    swapped = spark.createDataFrame([("2", "b")], SWAPPED)
+    told = r"(?s)'nameServer'.*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
+    with pytest.raises(PySparkException, match=told):
+        frame.write.options(**given).insertInto(outbox)
+    assert pairs(read()) == []
+    for rows in (frame, swapped):
+        rows.write.format("rocketmq").options(**given).insertInto(outbox)
+    assert pairs(read()) == [("1", "a"), ("2", "b")]
+
+
+def test_a_frame_is_saved_as_a_table_that_is_new_or_there(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read
+) -> None:
+    given = {"nameServer": broker.name_server, "topic": topic}
+    frame = spark.createDataFrame([("a", "1")], SWAPPED)
+    writer = frame.write.format("rocketmq").options(**given)
+    writer.mode("append").saveAsTable(outbox)
+    made = [f"{outbox}_{number}" for number in range(2)]
+    try:
+        frame.write.format("rocketmq").options(**given).saveAsTable(made[0])
+        frame.writeTo(made[1]).using("rocketmq").options(**given).create()
+        # By name, into what is there and what is made.
+        assert pairs(read()) == [("1", "a")] * 3
+        for name in made:
+            frame.writeTo(name).options(**given).append()
+            assert spark.read.options(**given).table(name).columns == ["keys", "body"]
+        assert pairs(read()) == [("1", "a")] * 5
+        with pytest.raises(PySparkException, match="ALREADY_EXISTS"):
+            frame.write.format("rocketmq").options(**given).saveAsTable(made[0])
+        with pytest.raises(PySparkException, match=r"(?s)'path' has no meaning.*saveAsTable\(\)"):
+            writer.option("path", "/tmp/box").saveAsTable(f"{outbox}_elsewhere")
+        with pytest.raises(PySparkException, match=r"SAVE_MODE.*\.mode\('append'\)"):
+            frame.write.format("rocketmq").options(**given).mode("overwrite").saveAsTable(made[0])
+        with pytest.raises(PySparkException, match="SAVE_MODE"):
+            spark.sql(f"CREATE OR REPLACE TABLE {made[1]} USING rocketmq AS SELECT '1' AS body")
+        # Spark has dropped the tables by then, and nothing of the topic.
+        assert not any(map(spark.catalog.tableExists, made))
+        assert pairs(read()) == [("1", "a")] * 5
+    finally:
+        for name in made:
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_create_table_as_select_says_how_to_write_instead(
+    spark: SparkSession, broker: Broker, loader: Loader, topic: str, name: str, read: Read
+) -> None:
+    loader.create(topic, 1)
+    options = f"OPTIONS (nameServer '{broker.name_server}', topic '{topic}')"
+    told = r"(?s)'nameServer'.*forgets the OPTIONS of CREATE TABLE.*INSERT INTO t WITH \("
+    with pytest.raises(PySparkException, match=told):
+        spark.sql(f"CREATE TABLE {name} USING rocketmq {options} AS SELECT '1' AS body")
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE"):
+        spark.sql(f"CREATE OR REPLACE TABLE {name} USING rocketmq {options} AS SELECT '1' AS body")
+    assert not spark.catalog.tableExists(name)
+    assert numbers(read()) == []
+
+
+def test_updates_of_a_stream_are_refused_by_spark_and_written_in_foreach_batch(
+    spark: SparkSession,
+    broker: Broker,
+    loader: Loader,
+    topic: str,
+    outbox: str,
+    read: Read,
+    queries: Queries,
+) -> None:
+    other = f"{topic}-source"
+    (queue,) = loader.create(other, 1)
+    loader.put(queue, 3)
+    given = {"nameServer": broker.name_server, "topic": topic}
+    counts = (
+        spark.readStream.format("rocketmq")
+        .options(nameServer=broker.name_server, topic=other, startingOffsets="earliest")
+        .load()
+        .groupBy("topic")
+        .count()
+        .selectExpr("CAST(count AS STRING) body", "topic AS keys")
+    )
+    writer = counts.writeStream.outputMode("update").trigger(availableNow=True)
+
+    def ended(writer: DataStreamWriter, folder: str, start: Callable[..., StreamingQuery]) -> None:
+        query = start(writer.option("checkpointLocation", str(queries.folder / folder)))
+        assert query.awaitTermination(120)
+
+    def save(batch: DataFrame, _batch_id: int) -> None:
+        sink = batch.write.format("rocketmq").options(**given, writeId="counts")
+        sink.mode("append").save()
+
+    refused = "rocketmq does not support Update mode"
+    with pytest.raises(PySparkException, match=refused):
+        ended(writer.format("rocketmq").options(**given), "format", lambda w: w.start())
+    with pytest.raises(PySparkException, match=refused):
+        ended(writer.options(**given), "table", lambda w: w.toTable(outbox))
+    assert pairs(read()) == []
+    ended(writer, "batches", lambda w: w.foreachBatch(save).start())
+    assert pairs(read()) == [("3", other)]
+
+
+def test_a_path_is_refused_wherever_a_user_gives_one(
+    spark: SparkSession, broker: Broker, topic: str, outbox: str, read: Read, tmp_path: Path
+) -> None:
+    given = {"nameServer": broker.name_server, "topic": topic}
+    frame = spark.createDataFrame([("1", "a")], "body STRING, keys STRING")
+    with pytest.raises(
+        PySparkException, match=r"'path' has no meaning in a write.*\.option\('topic'"
+    ):
+        frame.write.format("rocketmq").options(**given).mode("append").save(str(tmp_path))
+    with pytest.raises(PySparkException, match=r"'path' has no meaning in a read.*'subscribe'"):
+        spark.read.format("rocketmq").options(**given).load(str(tmp_path))
+    with pytest.raises(PySparkException, match=r"'path' has no meaning in a read.*'subscribe'"):
+        spark.readStream.format("rocketmq").options(**given).load(str(tmp_path))
+    assert pairs(read()) == []
+    # The place of a table is Spark's own.
+    listed = ", ".join(f"{key} '{value}'" for key, value in given.items())
+    name = f"{outbox}_placed"
+    spark.sql(f"CREATE TABLE {name} USING rocketmq OPTIONS ({listed}) LOCATION '{tmp_path}'")
+    try:
+        assert spark.read.options(**given).table(name).count() == 0
+    finally:
+        spark.sql(f"DROP TABLE {name}")
