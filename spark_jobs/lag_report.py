@@ -11,7 +11,6 @@ Any program's groups: the progress is what their brokers keep.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from datetime import datetime, timezone
 
@@ -19,10 +18,13 @@ from pyspark.sql import SparkSession
 
 from pyspark_rocketmq import Lag, measure_group_lag
 from pyspark_rocketmq.job_arguments import (
+    JobParser,
     add_cluster_arguments,
+    count,
+    positive,
     source_options,
-    told_in_one_line,
 )
+from pyspark_rocketmq.job_failures import run_job
 from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, say
 from pyspark_rocketmq.job_session import job_session
 
@@ -33,9 +35,7 @@ _Row = tuple[datetime, str, str, str, int, int, "float | None"]
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="lag_report.py", description="How far consumer groups are behind."
-    )
+    parser = JobParser(prog="lag_report.py", description="How far consumer groups are behind.")
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True, help="several are separated by commas")
     parser.add_argument(
@@ -43,12 +43,15 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--output", help="folder of parquet files to append to")
     parser.add_argument(
-        "--every", type=float, metavar="SECONDS", help="again and again (default: once)"
+        "--every", type=positive, metavar="SECONDS", help="again and again (default: once)"
     )
-    parser.add_argument("--times", type=int, metavar="N", help="with --every: so often, then end")
+    parser.add_argument("--times", type=count, metavar="N", help="with --every: so often, then end")
     parser.add_argument("--messages-max", type=int, metavar="N")
     parser.add_argument("--seconds-max", type=float, metavar="N")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.times is not None and args.every is None:
+        parser.error("--times says how often, and needs --every, which says when again")
+    return args
 
 
 def rows_of(group: str, lag: Lag, now: datetime) -> list[_Row]:
@@ -71,9 +74,7 @@ def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
     is_any_too_far = False
     now = datetime.now(timezone.utc)
     for group in args.group:
-        with told_in_one_line():
-            options = {**source_options(args), "group": group}
-            lag = measure_group_lag(options)
+        lag = measure_group_lag({**source_options(args), "group": group})
         seconds = "unknown" if lag.seconds is None else f"{lag.seconds:,.1f}"
         is_behind = sum(1 for of_queue in lag.queues.values() if of_queue.messages)
         is_far = is_too_far(lag, args)
@@ -88,24 +89,21 @@ def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
     return is_any_too_far
 
 
-def main() -> None:
-    args = parse_arguments()
+def main(argv: list[str] | None = None) -> int:
+    args = parse_arguments(argv)
     asked_to_end = ask_at_sigterm()
     spark = job_session("lag_report") if args.output else None
-    count = 0
+    done = 0
     is_far = False
     while not asked_to_end.is_set():
         began = time.monotonic()
         is_far = report(args, spark)
-        count += 1
-        if args.every is None or count == args.times:
+        done += 1
+        if args.every is None or done == args.times:
             break
         asked_to_end.wait(max(0.0, args.every - (time.monotonic() - began)))
-    if spark is not None:
-        spark.stop()
-    if is_far:
-        sys.exit(_TOO_FAR)
+    return _TOO_FAR if is_far else 0
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

@@ -5,7 +5,8 @@
 
 Takes what topic_to_parquet.py and stream_to_parquet.py write, and any files with a column `body`.
 The checkpoint holds which files are sent: a job that is killed and started again sends none of
-them twice but those of the batch that it was in, whose messages `drop_replays` recognises.
+them twice but those of the batch that it was in, whose messages `drop_replays` recognises. Topic,
+columns and, with --keep-queues, the queues of the files that are there are looked at before.
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq.job_arguments import (
+    JobParser,
     add_cluster_arguments,
     add_trigger_argument,
+    count,
     positive,
     source_options,
-    told_in_one_line,
     triggered,
 )
+from pyspark_rocketmq.job_checks import files_in, queues_to_write, require_rows_fit
+from pyspark_rocketmq.job_failures import JobError, refused_as, run_job
 from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
-from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.pacing import at_rate
-from pyspark_rocketmq.resending import as_sent_anew, brokers_of
+from pyspark_rocketmq.resending import as_sent_anew
+from pyspark_rocketmq.sink_schema import sink_columns
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = JobParser(
         prog="parquet_to_topic.py", description="Parquet files into a topic, at a rate."
     )
     add_cluster_arguments(parser)
@@ -43,59 +47,81 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--tasks",
-        type=int,
+        type=count,
         default=1,
         metavar="N",
         help="that many tasks share the rate; one keeps the order of a file (default: 1)",
     )
-    parser.add_argument("--files-per-batch", type=int, default=8, metavar="N", help="(default: 8)")
+    parser.add_argument(
+        "--files-per-batch", type=count, default=8, metavar="N", help="(default: 8)"
+    )
     parser.add_argument(
         "--keep-queues",
         action="store_true",
         help="into the queues they came from: queueId, and brokerName where the topic has several",
     )
     add_trigger_argument(parser, "available-now")
-    args = parser.parse_args(argv)
-    if args.tasks < 1 or args.files_per_batch < 1:
-        parser.error("--tasks and --files-per-batch take 1 or more")
-    return args
+    return parser.parse_args(argv)
 
 
 def queue_names(columns: list[str], brokers: frozenset[str]) -> list[str]:
-    """The columns that name a row's queue.
+    """The columns that name a row's queue. Raises JobError where they are not there.
 
     One broker alone is not named: the files may come from a cluster whose brokers had other names.
     """
-    has_broker = len(brokers) > 1 and "brokerName" in columns
-    return ["queueId", "brokerName"] if has_broker else ["queueId"]
+    names = ["queueId", "brokerName"] if len(brokers) > 1 else ["queueId"]
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise JobError(
+            f"the files have no column {missing[0]}, which names a row's queue in a topic on "
+            f"{', '.join(sorted(brokers))}: leave out --keep-queues"
+        )
+    return names
+
+
+def files_of(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
+    """The files that are there, as a table. Raises JobError when they are no messages."""
+    if files_in(spark, args.input) is None:
+        raise JobError(f"there is no {args.input}: give --input a folder of parquet files")
+    nothing = f"no parquet files in {args.input}: give --input a folder that has some"
+    with refused_as("UNABLE_TO_INFER_SCHEMA", nothing):
+        files = spark.read.parquet(args.input)
+    if "body" not in files.columns:
+        raise JobError(
+            f"the files in {args.input} have no column body, which is what is sent, but only "
+            f"{', '.join(files.columns)}: write them with the body under that name"
+        )
+    return files
 
 
 def messages_of(
-    spark: SparkSession, args: argparse.Namespace, brokers: frozenset[str]
+    spark: SparkSession, args: argparse.Namespace, files: DataFrame, names: list[str]
 ) -> DataFrame:
-    """The rows to send, as the files come."""
-    schema = spark.read.parquet(args.input).schema
-    files = (
-        spark.readStream.schema(schema)
+    """The rows to send, as the files come. Raises SinkSchemaError before anything is sent."""
+    stream = (
+        spark.readStream.schema(files.schema)
         .option("maxFilesPerTrigger", args.files_per_batch)
         .parquet(args.input)
     )
-    names = queue_names(files.columns, brokers) if args.keep_queues else []
-    rows = as_sent_anew(files, **{name: sf.col(name) for name in names})
+    rows = as_sent_anew(stream, **{name: sf.col(name) for name in names})
+    sink_columns(rows.schema, has_topic_option=True)
     return rows if args.rate is None else at_rate(rows, args.rate, args.tasks)
 
 
-def main() -> None:
-    args = parse_arguments()
-    with told_in_one_line():
-        options = source_options(args)
-        options["topic"] = options.pop("subscribe")
-        parsed = require_sink(parse_options(options))
-        brokers = brokers_of(parsed) if args.keep_queues else frozenset()
+def main(argv: list[str] | None = None) -> None:
+    args = parse_arguments(argv)
+    options = source_options(args)
+    options["topic"] = options.pop("subscribe")
+    (queues,) = queues_to_write(options).values()
     spark = job_session("parquet_to_topic")
+    files = files_of(spark, args)
+    names: list[str] = []
+    if args.keep_queues:
+        names = queue_names(files.columns, frozenset(queue.broker for queue in queues))
+        require_rows_fit(files, names, queues)
     asked_to_end = ask_at_sigterm()
     writer = (
-        messages_of(spark, args, brokers)
+        messages_of(spark, args, files, names)
         .writeStream.format("rocketmq")
         .options(**options)
         .queryName("parquet_to_topic")
@@ -106,8 +132,7 @@ def main() -> None:
     say(f"sending {args.input} to {args.topic}{rate}")
     total = follow(query, asked_to_end)
     say(f"ended after {counted(total, 'message')}")
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

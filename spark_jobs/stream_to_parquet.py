@@ -18,19 +18,21 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_rocketmq import GroupProgressListener
 from pyspark_rocketmq.job_arguments import (
+    JobParser,
     add_source_arguments,
     add_stream_arguments,
     stream_options,
-    told_in_one_line,
     triggered,
 )
+from pyspark_rocketmq.job_checks import require_topics_to_read
+from pyspark_rocketmq.job_failures import run_job
 from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
 from pyspark_rocketmq.options import parse_options
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = JobParser(
         prog="stream_to_parquet.py", description="A topic into parquet files, exactly once."
     )
     add_source_arguments(parser)
@@ -59,12 +61,12 @@ def start(messages: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     return triggered(writer, args).start()
 
 
-def main() -> None:
-    args = parse_arguments()
+def main(argv: list[str] | None = None) -> None:
+    args = parse_arguments(argv)
     options = options_of(args)
-    with told_in_one_line():
-        has_group = follows_group(options)
+    has_group = follows_group(options)
     spark = job_session("stream_to_parquet")
+    require_topics_to_read(spark, options, args.checkpoint)
     messages = spark.readStream.format("rocketmq").options(**options).load()
     if has_group:
         # The source commits when it is asked for the next batch; this also after the last one.
@@ -74,8 +76,7 @@ def main() -> None:
     say(f"reading {args.topic} into {args.output}")
     total = follow(query, asked_to_end)
     say(f"ended after {counted(total, 'message')}")
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

@@ -4,7 +4,8 @@
         --topic orders --start 2026-05-01T00:00:00Z --end latest --output /data/orders
 
 Start and end are fixed to numbers before anything is read: what arrives meanwhile is for the next
-run, and running again with the printed numbers gives the same rows. With --group the end is
+run, and running again with the printed numbers gives the same rows. A queue that has nothing
+between two times has nothing to copy, be it idle or empty. With --group the end is
 committed as the group's progress once the files are written; `--start group` goes on from there.
 """
 
@@ -15,24 +16,29 @@ import time
 from datetime import datetime, timezone
 
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
-from pyspark_rocketmq.job_arguments import add_source_arguments, source_options, told_in_one_line
+from pyspark_rocketmq.job_arguments import JobParser, add_source_arguments, source_options
+from pyspark_rocketmq.job_failures import refused_as, run_job
 from pyspark_rocketmq.job_progress import counted, say
 from pyspark_rocketmq.job_session import job_session
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = JobParser(
         prog="topic_to_parquet.py", description="A topic into parquet files, between two ends."
     )
     add_source_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")
     parser.add_argument(
         "--start",
+        type=offsets_or_time,
         default="earliest",
         help="earliest (default), group, offsets as JSON, or a time: 2026-05-01T00:00:00Z",
     )
     parser.add_argument(
-        "--end", default="latest", help="latest (default), offsets as JSON, or a time"
+        "--end",
+        type=offsets_or_time,
+        default="latest",
+        help="latest (default), offsets as JSON, or a time",
     )
     parser.add_argument(
         "--mode",
@@ -41,32 +47,39 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="what to do when the output is there already (default: error)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be read")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if isinstance(args.start, int) and isinstance(args.end, int) and args.end < args.start:
+        parser.error("--end is before --start, so nothing is between them")
+    return args
+
+
+def offsets_or_time(text: str) -> str | int:
+    """Offsets as a word or JSON, or a time as milliseconds since 1970, for `type=`."""
+    if text in ("earliest", "latest", "group") or text.startswith("{"):
+        return text
+    try:
+        # Python 3.10 does not read the Z of other languages.
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"neither offsets nor a time: {text!r}, say 2026-05-01T00:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 1_000)
 
 
 def options_of(args: argparse.Namespace) -> dict[str, str]:
     """The source's options, as the command line gives them."""
     ends = end_option("starting", args.start) | end_option("ending", args.end)
-    return source_options(args, **ends)
+    # A queue that has nothing so late has nothing to copy, and that is no mistake.
+    strategy = "latest" if isinstance(args.start, int) else None
+    return source_options(args, **ends, startingOffsetsByTimestampStrategy=strategy)
 
 
-def end_option(which: str, text: str) -> dict[str, str]:
-    """`startingOffsets` for a word or JSON, `startingTimestamp` for a time; or `ending...`.
-
-    Raises SystemExit for a text that is neither.
-    """
-    if text in ("earliest", "latest", "group") or text.startswith("{"):
-        return {f"{which}Offsets": text}
-    try:
-        # Python 3.10 does not read the Z of other languages.
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise SystemExit(
-            f"neither offsets nor a time: {text!r}, say 2026-05-01T00:00:00Z"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return {f"{which}Timestamp": str(round(moment.timestamp() * 1_000))}
+def end_option(which: str, end: str | int) -> dict[str, str]:
+    """`startingOffsets` for a word or JSON, `startingTimestamp` for a time; or `ending...`."""
+    return {f"{which}{'Timestamp' if isinstance(end, int) else 'Offsets'}": str(end)}
 
 
 def describe(pinned: PinnedOffsets) -> None:
@@ -76,28 +89,26 @@ def describe(pinned: PinnedOffsets) -> None:
     say(f"end   {pinned.ending_offsets}")
 
 
-def main() -> None:
-    args = parse_arguments()
-    with told_in_one_line():
-        pinned = pin_offsets(options_of(args))
+def main(argv: list[str] | None = None) -> None:
+    args = parse_arguments(argv)
+    pinned = pin_offsets(options_of(args))
     describe(pinned)
     if args.dry_run:
         return
     if args.group:
-        with told_in_one_line():
-            pinned.check_group()
+        pinned.check_group()
     spark = job_session("topic_to_parquet")
     began = time.monotonic()
     messages = spark.read.format("rocketmq").options(**pinned.options).load()
-    messages.write.mode(args.mode).parquet(args.output)
+    there = f"{args.output} is there already: say --mode append or overwrite, or another --output"
+    with refused_as("PATH_ALREADY_EXISTS", there):
+        messages.write.mode(args.mode).parquet(args.output)
     seconds = time.monotonic() - began
     say(f"wrote {args.output} in {seconds:.1f} s, {pinned.messages / seconds:,.0f} messages/s")
     if args.group:
-        with told_in_one_line():
-            pinned.commit()
+        pinned.commit()
         say(f"committed the end as the progress of group {args.group}")
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

@@ -13,6 +13,7 @@ checkpoint makes every other message count exactly once, also over restarts.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -21,12 +22,17 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pyspark_rocketmq import GroupProgressListener
 from pyspark_rocketmq.job_arguments import (
+    JobParser,
     add_source_arguments,
     add_stream_arguments,
+    interval,
+    microseconds_of,
+    period,
     stream_options,
-    told_in_one_line,
     triggered,
 )
+from pyspark_rocketmq.job_checks import require_topics_to_read
+from pyspark_rocketmq.job_failures import run_job
 from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
 from pyspark_rocketmq.job_session import job_session
 
@@ -36,19 +42,27 @@ _OBSERVED = "times"
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = JobParser(
         prog="windowed_totals.py", description="Totals of a topic in windows of time."
     )
     add_source_arguments(parser)
     add_stream_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")
-    parser.add_argument("--window", default="1 minute", help="its length (default: 1 minute)")
-    parser.add_argument("--slide", help="a window begins so often (default: one after the other)")
     parser.add_argument(
-        "--watermark", default="1 minute", help="how late a message may be (default: 1 minute)"
+        "--window", type=period, default="1 minute", help="its length (default: 1 minute)"
+    )
+    parser.add_argument(
+        "--slide", type=period, help="a window begins so often (default: one after the other)"
+    )
+    parser.add_argument(
+        "--watermark",
+        type=interval,
+        default="1 minute",
+        help="how late a message may be (default: 1 minute)",
     )
     parser.add_argument(
         "--time",
+        type=one_of(*_TIMES),
         default="stored",
         metavar="stored|born|$.FIELD",
         help="when a message happened: a time of RocketMQ's (default: stored), or one in its body; "
@@ -56,18 +70,37 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--by",
+        type=one_of(*_COLUMNS),
         default="topic",
         metavar="topic|tags|keys|$.FIELD",
         help="a total for each of what (default: topic); $.FIELD is of a JSON body",
     )
-    parser.add_argument("--sum", metavar="$.FIELD", help="a number in the JSON body to add up")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--sum", type=one_of(), metavar="$.FIELD", help="a number in the JSON body to add up"
+    )
+    args = parser.parse_args(argv)
+    if args.slide and microseconds_of(args.slide) > microseconds_of(args.window):
+        parser.error(
+            f"--slide {args.slide!r} is longer than --window {args.window!r}: messages in between "
+            "would be in no window"
+        )
+    return args
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of these words, or a field of the JSON body, for `type=`."""
+
+    def checked(text: str) -> str:
+        if text in words or text.startswith("$."):
+            return text
+        known = "".join(f"{word}, " for word in words) + ("or " if words else "")
+        raise argparse.ArgumentTypeError(f"must be {known}a field as '$.customer', got {text!r}")
+
+    return checked
 
 
 def field(text: str) -> Column:
-    """A field of the JSON body. Raises SystemExit for anything else."""
-    if not text.startswith("$."):
-        raise SystemExit(f"no field of a JSON body: {text!r}, say '$.customer'")
+    """A field of the JSON body."""
     return sf.get_json_object(sf.col("body").cast("string"), text)
 
 
@@ -124,12 +157,12 @@ class LeftOut:
         return ", ".join(found)
 
 
-def main() -> None:
-    args = parse_arguments()
-    with told_in_one_line():
-        options = stream_options(args)
-        listener = GroupProgressListener(options) if args.group else None
+def main(argv: list[str] | None = None) -> None:
+    args = parse_arguments(argv)
+    options = stream_options(args)
+    listener = GroupProgressListener(options) if args.group else None
     spark = job_session("windowed_totals")
+    require_topics_to_read(spark, options, args.checkpoint)
     if listener is not None:
         spark.streams.addListener(listener)
     messages = spark.readStream.format("rocketmq").options(**options).load()
@@ -147,8 +180,7 @@ def main() -> None:
     left_out = LeftOut()
     total = follow(query, asked_to_end, on_batch=left_out.add)
     say(", ".join(filter(None, (f"ended after {counted(total, 'message')}", str(left_out)))))
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run_job(main)

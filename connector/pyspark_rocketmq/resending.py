@@ -1,7 +1,4 @@
-"""as_sent_anew: rows that were read from topics -> rows to write, as if not sent before.
-
-And what a job must know of the topic that they go to.
-"""
+"""as_sent_anew: rows that were read from topics -> rows to write, as if not sent before."""
 
 from __future__ import annotations
 
@@ -10,9 +7,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from pyspark_rocketmq.connecting import connection_settings
-from pyspark_rocketmq.options import ReadOptions
-from rocketmq_client.cluster import open_cluster
 from rocketmq_wire.properties import LIFE
 
 _GROUP: Final = "__SHARDINGKEY"
@@ -33,10 +27,3 @@ def as_sent_anew(frame: DataFrame, **columns: Column) -> DataFrame:
         if "queueId" not in columns:
             kept["messageGroup"] = properties[_GROUP]
     return frame.select(*(column.alias(name) for name, column in (kept | columns).items()))
-
-
-def brokers_of(options: ReadOptions) -> frozenset[str]:
-    """The brokers of the topic that a write names. Raises what asking for its route raises."""
-    with open_cluster(connection_settings(options)) as cluster:
-        topics = options.subscribe or ()
-        return frozenset(queue.broker for topic in topics for queue in cluster.queues(topic))

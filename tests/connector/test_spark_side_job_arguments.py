@@ -8,13 +8,18 @@ from types import ModuleType
 
 import pytest
 
-from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.job_arguments import (
+    JobParser,
     add_source_arguments,
     connection_of,
+    count,
+    interval,
+    microseconds_of,
+    period,
+    positive,
     source_options,
-    told_in_one_line,
 )
+from pyspark_rocketmq.job_failures import JobError
 from pyspark_rocketmq.lag import Lag, QueueLag
 from rocketmq_wire.model import QueueId
 from spark_jobs import (
@@ -63,13 +68,56 @@ def test_one_cluster_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not allowed with argument --name-server" in capsys.readouterr().err
 
 
-def test_an_error_of_ours_is_a_jobs_only_words() -> None:
-    with pytest.raises(SystemExit) as ended, told_in_one_line():
-        raise OptionError("tags", "is odd")
-    assert ended.value.code == "[ROCKETMQ_OPTION.INVALID] option 'tags' is odd"
-    assert ended.value.__suppress_context__
-    with pytest.raises(ZeroDivisionError), told_in_one_line():
-        _ = 1 / 0
+def test_a_wrong_command_line_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = JobParser(prog="a_job.py")
+    parser.add_argument("--times", type=count)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--times", "0"])
+    assert ended.value.code == 2
+    told = "a_job.py: argument --times: must be 1 or more, got 0. a_job.py --help says more.\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10 seconds", 10.0),
+        (" 1 Minute ", 60.0),
+        ("interval 1 day 12 hours", 129_600.0),
+        ("1.5 seconds 250 milliseconds", 1.75),
+        ("2 weeks", 1_209_600.0),
+        ("7 microseconds", 7e-6),
+        ("0 seconds", 0.0),
+    ],
+)
+def test_a_length_of_time_is_told_from_garbage(text: str, seconds: float) -> None:
+    assert interval(text) == text
+    assert microseconds_of(text) == pytest.approx(seconds * 1e6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "garbage", "10", "10s", "seconds", "-1 seconds", "1.5 minutes", "1 month"),
+        *("1 secondss", "10 seconds garbage", "interval", "1 minute, 2 seconds"),
+        "99999999 weeks",
+    ],
+)
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"length of time|hundred years"):
+        interval(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf"])
+def test_a_number_above_zero_is_wanted(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be above 0"):
+        positive(text)
+
+
+def test_a_window_takes_time() -> None:
+    assert period("1 second") == "1 second"
+    with pytest.raises(argparse.ArgumentTypeError, match="must be above 0"):
+        period("0 seconds")
 
 
 def test_both_jobs_hand_their_own_arguments_on() -> None:
@@ -80,6 +128,7 @@ def test_both_jobs_hand_their_own_arguments_on() -> None:
         "nameServer": "h:1",
         "subscribe": "a,b",
         "startingTimestamp": "1777593600000",
+        "startingOffsetsByTimestampStrategy": "latest",
         "endingOffsets": '{"a":{"0":5}}',
     }
     streamed = stream_to_parquet.parse_arguments(
@@ -91,6 +140,19 @@ def test_both_jobs_hand_their_own_arguments_on() -> None:
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "9",
     }
+
+
+def test_a_start_by_time_passes_over_queues_that_have_nothing_so_late() -> None:
+    def options(*words: str) -> dict[str, str]:
+        args = topic_to_parquet.parse_arguments([*WHERE, "--output", "o", *words])
+        return topic_to_parquet.options_of(args)
+
+    strategy = "startingOffsetsByTimestampStrategy"
+    assert options("--start", "2026-05-01")[strategy] == "latest"
+    assert strategy not in options("--end", "2026-05-01")
+    # Whoever wants it refused still can.
+    asked = ("--option", f"{strategy}=error")
+    assert options("--start", "2026-05-01", *asked)[strategy] == "error"
 
 
 def redriven(*words: str) -> dict[str, str]:
@@ -123,9 +185,14 @@ def test_a_replay_into_kept_queues_names_the_broker_where_there_are_several() ->
     for known, brokers, wanted in (
         (columns, frozenset("ab"), ["queueId", "brokerName"]),
         (columns, frozenset("a"), ["queueId"]),
-        (columns[:2], frozenset("ab"), ["queueId"]),
     ):
         assert parquet_to_topic.queue_names(known, brokers) == wanted
+    for known, brokers, missing in (
+        (columns[:1], frozenset("a"), "no column queueId.* leave out --keep-queues"),
+        (columns[:2], frozenset("ab"), "no column brokerName.* on a, b"),
+    ):
+        with pytest.raises(JobError, match=missing):
+            parquet_to_topic.queue_names(known, brokers)
 
 
 def test_dead_letters_are_read_behind_what_was_sent_again_before() -> None:
@@ -143,22 +210,70 @@ def test_dead_letters_are_read_behind_what_was_sent_again_before() -> None:
     assert connection_of({"nameservers": "x", "Topic": "t"}) == {"nameservers": "x"}
 
 
+def test_what_is_about_sending_goes_to_the_write_of_a_job_that_reads() -> None:
+    def parsed(*words: str) -> argparse.Namespace:
+        return redrive_dead_letters.parse_arguments(
+            ["--name-server", "h:1", "--group", "g", *words]
+        )
+
+    # Letters whose bodies only fit in when they are compressed came compressed.
+    assert parsed().sending == {"compression": "zlib"}
+    args = parsed("--option", "Compression=zstd", "--option", "maxBatchBytes=1m")
+    assert args.sending == {"Compression": "zstd", "maxBatchBytes": "1m"}
+    assert redrive_dead_letters.options_of(args) == redriven()
+
+
+NEEDED: dict[ModuleType, list[str]] = {
+    lag_report: [*WHERE, "--group", "g"],
+    parquet_to_topic: [*WHERE, "--input", "i", "--checkpoint", "c"],
+    stream_to_parquet: [*WHERE, "--output", "o", "--checkpoint", "c"],
+    topic_to_parquet: [*WHERE, "--output", "o"],
+    windowed_totals: [*WHERE, "--output", "o", "--checkpoint", "c"],
+}
+
+
 @pytest.mark.parametrize(
     ("job", "words", "complaint"),
     [
         (parquet_to_topic, ["--rate", "0"], "must be above 0"),
-        (parquet_to_topic, ["--tasks", "0"], "take 1 or more"),
-        (windowed_totals, [], "--checkpoint"),
+        (parquet_to_topic, ["--tasks", "0"], "must be 1 or more"),
+        (parquet_to_topic, ["--trigger", "soon"], "--trigger: no length of time: 'soon'"),
+        (stream_to_parquet, ["--trigger", "soon"], "--trigger: no length of time: 'soon'"),
+        (stream_to_parquet, ["--max-partitions", "0"], "must be 1 or more"),
+        (windowed_totals, ["--trigger", "available"], "no length of time: 'available'"),
+        (windowed_totals, ["--window", "garbage"], "--window: no length of time: 'garbage'"),
+        (windowed_totals, ["--window", "0 seconds"], "--window: must be above 0"),
+        (windowed_totals, ["--slide", "garbage"], "--slide: no length of time"),
+        (windowed_totals, ["--slide", "2 minutes"], "is longer than --window '1 minute'"),
+        (windowed_totals, ["--watermark", "garbage"], "--watermark: no length of time"),
+        (windowed_totals, ["--by", "customer"], "or a field as '$.customer', got 'customer'"),
+        (windowed_totals, ["--time", "at"], "must be stored, born, or a field"),
+        (windowed_totals, ["--sum", "amount"], "must be a field as"),
+        (topic_to_parquet, ["--start", "garbage"], "neither offsets nor a time: 'garbage'"),
+        (
+            topic_to_parquet,
+            ["--start", "2026-05-02", "--end", "2026-05-01"],
+            "--end is before --start",
+        ),
+        (lag_report, ["--every", "1", "--times", "0"], "--times: must be 1 or more, got 0"),
+        (lag_report, ["--every", "-1", "--times", "2"], "--every: must be above 0, got -1"),
+        (lag_report, ["--times", "2"], "--times says how often, and needs --every"),
     ],
 )
-def test_what_a_job_cannot_do_is_refused(
+def test_what_a_job_cannot_do_is_refused_in_one_line(
     job: ModuleType, words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    usual = ["--input", "i"] if job is parquet_to_topic else ["--output", "o"]
-    checkpoint = ["--checkpoint", "c"] if words else []
-    with pytest.raises(SystemExit):
-        job.parse_arguments([*WHERE, *usual, *checkpoint, *words])
-    assert complaint in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        job.parse_arguments([*NEEDED[job], *words])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert complaint in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("job", NEEDED)
+def test_what_a_job_needs_is_enough(job: ModuleType) -> None:
+    job.parse_arguments(NEEDED[job])
 
 
 def test_a_lag_is_too_far_beyond_a_limit_or_where_nobody_can_tell() -> None:

@@ -165,3 +165,34 @@ def test_messages_without_a_time_are_told_and_all_others_counted(
     assert "ended after 157 messages, 107 without a time were not counted\n" in ended.stdout
     # The watermark is a minute behind the last one; what it has not passed is not closed yet.
     assert sum(read_rows(output, ["messages"])["messages"].to_pylist()) == 48
+
+
+@pytest.mark.parametrize(
+    ("job", "words", "told"),
+    [
+        (
+            "parquet_to_topic.py",
+            ["--topic", "refused", "--input", "{folder}/none", "--checkpoint", "{folder}/c"],
+            "there is no {folder}/none: give --input a folder of parquet files",
+        ),
+        (
+            "stream_to_parquet.py",
+            ["--topic", "none", "--output", "{folder}/output", "--checkpoint", "{folder}/c"],
+            "[ROCKETMQ_TOPIC_NOT_FOUND] no route to topic none. {advice}",
+        ),
+    ],
+)
+def test_what_a_job_refuses_is_told_in_one_line_and_not_amid_tracebacks(
+    broker: Broker, tmp_path: Path, job: str, words: list[str], told: str
+) -> None:
+    if job == "parquet_to_topic.py":
+        produce(broker, "refused", 0, 2)
+    given = [word.format(folder=tmp_path) for word in words]
+    advice = "Create the topic first, or check its spelling and the name server's address."
+    ended = submit(job, "--name-server", broker.name_server, *given)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1, said
+    assert told.format(folder=tmp_path, advice=advice) in said.splitlines()
+    # Neither Java's nor the driver's; Spark's workers may mourn it at its end.
+    assert "\tat " not in said
+    assert "py4j" not in said
