@@ -142,6 +142,21 @@ class WriteIdError(RocketMQError):
         )
 
 
+class ReplayError(RocketMQError):
+    """A batch of a stream is not what was decided under its number, or another driver has it."""
+
+    def __init__(self, query: str, batch: int, reason: str) -> None:
+        super().__init__(query, batch, reason)
+        self.query, self.batch, self.reason = query, batch, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SINK.REPLAY] batch {self.batch} of {self.query} {self.reason}. Let one "
+            "driver alone run the query. If its checkpoint was copied or set back, or if it gives "
+            "other rows when a batch runs again, go on with a new checkpoint."
+        )
+
+
 class UnsupportedError(RocketMQError):
     """Something that this version does not do yet, or that RocketMQ cannot do."""
 

@@ -70,7 +70,7 @@ def queues_to_write(
     # Whoever starts a job is waiting, and a write would have the patience of its tasks.
     settings = replace(connection_settings(parsed), outage_ms=parsed.connect_timeout_ms)
     with open_cluster(settings) as cluster:
-        producer = PatientQueues(Producer(cluster), settings, had_topics=False)
+        producer = PatientQueues(Producer(cluster), cluster, had_topics=False)
         for topic in (parsed.subscribe or ()) if topics is None else topics:
             try:
                 found[topic] = tuple(producer.queues(topic))

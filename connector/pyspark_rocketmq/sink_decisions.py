@@ -7,25 +7,30 @@ broker of the topic gets all of it, so that one that is away hides none:
     queue 0   the head, behind its parts, tagged with the query; later "finished"; between them a
               turn, each second, of whoever is committing
 
-A decision counts from its first head on. Of one query the newest record decides how far it is, so
-looking one up reads backwards, and only what bears the query's tag.
+A decision counts from its first head on; of two heads the first counts, at the first broker that
+has any. Of one query the newest record decides how far it is, so looking one up reads backwards,
+and only what bears the query's tag.
 
 Every record of queue 0 names the brokers that keep decisions, and all of them know a new one before
 it keeps the first: so that one which is missing from the route is missed. It may have been the only
-one to learn of a decision before the driver died.
+one to learn of a decision before the driver died. No route at all tells nothing, either: then the
+brokers themselves are asked whether they have the topic.
+
+Heads and turns name their owner, one driver's run of a commit: so that one which was thought dead
+finds out that another has gone on with its decision.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
-
 from pyspark_rocketmq.errors import DecisionsAwayError
+from pyspark_rocketmq.sink_halves import pack_halves, unpack_halves
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer import Producer
@@ -36,16 +41,6 @@ from rocketmq_wire.requests import PullStatus
 
 T = TypeVar("T")
 
-HALF_SCHEMA: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("broker", pa.string()),
-        pa.field("queue", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("position", pa.int64()),
-        pa.field("key", pa.string()),
-    ]
-)
 _VERSION: Final = 1
 _HEADS, _PARTS = 0, 1
 _PART_ROWS_MAX: Final = 30_000
@@ -59,34 +54,6 @@ _ROUTE_PAUSE_SECONDS: Final = 0.2
 _PAUSE_SECONDS: Final = 0.5
 _SEEN_PAUSE_SECONDS: Final = 0.02
 _MARK: Final = b"{}"
-
-
-def pack_halves(halves: Sequence[Half]) -> bytes:
-    """Half messages as compressed Arrow."""
-    columns: list[list[object]] = [
-        [half.queue.topic for half in halves],
-        [half.queue.broker for half in halves],
-        [half.queue.index for half in halves],
-        [half.offset for half in halves],
-        [half.position for half in halves],
-        [half.transaction_id for half in halves],
-    ]
-    batch = pa.record_batch(columns, schema=HALF_SCHEMA)
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, HALF_SCHEMA, options=options) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def unpack_halves(data: bytes, group: str) -> list[Half]:
-    """What `pack_halves` packed."""
-    with pa.ipc.open_stream(data) as reader:
-        columns = reader.read_all().to_pydict()
-    return [
-        Half(group, QueueId(topic, broker, queue), offset, position, key)
-        for topic, broker, queue, offset, position, key in zip(*columns.values(), strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +82,7 @@ class _Record:
     batch: int
     is_finished: bool
     is_head: bool
+    owner: str
     store_ms: int
     content: dict[str, Any]
 
@@ -136,6 +104,7 @@ class DecisionLog:
 
     def __init__(self, cluster: Cluster, topic: str, producer: Producer) -> None:
         self._cluster, self.topic, self._producer = cluster, topic, producer
+        self._owner = uuid.uuid4().hex
 
     # --- storing ------------------------------------------------------------------------------
 
@@ -157,8 +126,11 @@ class DecisionLog:
     def _keeping(self) -> set[str]:
         return {queue.broker for queue in self._queues()}
 
-    def store(self, decision: Decision) -> None:
-        """Decide, at every broker. Should this fail, it is decided or not: look it up."""
+    def store(self, decision: Decision) -> dict[QueueId, int]:
+        """Decide, at every broker. Should this fail, it is decided or not: look it up.
+
+        Returns where the heads are.
+        """
         halves = decision.halves
         parts = [
             pack_halves(halves[first : first + _PART_ROWS_MAX])
@@ -171,13 +143,17 @@ class DecisionLog:
             "group": decision.group,
             "count": len(halves),
             "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
+            "owner": self._owner,
         }
         queues = patiently(self._cluster, self._keepers)
         head["brokers"] = self._enlisted(queues)
+        heads = {}
         for queue in queues:
             kept_in = QueueId(queue.topic, queue.broker, _PARTS)
             offsets = [self._send(kept_in, part, None) for part in parts]
-            self._send(queue, json.dumps({**head, "parts": offsets}).encode(), decision)
+            body = json.dumps({**head, "parts": offsets}).encode()
+            heads[queue] = self._send(queue, body, decision)
+        return heads
 
     def store_finished(self, decision: Decision) -> None:
         """All of it is committed: nobody has to look again."""
@@ -193,23 +169,25 @@ class DecisionLog:
         for queue in queues:
             self._send(queue, json.dumps(content).encode(), decision)
 
-    def store_turn(self, decision: Decision) -> None:
-        """From now on its half messages are being committed, as they are from its head on.
+    def store_turn(self, decision: Decision) -> dict[QueueId, int]:
+        """From now on its half messages are being committed by us, as they are from its head on.
 
-        Whoever comes next, should we die, knows from it when we last were at it.
+        Whoever comes next, should we die, knows from it when we last were at it. Returns where
+        it stands, at the brokers that hold the half messages.
         """
         content = {
             "version": _VERSION,
             "query": decision.query,
             "batch": decision.batch,
             "turn": True,
+            "owner": self._owner,
         }
         brokers = {half.queue.broker for half in decision.halves}
         keepers = patiently(self._cluster, self._keepers)
         queues = [queue for queue in keepers if queue.broker in brokers]
         content["brokers"] = self._enlisted(queues)
-        for queue in queues:
-            self._send(queue, json.dumps(content).encode(), decision)
+        body = json.dumps(content).encode()
+        return {queue: self._send(queue, body, decision) for queue in queues}
 
     def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
         """The brokers that keep decisions, these included; all of these know it then."""
@@ -235,28 +213,37 @@ class DecisionLog:
 
         Raises RocketMQError when a broker that might have it cannot be asked, and none other has.
         """
-        head: tuple[QueueId, _Record] | None = None
+        record = self._counting(query, batch)
+        if record is None:
+            return None
+        if record.is_finished:
+            count = record.content.get("count")
+            return Decision(query, batch, "", (), {}, is_finished=True, count=count)
+        return self._decision(record)
+
+    def _counting(self, query: str, batch: int) -> _Record | None:
+        """What says that a batch is finished, or else the head that counts."""
+        head: _Record | None = None
         error: RocketMQError | None = None
         queues = self._queues()
         for queue in queues:
+            first: _Record | None = None
             try:
                 for record in self._backwards(queue, query):
                     if record.batch == batch and record.is_finished:
-                        count = record.content.get("count")
-                        return Decision(query, batch, "", (), {}, is_finished=True, count=count)
+                        return record
                     if record.batch == batch and record.is_head:
-                        head = queue, record
-                        break
+                        first = record
                     if record.batch < batch:
                         break
             except RocketMQError as failure:
                 error = failure
-        if head is not None:
-            return self._decision(*head)
-        if error is not None:
+            head = head or first
+        if head is None and error is not None:
             raise error
-        self._check_all_there(queues)
-        return None
+        if head is None:
+            self._check_all_there(queues)
+        return head
 
     def find_surely(self, query: str, batch: int) -> Decision | None:
         """As `find`, also what was decided only just now, by a driver that has died since."""
@@ -266,39 +253,59 @@ class DecisionLog:
             found = self.find(query, batch)
         return found
 
+    def is_ours(self, decision: Decision, heads: Mapping[QueueId, int]) -> bool:
+        """Whether the heads that we have stored count, and nobody else's were there before."""
+        self._await_shown(heads)
+        record = self._counting(decision.query, decision.batch)
+        return record is not None and record.owner == self._owner
+
+    def is_taken_over(
+        self, decision: Decision, since: Mapping[QueueId, int], until: Mapping[QueueId, int]
+    ) -> bool:
+        """Whether somebody else has begun with it between these records of ours."""
+        self._await_shown(until)
+        return any(
+            record.batch == decision.batch and record.owner != self._owner and not record.is_head
+            for queue, end in until.items()
+            for record in self._window(queue, since.get(queue, -1) + 1, end, decision.query)
+        )
+
     def last_turns(self, decision: Decision) -> dict[str, int]:
-        """When someone last began to commit it, or went on; in ms of each broker's own clock."""
+        """When someone else last began to commit it, or went on; in ms of each broker's clock."""
         turns: dict[str, int] = {}
         for queue in self._queues():
             for record in self._backwards(queue, decision.query):
-                if record.batch == decision.batch:
+                if record.batch == decision.batch and record.owner != self._owner:
                     turns[queue.broker] = record.store_ms
-                if record.batch <= decision.batch:
+                    break
+                if record.batch < decision.batch:
                     break
         return turns
 
-    def now(self) -> dict[str, int]:
-        """What `catch_up` does, and when that was, in ms of each broker's own clock."""
-        marks = self.catch_up()
-        return {queue.broker: self._message(queue, at).store_ms for queue, at in marks.items()}
+    def times(self, records: Mapping[QueueId, int]) -> dict[str, int]:
+        """When records of ours were stored, in ms of each broker's clock."""
+        self._await_shown(records)
+        return {queue.broker: self._message(queue, at).store_ms for queue, at in records.items()}
 
-    def catch_up(self) -> dict[QueueId, int]:
+    def catch_up(self) -> None:
         """Wait until all can be seen that the brokers have stored so far, in whatever topic.
 
         A broker shows what it has stored a moment later, a busy one seconds later, in the order in
-        which it was stored: so once it shows a record of now. Returns where these are.
+        which it was stored: so once it shows a record of now.
         """
         queues = [QueueId(queue.topic, queue.broker, _PARTS) for queue in self._queues()]
-        marks = sent = {queue: self._send(queue, _MARK, None) for queue in queues}
+        self._await_shown({queue: self._send(queue, _MARK, None) for queue in queues})
+
+    def _await_shown(self, records: Mapping[QueueId, int]) -> None:
+        left = dict(records)
         end = time.monotonic() + self._cluster.settings.outage_ms / 1_000
-        while marks:
-            marks = {queue: at for queue, at in marks.items() if self._bounds(queue).end <= at}
-            if marks and time.monotonic() > end:
-                waited = f"waited {self._cluster.settings.outage_ms} ms for {sorted(marks)[0]}"
-                raise DeadlineExceededError(sorted(marks)[0].broker, waited)
-            if marks:
+        while left:
+            left = {queue: at for queue, at in left.items() if self._bounds(queue).end <= at}
+            if left and time.monotonic() > end:
+                waited = f"waited {self._cluster.settings.outage_ms} ms for {sorted(left)[0]}"
+                raise DeadlineExceededError(sorted(left)[0].broker, waited)
+            if left:
                 time.sleep(_SEEN_PAUSE_SECONDS)
-        return sent
 
     def check_all_there(self) -> None:
         """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""
@@ -314,7 +321,7 @@ class DecisionLog:
 
     def unfinished(self) -> list[Decision]:
         """Decisions that nobody has finished, in their order."""
-        heads: dict[tuple[str, int], tuple[QueueId, _Record]] = {}
+        heads: dict[tuple[str, int], _Record] = {}
         finished: set[tuple[str, int]] = set()
         for queue in self._queues():
             bounds = self._bounds(queue)
@@ -322,8 +329,8 @@ class DecisionLog:
                 if record.is_finished:
                     finished.add((record.query, record.batch))
                 elif record.is_head:
-                    heads.setdefault((record.query, record.batch), (queue, record))
-        return [self._decision(*head) for key, head in heads.items() if key not in finished]
+                    heads.setdefault((record.query, record.batch), record)
+        return [self._decision(head) for key, head in heads.items() if key not in finished]
 
     def _check_all_there(self, queues: Sequence[QueueId]) -> None:
         known = set[str]().union(*(self._known_at(queue) for queue in queues))
@@ -336,8 +343,8 @@ class DecisionLog:
         record = next(self._backwards(queue, None), None)
         return set() if record is None else set(record.content.get("brokers", ()))
 
-    def _decision(self, queue: QueueId, record: _Record) -> Decision:
-        content = record.content
+    def _decision(self, record: _Record) -> Decision:
+        queue, content = record.queue, record.content
         group = str(content["group"])
         halves: list[Half] = []
         for offset in content["parts"]:
@@ -375,8 +382,19 @@ class DecisionLog:
         try:
             route = self._cluster.route(self.topic)
         except TopicNotFoundError:
+            self._check_never_made()
             return ()
         return tuple(q for q in route.readable_queues(self.topic) if q.index == _HEADS)
+
+    def _check_never_made(self) -> None:
+        """Raises DecisionsAwayError when the topic may be there, and is not in the route for now.
+
+        As while a broker or the name server starts again.
+        """
+        masters = self._cluster.masters()
+        ends = [self._bounds(QueueId(self.topic, name, _HEADS)).end for name in masters]
+        if not masters or any(ends):
+            raise DecisionsAwayError(self.topic, ())
 
     def _bounds(self, queue: QueueId) -> Bounds:
         bounds = self._cluster.bounds([queue])[queue]
@@ -429,6 +447,7 @@ def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record | None:
         int(content["batch"]),
         bool(content.get("finished")),
         "parts" in content,
+        str(content.get("owner", "")),
         message.store_ms,
         content,
     )

@@ -13,6 +13,7 @@ from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.sink_requests import SinkLayout
+from pyspark_rocketmq.sink_routes import is_without_brokers
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
 from pyspark_rocketmq.sink_send_back import send_back_plan
 from pyspark_rocketmq.sink_transactions import TransactionPlan
@@ -62,7 +63,8 @@ def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
 def require_topic(plan: SinkPlan) -> None:
     """Look the topic up before any task begins. Raises TopicNotFoundError.
 
-    What else goes wrong is left to the tasks: they wait for a cluster that is away.
+    What else goes wrong is left to the tasks, which wait for a cluster that is away: then no topic
+    has a route.
     """
     topic = plan.layout.topic
     if plan.send_back is not None or topic is None:
@@ -70,9 +72,9 @@ def require_topic(plan: SinkPlan) -> None:
     with open_cluster(plan.settings) as cluster:
         try:
             Producer(cluster, plan.group).queues(topic)
-        except TopicNotFoundError:
-            raise
         except RocketMQError as error:
+            if isinstance(error, TopicNotFoundError) and not is_without_brokers(cluster):
+                raise
             _log.warning("cannot tell yet whether the topic %s is there: %s", topic, error)
 
 

@@ -26,12 +26,18 @@ def places_of(
     queue_ids: pa.Array | None,
     brokers: pa.Array | None,
     groups: pa.Array | None,
+    group_queues_count: int | None = None,
 ) -> Positions:
-    """The index of each row's queue, or ANY. Raises RowRefusedError, or LocalProtocolError."""
+    """The index of each row's queue, or ANY. Raises RowRefusedError, or LocalProtocolError.
+
+    Groups go to the first so many queues (None: to all).
+    """
     places = np.full(count, ANY, np.int64)
     if groups is not None:
         rows = np.flatnonzero(has_text(groups))
-        places[rows] = sip_hashes(groups.take(indices_of(rows))) % len(queues)
+        places[rows] = sip_hashes(groups.take(indices_of(rows))) % (
+            group_queues_count or len(queues)
+        )
     is_given = np.zeros(count, np.bool_) if queue_ids is None else mask_of(queue_ids.is_valid())
     if brokers is not None:
         is_half = mask_of(brokers.is_valid()) & ~is_given

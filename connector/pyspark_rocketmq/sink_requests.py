@@ -39,6 +39,7 @@ from rocketmq_client.column_sends import ROWS_MAX, count_on
 from rocketmq_client.send_line import SendRequest
 from rocketmq_wire.batch import stored_growth
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
+from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import SendBatch, SendMessage, SendRecords
@@ -63,7 +64,7 @@ _DELIVER_AT: Final = "TIMER_DELIVER_MS"
 _ACTING: Final = (
     *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
     *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
-    CHECK_IMMUNITY,
+    *(CHECK_IMMUNITY, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", LITE_TOPIC),
 )
 _LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()))
 
@@ -118,6 +119,19 @@ class _Rows:
         return _Rows(taken, self.numbers[rows], self.packed.take(indices), self.is_packed[rows])
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A topic's queues, as a task knows them."""
+
+    topic: str
+    live: tuple[QueueId, ...]
+    """Those of now, for rows that may go anywhere."""
+    queues: tuple[QueueId, ...]
+    """Also those of brokers that are away by now: rows that are bound to them wait for these."""
+    group_queues_count: int
+    """The first so many are the ones that were there at first."""
+
+
 class SinkRequests:
     """The requests of one task, in the order of its rows within every queue."""
 
@@ -138,6 +152,7 @@ class SinkRequests:
             values = "true", producer.group, str(layout.immunity_seconds)
             shared.update(zip(named, values, strict=True))
         self._shared = encode_properties(shared)
+        self._targets: dict[str, _Target] = {}
         self.row_count = 0
 
     def of_batch(self, batch: pa.RecordBatch) -> Iterator[SendRequest]:
@@ -189,19 +204,20 @@ class SinkRequests:
     def _of_topic(self, topic: str, rows: _Rows) -> Iterator[SendRequest]:
         if topic == self._layout.decision_topic:
             raise LocalProtocolError(f"{topic} is the decisionTopic, which takes no rows")
-        queues = self._producer.queues(topic)
+        target = self._target(topic)
         places = places_of(
-            queues,
+            target.queues,
             len(rows.numbers),
             rows.get("queueId"),
             rows.get("brokerName"),
             rows.get("messageGroup"),
+            target.group_queues_count,
         )
         named, is_late = _delays(rows)
         if self._layout.immunity_seconds is not None:
             if is_late is not None:
                 _refuse(is_late, "has a delay, which a transactional message cannot have")
-            yield from self._single(topic, queues, rows, places, (), SYS_PREPARED)
+            yield from self._single(target, rows, places, (), SYS_PREPARED)
             return
         if is_late is not None:
             late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
@@ -209,7 +225,7 @@ class SinkRequests:
             columns = tuple((name, column.take(indices_of(late))) for name, column in named)
             late_rows = rows.take(late)
             with self._numbered(late_rows):
-                yield from self._single(topic, queues, late_rows, places[late], columns)
+                yield from self._single(target, late_rows, places[late], columns)
             rows, places = rows.take(prompt), places[prompt]
         if len(places) == 0:
             return
@@ -217,11 +233,20 @@ class SinkRequests:
         if order is not None:
             rows, places = rows.take(order), places[order]
         with self._numbered(rows):
-            yield from self._bulk(topic, queues, rows, places)
+            yield from self._bulk(target, rows, places)
 
-    def _bulk(
-        self, topic: str, queues: Sequence[QueueId], rows: _Rows, places: Positions
-    ) -> Iterator[SendRequest]:
+    def _target(self, topic: str) -> _Target:
+        """What a task knew of a topic it knows to its end: a group stays in its queue."""
+        live = tuple(self._producer.queues(topic))
+        known = self._targets.get(topic) or _Target(topic, live, live, len(live))
+        if live != known.live:
+            added = tuple(queue for queue in live if queue not in known.queues)
+            known = replace(known, live=live, queues=(*known.queues, *added))
+        self._targets[topic] = known
+        return known
+
+    def _bulk(self, target: _Target, rows: _Rows, places: Positions) -> Iterator[SendRequest]:
+        topic = target.topic
         outgoing = self._outgoing(topic, rows)
         born_ms = self._now_ms()
         flags = self._flags(rows)
@@ -238,7 +263,7 @@ class SinkRequests:
         _refuse_giants(sizes)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         for place, first, end in cuts(places, stored_sizes, self._layout.bytes_max, is_apart):
-            queue = self._queue(queues, place)
+            queue = self._queue(target, place)
             part = data[starts[first] : starts[end]].data
             if self._layout.is_grpc:
                 lengths = sizes[first:end].astype("<i4").tobytes()
@@ -256,22 +281,21 @@ class SinkRequests:
 
     def _single(
         self,
-        topic: str,
-        queues: Sequence[QueueId],
+        target: _Target,
         rows: _Rows,
         places: Positions,
         named: tuple[tuple[str, pa.Array], ...],
         sys_flag: int = 0,
     ) -> Iterator[SendRequest]:
         """One request a row: brokers refuse batches of delayed and of transactional messages."""
-        data, sizes = encode_entries(self._outgoing(topic, rows, named))
+        data, sizes = encode_entries(self._outgoing(target.topic, rows, named))
         _refuse_giants(sizes)
         start = 0
         flags = self._flags(rows).tolist()
         for place, size, flag in zip(places.tolist(), sizes.tolist(), flags, strict=True):
             body, properties = _entry_parts(data, start, start + size)
             start += size
-            queue = self._queue(queues, place)
+            queue = self._queue(target, place)
             group, now_ms = self._producer.group, self._now_ms()
             yield SendMessage(group, queue, now_ms, body, properties, sys_flag=flag | sys_flag)
 
@@ -280,8 +304,8 @@ class SinkRequests:
     ) -> OutgoingRows:
         bodies = rows.columns["body"]
         keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
-        stamps = row_stamps(rows.numbers, digests(topic, bodies, keys, tags, properties))
         groups = rows.get("messageGroup")
+        stamps = row_stamps(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
         if groups is not None:
             named = (*named, (_GROUP, groups))
         return OutgoingRows(
@@ -294,11 +318,11 @@ class SinkRequests:
             named=(*named, (ROW_PROPERTY, stamps)),
         )
 
-    def _queue(self, queues: Sequence[QueueId], place: int) -> QueueId:
-        if place == ANY:
-            place = self._turn % len(queues)
-            self._turn += 1
-        return queues[place]
+    def _queue(self, target: _Target, place: int) -> QueueId:
+        if place != ANY:
+            return target.queues[place]
+        self._turn += 1
+        return target.live[(self._turn - 1) % len(target.live)]
 
 
 def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBatch]:

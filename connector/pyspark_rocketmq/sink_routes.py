@@ -1,7 +1,7 @@
 """The queues that a task's rows may go to, asked for over an outage.
 
-A broker that is away has taken its topics' routes with it: a topic that was there before is waited
-for as a broker is.
+A broker that is away has taken its topics' routes with it. So a topic that was there before is
+waited for as a broker is, and so is any while no broker at all is there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.sink_requests import Queues
-from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import QueueId
 
@@ -25,15 +25,16 @@ class _RouteAwayError(TransportError):
 class PatientQueues:
     """What requests need of a producer, which may not know where queues are for a while."""
 
-    def __init__(self, producer: Queues, settings: ConnectionSettings, *, had_topics: bool) -> None:
+    def __init__(self, producer: Queues, cluster: Cluster, *, had_topics: bool) -> None:
         """`had_topics`: somebody saw the topics, so one without a route is away, not misspelt."""
-        self._producer, self._settings = producer, settings
+        self._producer, self._cluster = producer, cluster
         self._had_topics = had_topics
         self.group = producer.group
 
     def queues(self, topic: str) -> Sequence[QueueId]:
         """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
-        outage = Outage(self._settings.outage_ms, self._settings.retry_delay_ms_max)
+        settings = self._cluster.settings
+        outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
         while True:
             try:
                 found = self._producer.queues(topic)
@@ -49,6 +50,18 @@ class PatientQueues:
         return self._producer.first_unique_key(count)
 
     def _judged(self, topic: str, error: RocketMQError) -> RocketMQError:
-        if self._had_topics and isinstance(error, TopicNotFoundError):
-            return _RouteAwayError(topic, "has no route")
-        return error
+        if not isinstance(error, TopicNotFoundError):
+            return error
+        is_away = self._had_topics or is_without_brokers(self._cluster)
+        return _RouteAwayError(topic, "has no route") if is_away else error
+
+
+def is_without_brokers(cluster: Cluster) -> bool:
+    """Whether a topic that has no route tells nothing, since no broker has told of its topics."""
+    if cluster.settings.endpoints is not None:
+        # A broker itself has answered.
+        return False
+    try:
+        return not cluster.masters()
+    except RocketMQError:
+        return True

@@ -1,8 +1,9 @@
 """What every sent row carries to be recognised when it is sent again: names, values, digests.
 
 `PYSPARK_WRITE` is query/batch/partition. `PYSPARK_ROW` is the row's place in its partition and the
-digest of its topic, keys, tags, properties and body, 16 hexadecimal digits each. A task that runs
-again may see its rows in another order: only a row whose place and digest both repeat is a replay.
+digest of its topic, keys, tags, properties, group and body, 16 hexadecimal digits each. A task that
+runs again may see its rows in another order: only a row whose place and digest both repeat is a
+replay.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def digests(
     keys: pa.Array | None,
     tags: pa.Array | None,
     properties: pa.Array | None,
+    groups: pa.Array | None = None,
 ) -> Hashes:
     """64 bits of each row's content; empty counts as absent, as in messages."""
     name = np.frombuffer(topic.encode(), np.uint8)
     whole = np.array([0], np.int64), np.array([len(name)], np.int64)
     seed = content_hashes(name, *whole, np.zeros(1, np.uint64))
     hashes = np.repeat(seed, len(bodies))
-    for number, column in enumerate((keys, tags, properties)):
+    for number, column in enumerate((keys, tags, properties, groups)):
         if column is not None:
             texts = map_texts(column) if column is properties else texts_of(column)
             # One text under another name is another message.

@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pyspark_rocketmq.errors import UnfinishedTransactionError, WriteIdError
-from pyspark_rocketmq.sink_decisions import (
-    Decision,
-    DecisionLog,
-    pack_halves,
-    patiently,
-    unpack_halves,
-)
+from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
+from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, patiently
+from pyspark_rocketmq.sink_halves import pack_halves, unpack_halves
 from pyspark_rocketmq.sink_stamps import WRITE_PROPERTY, WriteId
+from pyspark_rocketmq.sink_turns import Turn, wait_for_others
 from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.groups.messages import ReceivedMessage
@@ -55,11 +51,6 @@ HALVES_IN_FLIGHT: Final = 256
 """Half messages go one a request; who comes first does not matter before they are ended."""
 _PAUSE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 10.0
-_TURN_SECONDS: Final = 1.0
-_UNDER_WAY_SECONDS: Final = 6.0
-"""So long after a turn no request of one who took no further may be under way, or be worked on."""
-_AWAKE_SECONDS: Final = 0.5
-"""A broker that stood still until now reads first what others had sent it before."""
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
 """Decisions, each with some 300 bytes a half."""
@@ -185,19 +176,33 @@ class Commits:
         return [half for data in packed for half in unpack_halves(data, self._group)]
 
     def commit(self, query: str, batch: int, halves: Sequence[Half]) -> None:
-        """Make a batch's rows visible, each once. Raises UnfinishedTransactionError."""
+        """Make a batch's rows visible, each once.
+
+        Raises UnfinishedTransactionError, and ReplayError or WriteIdError: it is another's.
+        """
         if not halves:
             return
         brokers = {half.queue.broker for half in halves}
         self._patiently(lambda: self._log.open(brokers))
-        if self._plan.is_named:
-            newest = self._patiently(lambda: self._log.newest_batch(query))
-            if newest > batch:
-                # Decisions are looked up by growing numbers.
-                raise WriteIdError(query, batch, f"comes behind {newest}, which is decided")
+        # Its tasks have looked: a driver that took this one for dead may have decided since.
+        found = self._patiently(lambda: self._log.find(query, batch))
+        if found is not None:
+            decided = frozenset(found.halves)
+            roll_back(self._cluster, [half for half in halves if half not in decided])
+            self.replay(query, batch, len(halves))
+            return
+        newest = self._patiently(lambda: self._log.newest_batch(query))
+        if newest > batch:
+            # Decisions are looked up by growing numbers.
+            roll_back(self._cluster, halves)
+            raise self._another(query, batch, f"comes behind {newest}, which is decided")
         decision = self._patiently(lambda: self.decision_of(query, batch, halves))
-        turn = _Turn(self._log, decision, time.monotonic())
-        self._log.store(decision)
+        decided_at = time.monotonic()
+        heads = self._log.store(decision)
+        if not self._patiently(lambda: self._log.is_ours(decision, heads)):
+            roll_back(self._cluster, halves)
+            raise self._another(query, batch, "was decided by another driver at the same time")
+        turn = Turn(self._log, decision, decided_at, heads)
         self._finish(turn, decision.halves, Visible(self._cluster, decision))
 
     def decision_of(self, query: str, batch: int, halves: Sequence[Half]) -> Decision:
@@ -211,21 +216,29 @@ class Commits:
         return Decision(query, batch, self._group, tuple(halves), starts, count=len(halves))
 
     def replay(self, query: str, batch: int, rows: int) -> None:
-        """Finish a batch that is decided. Raises WriteIdError if so many rows are another's."""
+        """Finish a batch that is decided. Raises as `commit`, if so many rows are another's too."""
         decision = self._patiently(lambda: self._log.find(query, batch))
         if decision is None:
             raise UnfinishedTransactionError(query, batch, 0, "its decision is gone")
         self.finish(decision)
-        if self._plan.is_named and decision.count not in (None, rows):
+        if decision.count not in (None, rows):
             told = f"was decided with {decision.count} rows, and this one has {rows}"
-            raise WriteIdError(query, batch, told)
+            raise self._another(query, batch, told)
+
+    def _another(self, query: str, batch: int, told: str) -> RocketMQError:
+        return (WriteIdError if self._plan.is_named else ReplayError)(query, batch, told)
 
     def finish(self, decision: Decision) -> None:
-        """Commit what of a decision is not visible yet. Raises UnfinishedTransactionError."""
+        """Commit what of a decision is not visible yet.
+
+        Raises UnfinishedTransactionError, and ReplayError when another driver is at it.
+        """
         if not decision.is_finished:
-            self._await_others(decision)
+            turn = Turn(self._log, decision)
+            # From here on whoever has it ends no more.
+            self._patiently(turn.take)
+            self._await_others(turn)
             visible = Visible(self._cluster, decision)
-            turn = _Turn(self._log, decision)
             self._finish(turn, self._invisible(visible, decision.halves), visible)
 
     def abort(self, query: str, batch: int, halves: Sequence[Half]) -> None:
@@ -245,7 +258,7 @@ class Commits:
             query,
         )
 
-    def _finish(self, turn: _Turn, halves: Sequence[Half], visible: Visible) -> None:
+    def _finish(self, turn: Turn, halves: Sequence[Half], visible: Visible) -> None:
         decision = turn.decision
         left, lost, asked_until = list(halves), 0, 0.0
         reason: RocketMQError | None = None
@@ -275,7 +288,7 @@ class Commits:
         self._log.store_finished(decision)
 
     def _end(
-        self, turn: _Turn, halves: Sequence[Half], visible: Visible
+        self, turn: Turn, halves: Sequence[Half], visible: Visible
     ) -> dict[Half, RocketMQError | None]:
         """End them; those that are not visible after all, in their order, and why.
 
@@ -296,14 +309,14 @@ class Commits:
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
 
-    def _await_others(self, decision: Decision) -> None:
-        """Wait until what another driver asked before it died is done, and can be seen.
+    def _await_others(self, turn: Turn) -> None:
+        """Wait until what another driver asked before our turn is done, and can be seen.
 
         Most are long dead when Spark has started again: their last turn tells.
         """
-        now = self._patiently(self._log.now)
-        turns = self._patiently(lambda: self._log.last_turns(decision))
-        brokers = {half.queue.broker for half in decision.halves}
+        now = self._patiently(lambda: self._log.times(turn.since))
+        turns = self._patiently(lambda: self._log.last_turns(turn.decision))
+        brokers = {half.queue.broker for half in turn.decision.halves}
         time.sleep(wait_for_others(brokers, turns, now, self._plan.settle_seconds))
         self._patiently(self._log.catch_up)
 
@@ -322,7 +335,7 @@ class Commits:
         return patiently(self._cluster, work)
 
     def _await_checks(
-        self, turn: _Turn, halves: Sequence[Half], visible: Visible, until: float
+        self, turn: Turn, halves: Sequence[Half], visible: Visible, until: float
     ) -> list[Half]:
         """Answer the brokers until all is visible; what is not in the end."""
         decision = turn.decision
@@ -339,33 +352,6 @@ class Commits:
                     time.sleep(_PAUSE_SECONDS)
                     left = self._invisible(visible, left)
         return left
-
-
-def wait_for_others(
-    brokers: Iterable[str], turns: Mapping[str, int], now: Mapping[str, int], seconds_max: float
-) -> float:
-    """How long what a dead driver asked of these may be under way, by their clocks in ms."""
-    wait = _AWAKE_SECONDS
-    for broker in brokers:
-        if broker not in turns or broker not in now:
-            return seconds_max
-        wait = max(wait, _UNDER_WAY_SECONDS - (now[broker] - turns[broker]) / 1_000)
-    return min(wait, seconds_max)
-
-
-class _Turn:
-    """One driver's turn at committing a decision, known to the brokers for as long as it lasts."""
-
-    def __init__(self, log: DecisionLog, decision: Decision, since: float | None = None) -> None:
-        """`since`: it is decided by us, at that time or later."""
-        self._log, self.decision, self._taken_at = log, decision, since
-
-    def take(self) -> None:
-        """Say that we are at it, unless we have said so just now. Raises RocketMQError."""
-        now = time.monotonic()
-        if self._taken_at is None or now - self._taken_at > _TURN_SECONDS:
-            self._log.store_turn(self.decision)
-            self._taken_at = now
 
 
 def _is_unknown(error: RocketMQError) -> bool:

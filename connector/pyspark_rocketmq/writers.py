@@ -145,7 +145,7 @@ def write_task(
         producer = Producer(
             cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
         )
-        queues = PatientQueues(producer, plan.settings, had_topics=had_topics)
+        queues = PatientQueues(producer, cluster, had_topics=had_topics)
         requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
         for sent in producer.send_many(_requests(requests, batches)):
             if isinstance(sent.result, RocketMQError):
@@ -171,7 +171,7 @@ def _write_halves(
         in_flight_per_queue_max=HALVES_IN_FLIGHT,
         repeats_unknown=True,
     )
-    queues = PatientQueues(producer, plan.settings, had_topics=had_topics)
+    queues = PatientQueues(producer, cluster, had_topics=had_topics)
     requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
     written = write_halves(
         producer,
@@ -216,8 +216,8 @@ if DataSourceStreamArrowWriter is not None:
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
             """Send one task's rows and wait for every answer."""
             write_id = _stream_write_id(self._plan)
-            # Nobody has looked for topics before the first batch.
-            had_topics = write_id.batch != "0"
+            # Nobody has looked for it before the first batch; what rows name, nobody ever has.
+            had_topics = write_id.batch != "0" and self._plan.layout.topic is not None
             return write_task(
                 self._plan, write_id, iterator, may_be_replayed=True, had_topics=had_topics
             )

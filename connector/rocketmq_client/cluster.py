@@ -142,7 +142,7 @@ class Cluster:
 
     def create_topic(self, config: TopicConfig, broker: str | None = None) -> None:
         """Create a topic, or change it, on one broker or on every master of the cluster."""
-        names = (broker,) if broker is not None else self._masters()
+        names = (broker,) if broker is not None else self.masters()
         self._all_must_answer(names, CreateTopic(config))
 
     def delete_topic(self, name: str) -> None:
@@ -150,7 +150,7 @@ class Cluster:
         try:
             names = self._brokers_of(name)
         except TopicNotFoundError:
-            names = self._masters()
+            names = self.masters()
         self._all_must_answer(names, DeleteTopic(name))
         self._ask_one(None, DeleteTopicFromNameServer(name))
 
@@ -314,7 +314,7 @@ class Cluster:
 
     def groups(self) -> tuple[str, ...]:
         """Every group that a broker of the cluster knows, sorted."""
-        replies = self._ask_brokers(self._masters(), ListGroups())
+        replies = self._ask_brokers(self.masters(), ListGroups())
         return tuple(sorted({g for reply in replies for g in cast("GroupsReply", reply).groups}))
 
     # --- asking -------------------------------------------------------------------------------
@@ -323,9 +323,14 @@ class Cluster:
         """The brokers that the name server knows."""
         return self._ask_one(None, GetCluster()).cluster
 
+    def masters(self) -> tuple[str, ...]:
+        """The brokers that the name server knows a master of, sorted."""
+        brokers = self.cluster_info().brokers
+        return tuple(sorted(b.name for b in brokers if MASTER_ID in b.addresses))
+
     def ask_masters(self, request: Request[R]) -> dict[str, R | RocketMQError]:
         """One question to every master of the cluster; a failure stands in its place."""
-        return self.ask_each(self._masters(), request)
+        return self.ask_each(self.masters(), request)
 
     def ask_each(self, names: Sequence[str], request: Request[R]) -> dict[str, R | RocketMQError]:
         """One question to every broker named, or to its replica while it has no master; a failure
@@ -365,10 +370,6 @@ class Cluster:
 
     def _brokers_of(self, topic: str) -> tuple[str, ...]:
         return tuple(sorted({queues.broker for queues in self.route(topic).queue_sets}))
-
-    def _masters(self) -> tuple[str, ...]:
-        brokers = self.cluster_info().brokers
-        return tuple(sorted(b.name for b in brokers if MASTER_ID in b.addresses))
 
     def _ask_brokers(self, names: Sequence[str], request: Request[Reply]) -> list[Reply]:
         """The answers of those brokers that gave one. Raises when none did."""

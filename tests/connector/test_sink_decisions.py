@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_rocketmq.errors import DecisionsAwayError
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog
-from pyspark_rocketmq.sink_transactions import wait_for_others
+from pyspark_rocketmq.sink_turns import wait_for_others
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
 from rocketmq_wire.errors import (
@@ -44,6 +44,7 @@ class FakeBrokers:
 
     def __init__(self, *names: str) -> None:
         self.there = set(names)
+        self.masters_there: set[str] | None = None
         self.stored: dict[QueueId, list[bytes]] = {
             QueueId(TOPIC, name, index): [] for name in names for index in range(2)
         }
@@ -56,6 +57,10 @@ class FakeBrokers:
         self.looks_until_shown = 0
         self.clocks = dict.fromkeys(names, 0)
         """In ms."""
+
+    def masters(self) -> tuple[str, ...]:
+        """Those that the name server knows, though it may not know what topics they have."""
+        return tuple(sorted(self.masters_there if self.masters_there is not None else self.there))
 
     def route(self, topic: str) -> Route:
         if not self.there:
@@ -71,7 +76,7 @@ class FakeBrokers:
         return {queue: Bounds(0, len(self._shown(queue))) for queue in queues}
 
     def _shown(self, queue: QueueId) -> list[bytes]:
-        stored = self.stored[queue]
+        stored = self.stored.get(queue, [])
         return stored[: max(0, len(stored) - self.hidden.get(queue, 0))]
 
     def create_topic(self, config: TopicConfig, broker: str | None) -> None:
@@ -265,6 +270,7 @@ def test_a_broker_that_holds_rows_and_keeps_no_decisions_is_made_to() -> None:
 def test_the_topic_is_made_on_every_broker_when_it_is_new() -> None:
     brokers = FakeBrokers(*BOTH)
     brokers.there.clear()
+    brokers.masters_there = set(BOTH)
     log_on(brokers).open(("broker-a",))
     assert brokers.there == set(BOTH)
 
@@ -273,18 +279,23 @@ def test_when_someone_was_last_at_a_decision_is_told_by_each_brokers_own_clock()
     brokers = FakeBrokers(*BOTH)
     log = log_on(brokers)
     brokers.clocks = {"broker-a": 1_000, "broker-b": 77_000}
-    log.store(decision("q", 0))
-    log.store(decision("r", 0))
+    other = log_on(brokers)
+    other.store(decision("q", 0))
+    other.store(decision("r", 0))
     assert log.last_turns(decision("q", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
     assert log.last_turns(decision("q", 1)) == {}
     brokers.clocks = {"broker-a": 2_500, "broker-b": 78_500}
-    log.store_turn(decision("q", 0))
+    other.store_turn(decision("q", 0))
     assert log.last_turns(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
         "its rows are at broker-a alone"
     )
     assert log.last_turns(decision("r", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
     brokers.clocks = {"broker-a": 9_000, "broker-b": 85_000}
-    assert log.now() == brokers.clocks
+    ours = log.store_turn(decision("q", 0))
+    assert log.times(ours) == {"broker-a": 9_000}
+    assert log.last_turns(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
+        "nobody waits for itself"
+    )
 
 
 def test_a_turn_is_no_decision_and_hides_none() -> None:
@@ -303,6 +314,53 @@ def test_a_turn_is_no_decision_and_hides_none() -> None:
     brokers.there = {"broker-a"}
     with pytest.raises(DecisionsAwayError, match="broker-b"):
         log.find("q", 1)
+
+
+def test_of_two_drivers_that_decide_at_once_the_first_has_decided() -> None:
+    brokers = FakeBrokers(*BOTH)
+    first, second = log_on(brokers), log_on(brokers)
+    other = replace(decision("q", 0), halves=(Half("g", QueueId("t", "broker-b", 1), 1, 1, "b"),))
+    ours = first.store(decision("q", 0))
+    theirs = second.store(other)
+    assert first.is_ours(decision("q", 0), ours)
+    assert not second.is_ours(other, theirs)
+    found = log_on(brokers).find("q", 0)
+    assert found is not None
+    assert found.halves == decision("q", 0).halves
+    assert [one.halves for one in log_on(brokers).unfinished()] == [found.halves]
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_who_goes_on_with_a_decision_takes_it_over_from_who_was_at_it(finishes: bool) -> None:
+    brokers = FakeBrokers(*BOTH)
+    first, second = log_on(brokers), log_on(brokers)
+    ours = decision("q", 0)
+    heads = first.store(ours)
+    assert not first.is_taken_over(ours, heads, first.store_turn(ours))
+    log_on(brokers).store_turn(decision("r", 0))
+    assert not first.is_taken_over(ours, heads, first.store_turn(ours))
+    if finishes:
+        second.store_finished(ours)
+    else:
+        begun = second.store_turn(ours)
+        assert not second.is_taken_over(ours, begun, second.store_turn(ours))
+    assert first.is_taken_over(ours, heads, first.store_turn(ours))
+
+
+def test_a_topic_without_a_route_is_new_only_if_its_brokers_say_so() -> None:
+    brokers = FakeBrokers(*BOTH)
+    brokers.there, brokers.masters_there = set(), set(BOTH)
+    assert log_on(brokers).find("q", 0) is None
+    assert log_on(brokers).newest_batch("q") == -1
+    brokers.masters_there = set()
+    for look in (lambda log: log.find("q", 0), DecisionLog.unfinished, DecisionLog.open):
+        with pytest.raises(DecisionsAwayError, match="every broker of it"):
+            look(log_on(brokers))
+    brokers.there = set(BOTH)
+    log_on(brokers).store(decision("q", 0))
+    brokers.there, brokers.masters_there = set(), set(BOTH)
+    with pytest.raises(DecisionsAwayError, match="every broker of it"):
+        log_on(brokers).find("q", 0)
 
 
 @pytest.mark.parametrize(

@@ -296,10 +296,45 @@ def test_cuts_cover_every_row_once_within_the_limit(rows, bytes_max):
     assert covered == list(range(len(rows)))
 
 
+class LeavingProducer(FakeProducer):
+    """A topic on two brokers, of which one leaves the route, or a third comes."""
+
+    brokers = ("broker-a", "broker-b")
+
+    def queues(self, topic: str) -> list[QueueId]:
+        return [QueueId(topic, broker, index) for broker in self.brokers for index in range(2)]
+
+
+def test_a_task_keeps_to_the_queues_of_a_broker_that_is_away():
+    producer = LeavingProducer()
+    places = SinkColumns({"body": 0, "messageGroup": 1, "queueId": 2, "brokerName": 3})
+    layout = SinkLayout(places, "orders", 1_000, False)
+    made = SinkRequests(layout, producer, WriteId("q", "7", 3))
+    groups = [*(f"g{n}" for n in range(20)), *[None] * 20]
+    ids = pa.array([None] * 20 + [1, None] * 10, pa.int32())
+    brokers = pa.array([None] * 20 + ["broker-b", None] * 10, pa.string())
+    batch = pa.record_batch([bodies(40), pa.array(groups, pa.string()), ids, brokers], list("abcd"))
+
+    def queue_of_each() -> list[QueueId]:
+        found = {}
+        for queue, messages in messages_of(made.of_batch(batch)).items():
+            found |= {body: queue for body, _ in messages}
+        return [found[body] for body in batch.column(0).to_pylist()]
+
+    began = queue_of_each()
+    for brokers_now in (("broker-a",), ("broker-a", "broker-c"), ("broker-a", "broker-b")):
+        producer.brokers = brokers_now
+        now = queue_of_each()
+        assert now[:20] == began[:20], "a group stays where it was"
+        assert set(now[20::2]) == {QueueId("orders", "broker-b", 1)}
+        assert {queue.broker for queue in now[21::2]} <= set(brokers_now)
+
+
 def test_each_part_of_a_row_counts_in_its_digest():
-    def digest(topic="t", body="b", keys=None, tags=None, properties=None):
-        columns = [pa.array([text], pa.string()) for text in (keys, tags)]
-        return digests(topic, pa.array([body]), *columns, pa.array([properties], MAP))[0]
+    def digest(topic="t", body="b", keys=None, tags=None, properties=None, group=None):
+        keys, tags, group = (pa.array([text], pa.string()) for text in (keys, tags, group))
+        properties = pa.array([properties], MAP)
+        return digests(topic, pa.array([body]), keys, tags, properties, group)[0]
 
     found = [
         digest(),
@@ -309,8 +344,9 @@ def test_each_part_of_a_row_counts_in_its_digest():
         digest(tags="x"),
         digest(properties=[("x", "")]),
         digest(properties=[("x", "y")]),
+        digest(group="x"),
     ]
-    assert len(set(found)) == 6
+    assert len(set(found)) == 7
     assert found[0] == found[5]  # An empty value is not sent.
 
 

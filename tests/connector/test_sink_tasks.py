@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,6 +19,7 @@ from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.outages import Outage
 from pyspark_rocketmq.sink_plan import sink_plan
 from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_routes import PatientQueues
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_stamps import WriteId
 from pyspark_rocketmq.sink_transactions import send_halves
@@ -55,6 +56,7 @@ from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendR
 from support.fault_proxy import FaultProxy
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
+from support.transactional_writes import RoutelessTransport
 from support.visible_messages import visible
 
 TOPIC = "written"
@@ -169,6 +171,23 @@ def test_a_task_waits_for_a_topic_that_was_there_and_for_no_other(proxied, clust
     with soon(lambda: cluster.create_topic(TopicConfig(TOPIC, 2, 2))):
         assert task(settings, iter([rows(5)]), had_topics=True) == 5
     assert stored(cluster) == 5
+
+
+def test_while_no_broker_is_there_no_topic_is_called_missing(broker, cluster):
+    """A name server forgets the topics of a broker that is away, and knows no other."""
+    away = RoutelessTransport(cluster.transport, has_brokers=False)
+    patient = Cluster(replace(cluster.settings, outage_ms=5_000), away)
+    queues = PatientQueues(Producer(patient), patient, had_topics=False)
+    with soon(lambda: setattr(patient, "transport", cluster.transport)):
+        assert len(queues.queues(TOPIC)) == 2
+    source = RocketMQDataSource({"nameServer": broker.name_server, "topic": TOPIC})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyspark_rocketmq.sink_plan.open_cluster", lambda _: nullcontext(patient))
+        patient.transport = away
+        assert source.writer(BODIES, overwrite=False), "its tasks wait"
+        patient.transport = RoutelessTransport(cluster.transport)
+        with pytest.raises(TopicNotFoundError):
+            source.writer(BODIES, overwrite=False)
 
 
 def test_a_topic_that_stays_away_is_told_at_last(proxied, cluster):

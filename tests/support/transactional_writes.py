@@ -25,8 +25,9 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport import RangeChunk, ReadSpec
-from rocketmq_wire.errors import ConnectionLostError
-from rocketmq_wire.model import OffsetRange, TopicConfig
+from rocketmq_wire.errors import ConnectionLostError, TopicNotFoundError
+from rocketmq_wire.model import ClusterInfo, OffsetRange, TopicConfig
+from rocketmq_wire.requests import ClusterReply, GetCluster, GetRoute
 from rocketmq_wire.transactions import EndTransaction
 from support.visible_messages import visible
 
@@ -144,8 +145,12 @@ class Query:
             columns, self.topic, 10_000, False, immunity_seconds=self.immunity_seconds
         )
         write_id = WriteId(self.query, str(self.batch), task)
-        requests = SinkRequests(layout, producer, write_id).of_batch(self.rows(task))
-        return write_halves(producer, self.plan, write_id, requests, may_be_replayed=True)
+        rows = self.rows(task)
+        requests = SinkRequests(layout, producer, write_id).of_batch(rows)
+        written = write_halves(producer, self.plan, write_id, requests, may_be_replayed=True)
+        # As Spark's tasks, which read their rows also where they send none.
+        written.rows = rows.num_rows
+        return written
 
     def run(self, cluster: Cluster) -> None:
         written = [self.write(cluster, task) for task in range(TASKS)]
@@ -180,6 +185,41 @@ class DeafTransport:
         if self._does_half:
             self._transport.call_many(requests[: (len(requests) + 1) // 2], **how)
         return [ConnectionLostError("broker-a", "the answer was lost")] * len(requests)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class PausedTransport:
+    """Stands still behind its first ends, while something else happens."""
+
+    def __init__(self, transport: Any, meanwhile: Callable[[], None]) -> None:
+        self._transport, self._meanwhile = transport, meanwhile
+        self.was_paused = False
+
+    def call_many(self, requests: Sequence[Any], **how: Any) -> Any:
+        replies = self._transport.call_many(requests, **how)
+        if not self.was_paused and isinstance(requests[0][1], EndTransaction):
+            self.was_paused = True
+            self._meanwhile()
+        return replies
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class RoutelessTransport:
+    """A name server that knows no topic for now, and maybe no broker."""
+
+    def __init__(self, transport: Any, *, has_brokers: bool = True) -> None:
+        self._transport, self._has_brokers = transport, has_brokers
+
+    def call_many(self, requests: Sequence[Any], **how: Any) -> Any:
+        if isinstance(requests[0][1], GetRoute):
+            return [TopicNotFoundError(17, "no topic route info")] * len(requests)
+        if isinstance(requests[0][1], GetCluster) and not self._has_brokers:
+            return [ClusterReply(ClusterInfo((), {}))] * len(requests)
+        return self._transport.call_many(requests, **how)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
