@@ -39,9 +39,8 @@ from rocketmq_client.column_sends import ROWS_MAX, count_on
 from rocketmq_client.send_line import SendRequest
 from rocketmq_wire.batch import stored_growth
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
-from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Host, QueueId
-from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.properties import LITE_TOPIC, encode_properties
 from rocketmq_wire.requests import SendBatch, SendMessage, SendRecords
 from rocketmq_wire.transactions import (
     CHECK_IMMUNITY,

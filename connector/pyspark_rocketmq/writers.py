@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -93,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what is transactional; all else is visible already."""
-        commit_write(self._plan, messages)
+        commit_write(self._plan, messages, is_fresh=self._plan.named is None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Roll back what is transactional; of all else say what stays."""
@@ -106,12 +106,15 @@ def check_written(messages: list[WriterCommitMessage | None]) -> None:
         raise NothingWrittenError
 
 
-def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+def commit_write(
+    plan: SinkPlan, messages: list[WriterCommitMessage | None], *, is_fresh: bool = False
+) -> None:
     """Every task has written."""
     check_written(messages)
     if plan.transaction is not None:
+        transaction = replace(plan.transaction, is_fresh=is_fresh)
         with open_cluster(plan.settings) as cluster:
-            Commits(cluster, plan.group, plan.transaction).commit_written(messages)
+            Commits(cluster, plan.group, transaction).commit_written(messages)
 
 
 def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:

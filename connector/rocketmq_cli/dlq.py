@@ -184,7 +184,8 @@ class _Replay:
         """Send the letters; the topic of each."""
         from rocketmq_cli.records import read_messages
         from rocketmq_client.producer import Producer
-        from rocketmq_wire.lite_topics import LITE_TOPIC, home_queue
+        from rocketmq_wire.lite_topics import home_queue
+        from rocketmq_wire.properties import LITE_TOPIC
 
         with Producer(self.cluster.settings) as producer:
             for wanted in self.ranges:

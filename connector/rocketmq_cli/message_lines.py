@@ -18,9 +18,15 @@ from typing import Any, Final, NamedTuple
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Message
-from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY, WAIT_STORED, encode_properties
+from rocketmq_wire.properties import (
+    KEYS,
+    LITE_TOPIC,
+    TAGS,
+    UNIQUE_KEY,
+    WAIT_STORED,
+    encode_properties,
+)
 
 _READ_FIELDS: Final = (
     *("body", "bodyBase64", "tags", "keys", "properties"),

@@ -12,8 +12,9 @@ from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.lite_topics import LITE_TOPIC, home_queue
+from rocketmq_wire.lite_topics import home_queue
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.properties import LITE_TOPIC
 
 GROUP = "rmq-produce"
 _BATCH_MAX = 1_000

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocketmq_wire.lite_topics import LITE_TOPIC
 from rocketmq_wire.model import Host, StoredMessage
-from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
+from rocketmq_wire.properties import KEYS, LITE_TOPIC, TAGS, UNIQUE_KEY
 from rocketmq_wire.record import body_crc
 from rocketmq_wire.stubs import public
 from rocketmq_wire.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL

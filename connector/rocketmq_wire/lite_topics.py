@@ -22,7 +22,6 @@ from rocketmq_wire.requests import Reply, Request
 from rocketmq_wire.tags import java_hash
 
 LIGHT_PREFIX: Final = "%LMQ%$"
-LITE_TOPIC: Final = "__LITE_TOPIC"
 DISPATCHED_TO: Final = "INNER_MULTI_DISPATCH"
 DISPATCHED_AT: Final = "INNER_MULTI_QUEUE_OFFSET"
 LITE_NAME_PATTERN: Final = re.compile(r"[a-zA-Z0-9_-]+")

@@ -22,6 +22,7 @@ TAGS: Final = "TAGS"
 KEYS: Final = "KEYS"
 UNIQUE_KEY: Final = "UNIQ_KEY"
 WAIT_STORED: Final = "WAIT"
+LITE_TOPIC: Final = "__LITE_TOPIC"
 WRITE_PROPERTY: Final = "PYSPARK_WRITE"
 ROW_PROPERTY: Final = "PYSPARK_ROW"
 """Which of Spark's writes a message is from, and which of its rows it was: what is sent again on

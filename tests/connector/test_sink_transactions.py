@@ -20,7 +20,7 @@ from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transactions import Half
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import ConnectError, RocketMQError
 from rocketmq_wire.model import Bounds, Message, QueueId, TopicConfig
 from support import transactional_writes as writes
 from support.transactional_writes import (
@@ -291,14 +291,53 @@ def test_a_driver_that_was_taken_for_dead_within_its_commit_stops(
     if replays:
         query.run_killed(AT_THE_ENDS, "before")
     with open_cluster(connection) as cluster:
-        written = [query.write(cluster, task) for task in range(TASKS)]
+        commits = Commits(cluster, GROUP, query.plan)
+        found = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster)).find("q", 0)
+        written = [] if replays else [query.write(cluster, task) for task in range(TASKS)]
         # Some rows are ended; then it stands still while another goes on.
         paused = PausedTransport(cluster.transport, query.run_whole)
         cluster.transport = paused  # type: ignore[assignment]
         with pytest.raises(ReplayError, match=r"batch 0 of q is being finished by another driver"):
-            Commits(cluster, GROUP, query.plan).commit_written(written)
+            commits.commit_written(written) if found is None else commits.finish(found)
         assert paused.was_paused
-        Commits(cluster, GROUP, query.plan).abort_written(written)
+        commits.abort_written(written)
+    assert counts(connection, topic) == expected("")
+
+
+def test_the_first_task_of_a_decided_batch_finishes_it(
+    connection: ConnectionSettings, topic: str
+) -> None:
+    """The driver's commit comes seconds later, when Spark has just been started again."""
+    query = Query(connection, topic, "q")
+    query.run_killed(AT_THE_ENDS, "within")
+    with open_cluster(connection) as cluster:
+        second = query.write(cluster, 1)
+        assert counts(connection, topic) != expected("")
+        first = query.write(cluster, 0)
+        assert first.is_decided
+        assert counts(connection, topic) == expected("")
+        Commits(cluster, GROUP, query.plan).commit_written([first, second])
+    assert counts(connection, topic) == expected("")
+
+
+def test_a_task_that_cannot_finish_a_decided_batch_leaves_it_to_the_driver(
+    connection: ConnectionSettings,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectError("broker-a", "it restarts")
+
+    query = Query(connection, topic, "q")
+    query.run_killed(AT_THE_ENDS, "within")
+    with open_cluster(connection) as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr(Commits, "finish", fail)
+            written = [query.write(cluster, task) for task in range(TASKS)]
+        assert counts(connection, topic) != expected("")
+        assert caplog.messages[0].startswith("batch 0 is finished by the driver: ")
+        Commits(cluster, GROUP, query.plan).commit_written(written)
     assert counts(connection, topic) == expected("")
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark_rocketmq.pacing import at_rate, pace
 from pyspark_rocketmq.resending import _LIFE
 from pyspark_rocketmq.sink_requests import _ACTING
-from rocketmq_wire.lite_topics import LITE_TOPIC
+from rocketmq_wire.properties import LITE_TOPIC
 
 
 class Clock:

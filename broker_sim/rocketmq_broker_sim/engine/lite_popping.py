@@ -25,7 +25,6 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.lite_topics import (
     DISPATCHED_TO,
-    LITE_TOPIC,
     LiteAction,
     LiteOffset,
     LiteReply,
@@ -39,6 +38,7 @@ from rocketmq_wire.lite_topics import (
 from rocketmq_wire.model import Buffer, QueueId, TopicConfig
 from rocketmq_wire.pop_handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.pop_requests import POP_COUNT_MAX, InitMode, PoppedSpan, PopReply, PopStatus
+from rocketmq_wire.properties import LITE_TOPIC
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import Boundary
 

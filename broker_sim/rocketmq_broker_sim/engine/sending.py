@@ -34,12 +34,11 @@ from rocketmq_wire.lite_topics import (
     DISPATCHED_TO,
     LITE_NAME_PATTERN,
     LITE_NAME_SIZE_MAX,
-    LITE_TOPIC,
     light_queue,
 )
 from rocketmq_wire.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
-from rocketmq_wire.properties import UNIQUE_KEY, decode_properties, encode_properties
+from rocketmq_wire.properties import LITE_TOPIC, UNIQUE_KEY, decode_properties, encode_properties
 from rocketmq_wire.requests import (
     SendBatch,
     SendMessage,

@@ -37,7 +37,7 @@ from rocketmq_wire.grpc_public_messages import (
     milliseconds,
     put_timestamp,
 )
-from rocketmq_wire.lite_topics import LITE_TOPIC, PopLite, light_queue, parent_of
+from rocketmq_wire.lite_topics import PopLite, light_queue, parent_of
 from rocketmq_wire.model import (
     BODY_SIZE_MAX,
     QueueId,
@@ -47,6 +47,7 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.pop_handles import ReceiptHandle
 from rocketmq_wire.pop_requests import InitMode, PopMessages, PopReply, PopStatus, ack_of, change_of
+from rocketmq_wire.properties import LITE_TOPIC
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.stubs import public
 from rocketmq_wire.tags import TagExpression
