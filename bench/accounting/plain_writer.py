@@ -14,9 +14,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_rocketmq.options import parse_options, require_sink
+from pyspark_rocketmq.sink_layout import SinkPlan, WriteId
 from pyspark_rocketmq.sink_plan import sink_plan
-from pyspark_rocketmq.sink_stamps import WriteId
-from pyspark_rocketmq.writers import SinkPlan, commit_write, write_task
+from pyspark_rocketmq.sink_tasks import commit_write, write_task
 from rocketmq_wire.errors import RocketMQError
 
 _TASKS = 2

@@ -12,14 +12,8 @@ from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.option_sink import WriteName
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.sink_requests import SinkLayout
-from pyspark_rocketmq.sink_routes import is_without_brokers
+from pyspark_rocketmq.sink_layout import SinkLayout, SinkPlan, TransactionPlan
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
-from pyspark_rocketmq.sink_send_back import send_back_plan
-from pyspark_rocketmq.sink_transactions import TransactionPlan
-from pyspark_rocketmq.writers import SinkPlan
-from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -28,6 +22,8 @@ _log = logging.getLogger("pyspark_rocketmq")
 def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
     """What the tasks of a write need. Raises SinkSchemaError."""
     if options.send_back:
+        from pyspark_rocketmq.sink_send_back import send_back_plan  # Keeps planning light.
+
         assert options.group is not None
         return SinkPlan(
             settings=connection_settings(options),
@@ -66,6 +62,10 @@ def require_topic(plan: SinkPlan) -> None:
     What else goes wrong is left to the tasks, which wait for a cluster that is away: then no topic
     has a route.
     """
+    from pyspark_rocketmq.sink_routes import is_without_brokers  # Keeps planning streams light.
+    from rocketmq_client.cluster import open_cluster
+    from rocketmq_client.producer import Producer
+
     topic = plan.layout.topic
     if plan.send_back is not None or topic is None:
         return

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_rocketmq.errors import SinkRowError
+from pyspark_rocketmq.sink_layout import SinkLayout, WriteId
 from pyspark_rocketmq.sink_queues import (
     ANY,
     cuts,
@@ -24,14 +25,8 @@ from pyspark_rocketmq.sink_queues import (
     places_of,
 )
 from pyspark_rocketmq.sink_schema import COLUMN_NAMES, SinkColumns
-from pyspark_rocketmq.sink_stamps import (
-    ROW_PROPERTY,
-    WRITE_PROPERTY,
-    WriteId,
-    digests,
-    row_stamps,
-)
-from rocketmq_arrow.compress import THRESHOLD, compress_bodies, compressed_flag
+from pyspark_rocketmq.sink_stamps import ROW_PROPERTY, WRITE_PROPERTY, digests, row_stamps
+from rocketmq_arrow.compress import compress_bodies, compressed_flag
 from rocketmq_arrow.encode import OutgoingRows, encode_entries, encode_record_rows
 from rocketmq_arrow.gather import Bytes, Mask, Positions
 from rocketmq_arrow.numpy_arrays import mask_of, text_array
@@ -76,25 +71,6 @@ class Queues(Protocol):
     def queues(self, topic: str) -> Sequence[QueueId]: ...
 
     def first_unique_key(self, count: int) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SinkLayout:
-    """How rows become requests; the same for all tasks of a write."""
-
-    columns: SinkColumns
-    topic: str | None
-    """For every row; None: the column says it."""
-    bytes_max: int
-    is_grpc: bool
-    compression: str | None = None
-    compression_threshold: int = THRESHOLD
-    """Bodies of so many bytes and more are compressed."""
-    immunity_seconds: int | None = None
-    """Rows are sent as half messages, and nobody is asked about one for so long; None: they
-    are not."""
-    decision_topic: str | None = None
-    """No row goes there."""
 
 
 @dataclass(frozen=True, slots=True)

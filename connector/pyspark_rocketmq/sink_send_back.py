@@ -7,7 +7,6 @@ RocketMQ takes a message back by its place in its broker's log, and does the res
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink_layout import SendBackPlan
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.send_backs import send_back_all
 from rocketmq_wire.consumption_requests import SendBack
@@ -33,15 +33,6 @@ _READ_SO: Final = (
     "send back rows as they were read, with .schema('topic STRING, brokerName STRING, "
     "physicalOffset BIGINT, ...')"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SendBackPlan:
-    """Which group gets its messages again, and where the columns are that name them."""
-
-    group: str
-    attempts_max: int | None
-    places: dict[str, int]
 
 
 def send_back_plan(group: str, attempts_max: int | None, schema: StructType) -> SendBackPlan:

@@ -8,7 +8,6 @@ replay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,22 +19,10 @@ from rocketmq_arrow.gather import Positions
 from rocketmq_arrow.text_hashes import Hashes, content_hashes
 from rocketmq_wire.properties import ROW_PROPERTY, WRITE_PROPERTY
 
-__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "WriteId", "digests", "row_stamps"]
+__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "row_stamps"]
 
 _DIGITS: Final = 16
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteId:
-    """The task that writes, the same when it runs again."""
-
-    query: str
-    batch: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.query}/{self.batch}/{self.partition}"
 
 
 def digests(

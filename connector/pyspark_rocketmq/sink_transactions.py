@@ -25,7 +25,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.sink_decisions import Decision, DecisionLog, patiently
 from pyspark_rocketmq.sink_halves import pack_halves, unpack_halves
-from pyspark_rocketmq.sink_stamps import WRITE_PROPERTY, WriteId
+from pyspark_rocketmq.sink_layout import TransactionPlan, WriteId
+from pyspark_rocketmq.sink_stamps import WRITE_PROPERTY
 from pyspark_rocketmq.sink_turns import Turn, wait_for_others
 from pyspark_rocketmq.sink_visible import Visible
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -54,23 +55,6 @@ _AGAIN_SECONDS: Final = 10.0
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
 """Decisions, each with some 300 bytes a half."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionPlan:
-    """What a transactional write needs beside the rest of its plan."""
-
-    decision_topic: str
-    in_order: bool = False
-    """Rows have groups: what one queue gets is ended one by one, so that brokers keep its order."""
-    is_named: bool = False
-    """The user says which write it is, and may be wrong."""
-    is_fresh: bool = False
-    """Nobody else can have this write's id: it is neither a stream's nor named."""
-    checked_seconds: float = 120.0
-    """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
-    settle_seconds: float = 3.0
-    """After an end whose answer was lost, or whose driver died just now, a broker may be at it."""
 
 
 @dataclass

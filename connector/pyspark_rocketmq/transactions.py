@@ -9,7 +9,8 @@ from pyspark_rocketmq.connecting import connection_settings
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options import ReadOptions, parse_options, require_sink
 from pyspark_rocketmq.sink_decisions import DecisionLog
-from pyspark_rocketmq.sink_transactions import Commits, DecisionChecks, TransactionPlan
+from pyspark_rocketmq.sink_layout import TransactionPlan
+from pyspark_rocketmq.sink_transactions import Commits, DecisionChecks
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.transaction_checks import CheckService

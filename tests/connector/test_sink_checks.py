@@ -9,7 +9,8 @@ import pytest
 
 from pyspark_rocketmq.errors import UnfinishedTransactionError
 from pyspark_rocketmq.sink_decisions import DecisionLog, unpack_halves
-from pyspark_rocketmq.sink_transactions import Commits, DecisionChecks, TransactionPlan, roll_back
+from pyspark_rocketmq.sink_layout import TransactionPlan
+from pyspark_rocketmq.sink_transactions import Commits, DecisionChecks, roll_back
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.groups.messages import ReceivedMessage
 from rocketmq_client.producer import Producer

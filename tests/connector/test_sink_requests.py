@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink_layout import SinkLayout, WriteId
 from pyspark_rocketmq.sink_queues import ANY, cuts, places_of
-from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_requests import SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
-from pyspark_rocketmq.sink_stamps import WriteId, digests
-from pyspark_rocketmq.writers import TaskWritten, check_written
+from pyspark_rocketmq.sink_stamps import digests
+from pyspark_rocketmq.sink_tasks import TaskWritten, check_written
 from rocketmq_arrow.blocks import block_from_batch
 from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch

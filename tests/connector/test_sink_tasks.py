@@ -17,14 +17,15 @@ from pyspark_rocketmq import writers
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options import parse_options, require_sink
 from pyspark_rocketmq.outages import Outage
+from pyspark_rocketmq.sink_layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink_plan import sink_plan
-from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_requests import SinkRequests
 from pyspark_rocketmq.sink_routes import PatientQueues
 from pyspark_rocketmq.sink_schema import SinkColumns
-from pyspark_rocketmq.sink_stamps import WriteId
+from pyspark_rocketmq.sink_tasks import write_task
 from pyspark_rocketmq.sink_transactions import send_halves
 from pyspark_rocketmq.source import RocketMQDataSource
-from pyspark_rocketmq.writers import SinkPlan, batch_write_id, stream_writer, write_task
+from pyspark_rocketmq.writers import batch_write_id, stream_writer
 from rocketmq_broker_sim import Broker
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_client import producer
@@ -182,7 +183,7 @@ def test_while_no_broker_is_there_no_topic_is_called_missing(broker, cluster):
         assert len(queues.queues(TOPIC)) == 2
     source = RocketMQDataSource({"nameServer": broker.name_server, "topic": TOPIC})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyspark_rocketmq.sink_plan.open_cluster", lambda _: nullcontext(patient))
+        patch.setattr("rocketmq_client.cluster.open_cluster", lambda _: nullcontext(patient))
         patient.transport = away
         assert source.writer(BODIES, overwrite=False), "its tasks wait"
         patient.transport = RoutelessTransport(cluster.transport)

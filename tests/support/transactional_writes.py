@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.sink_requests import SinkLayout, SinkRequests
+from pyspark_rocketmq.sink_layout import SinkLayout, TransactionPlan, WriteId
+from pyspark_rocketmq.sink_requests import SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns
-from pyspark_rocketmq.sink_stamps import WriteId
 from pyspark_rocketmq.sink_transactions import (
     Commits,
     HalvesWritten,
-    TransactionPlan,
     write_halves,
 )
 from rocketmq_broker_sim.broker import Broker
