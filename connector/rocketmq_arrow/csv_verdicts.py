@@ -10,6 +10,7 @@ value.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -36,11 +37,12 @@ class CsvVerdicts:
     """Judges bodies that are not empty and do not begin with a line break."""
 
     def __init__(self, schema: pa.Schema, delimiter: str, null_value: str) -> None:
-        self._kinds = list(schema.types)
-        self._delimiter, self._null_value = delimiter, null_value
+        # Asked of pyarrow once: for each body it would take as long as all else.
+        self._fields_are = [_field_verdicts(kind, null_value) for kind in schema.types]
+        self._delimiter = delimiter
         plain = rf'[^"\r\n{_literal(delimiter)}]*'
         between = _literal(delimiter)
-        fields = [_pattern(kind, plain, _literal(null_value)) for kind in self._kinds]
+        fields = [_pattern(kind, plain, _literal(null_value)) for kind in schema.types]
         self.pattern = rf"^{between.join(fields)}\r?\n?$"
         """Matches what looks good at a glance."""
         # Arrow's parser knows quotes at the start of a field; behind their end anything may stand.
@@ -63,29 +65,45 @@ class CsvVerdicts:
             return _BAD
         else:
             fields = line.split(self._delimiter)
-        if len(fields) != len(self._kinds):
+        if len(fields) != len(self._fields_are):
             return _BAD
-        return max(map(self._verdict_of_field, fields, self._kinds))
+        worst = _GOOD
+        for field, judge in zip(fields, self._fields_are, strict=True):
+            if judge is not None and (found := judge(field)) > worst:
+                worst = found
+                if worst is _BAD:
+                    break
+        return worst
 
-    def _verdict_of_field(self, field: str, kind: pa.DataType) -> Verdict:
-        if kind == pa.string() or field in ("", self._null_value):
+
+def _field_verdicts(kind: pa.DataType, null_value: str) -> Callable[[str], Verdict] | None:
+    """What is to be thought of a field of this type; None: all are good."""
+    if pa.types.is_string(kind):
+        return None
+    is_boolean, bits = pa.types.is_boolean(kind), INTEGER_BITS.get(kind)
+    nulls = ("", null_value)
+
+    def verdict(field: str) -> Verdict:
+        if field in nulls:
             return _GOOD
-        if field.startswith('"'):
+        if field[0] == '"':
             field, rest = field[1:-1], field[-1]
-            if '"' in field or rest != '"' or field in ("", self._null_value):
+            if '"' in field or rest != '"' or field in nulls:
                 return _UNSURE
-        if pa.types.is_boolean(kind):
+        if is_boolean:
             if field in TRUE or field in FALSE:
                 return _GOOD
             return _UNSURE if field.strip().lower() in ("true", "false") else _BAD
-        return _GOOD if _is_number(field, kind) else _BAD
+        return _GOOD if _is_number(field, kind, bits) else _BAD
+
+    return verdict
 
 
-def _is_number(field: str, kind: pa.DataType) -> bool:
+def _is_number(field: str, kind: pa.DataType, bits: int | None) -> bool:
     """Whether Arrow takes a text for a number of this type."""
-    if kind in INTEGER_BITS:
+    if bits is not None:
         if _WHOLE.fullmatch(field):
-            limit = 1 << (INTEGER_BITS[kind] - 1)
+            limit = 1 << (bits - 1)
             return -limit <= int(field) < limit
         if not _WHOLE_LIKE.fullmatch(field):
             return False
