@@ -18,18 +18,15 @@ from pyspark_rocketmq.partition_read import ReadPlan, read_task
 from pyspark_rocketmq.partitions import TaskPartition
 from pyspark_rocketmq.planning import PlannedQueue, Split, plan_batch
 from pyspark_rocketmq.read_ends import ending_places, starting_places
-from pyspark_rocketmq.survey import first_survey, report_missing
+from pyspark_rocketmq.survey import first_survey, report_missing, require_topics
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_wire.errors import TopicNotFoundError
 
 
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     """Where every queue of a batch read starts and ends as things are now."""
     survey = first_survey(cluster, options, is_whole=True, births=False)
     report_missing(survey)
-    if survey.absent_topics and not options.may_be_absent:
-        names = ", ".join(sorted(survey.absent_topics))
-        raise TopicNotFoundError(17, f"no route to topic {names}")
+    require_topics(survey, options)
     starts = starting_places(options, cluster, survey.bounds, "earliest")
     ends = ending_places(options, cluster, survey.bounds)
     return [

@@ -10,13 +10,10 @@ from typing import Final, NoReturn
 
 from pyspark.sql.streaming import DataStreamWriter
 
+from pyspark_rocketmq.option_sink import SENDING_OPTIONS
 from pyspark_rocketmq.option_table import DEFINITIONS
 
 _AT_ONCE: Final = "available-now"
-# What a job that reads may hand on to its write: how messages are sent, not what they mean.
-_SENDING: Final = (
-    *("compression", "compressionThreshold", "maxBatchBytes", "sendsInFlight", "producerGroup"),
-)
 _UNITS_US: Final = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -179,7 +176,7 @@ def connection_of(options: Mapping[str, str]) -> dict[str, str]:
 
 def take_sending(args: argparse.Namespace, **usual: str) -> dict[str, str]:
     """Take what is about sending out of a reading job's `--option`s; `usual` where none says so."""
-    names = _spellings(_SENDING)
+    names = _spellings(SENDING_OPTIONS)
     sending = {key: text for key, text in args.option if key.lower() in names}
     args.option = [(key, text) for key, text in args.option if key not in sending]
     given = {key.lower() for key in sending}

@@ -17,7 +17,7 @@ from pyspark_rocketmq.job_failures import JobError
 from pyspark_rocketmq.option_definition import Use
 from pyspark_rocketmq.options import parse_options, require, require_sink
 from pyspark_rocketmq.sink_routes import PatientQueues
-from pyspark_rocketmq.survey import first_survey
+from pyspark_rocketmq.survey import first_survey, no_route, require_topics
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_wire.counted import counted
@@ -53,8 +53,7 @@ def require_topics_to_read(
         return
     with open_cluster(connection_settings(parsed)) as cluster:
         survey = first_survey(cluster, parsed, is_whole=True, births=False)
-    if survey.absent_topics and not parsed.may_be_absent:
-        raise _no_route(survey.absent_topics)
+    require_topics(survey, parsed)
 
 
 def queues_to_write(
@@ -77,7 +76,7 @@ def queues_to_write(
             except TopicNotFoundError:  # noqa: PERF203 - each try takes a network's time.
                 absent.append(topic)
     if absent:
-        raise _no_route(absent)
+        raise no_route(absent)
     return found
 
 
@@ -104,7 +103,3 @@ def require_rows_fit(rows: DataFrame, names: list[str], queues: Collection[Queue
         f"{counted(len(queues), 'queue')} for writing. Nothing was sent. Give it more (rmq topic "
         f"alter {topic} --queues N), or leave out --keep-queues."
     )
-
-
-def _no_route(topics: Iterable[str]) -> TopicNotFoundError:
-    return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")

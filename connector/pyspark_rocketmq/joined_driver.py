@@ -32,7 +32,7 @@ from pyspark_rocketmq.queue_marks import QueueMarks
 from pyspark_rocketmq.read_ends import go_on
 from pyspark_rocketmq.replayed_batch import still_there
 from pyspark_rocketmq.stream_driver import Ports
-from pyspark_rocketmq.survey import find_births, first_survey
+from pyspark_rocketmq.survey import find_births, first_survey, no_route
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.groups.allocation import (
@@ -45,7 +45,7 @@ from rocketmq_client.groups.consumer_settings import ConsumerSettings
 from rocketmq_client.groups.group_seat import GroupSeat
 from rocketmq_client.groups.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -211,8 +211,7 @@ class JoinedDriver:
     def _join(self, start: SourceOffset) -> GroupSeat:
         survey = first_survey(self._cluster, self._options, is_whole=False, births=False)
         if survey.absent_topics:
-            names = ", ".join(sorted(survey.absent_topics))
-            raise TopicNotFoundError(17, f"no route to topic {names}")
+            raise no_route(survey.absent_topics)
         known = {} if start.is_initial else start.offsets
         self._marks = QueueMarks(start.births, start.firsts)
         seat = self._seat = self._ports.open_seat(self._settings, self._options, known)

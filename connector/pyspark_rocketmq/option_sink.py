@@ -42,6 +42,11 @@ class _WriteName:
         return WriteName(found[1], None if found[2] is None else int(found[2]))
 
 
+# How messages are sent, whatever they say.
+SENDING_OPTIONS: Final = (
+    *("compression", "compressionThreshold", "maxBatchBytes", "sendsInFlight", "producerGroup"),
+)
+
 SINK_DEFINITIONS: Final = (
     _O(
         "delivery",

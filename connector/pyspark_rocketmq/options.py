@@ -17,7 +17,7 @@ from pyspark_rocketmq.option_definition import OptionDefinition, Use
 from pyspark_rocketmq.option_join import check_join
 from pyspark_rocketmq.option_kinds import Assigned, PerQueue, Secret
 from pyspark_rocketmq.option_pop import check_pop
-from pyspark_rocketmq.option_sink import WriteName
+from pyspark_rocketmq.option_sink import SENDING_OPTIONS, WriteName
 from pyspark_rocketmq.option_table import DEFINITIONS, SPARKS_OWN
 from rocketmq_wire.model import Subscription
 
@@ -165,14 +165,6 @@ _TABLE_IN_PART: Final = (
 )
 # What Spark hands over of a stored table, beside its place.
 _TABLE_FACTS: Final = ("provider", "owner")
-# Options of writes that say how messages are sent, where none are.
-_OF_MESSAGES_SENT: Final = (
-    "compression",
-    "compressionThreshold",
-    "maxBatchBytes",
-    "sendsInFlight",
-    "producerGroup",
-)
 _FIELDS: Final = frozenset(ReadOptions.__slots__)
 
 
@@ -371,7 +363,7 @@ def _check_send_back(options: ReadOptions) -> None:
             "has no meaning with sendBack: what runs again is sent back again",
             "CONFLICT",
         )
-    for name in _OF_MESSAGES_SENT:
+    for name in SENDING_OPTIONS:
         if name in options.given:
             raise OptionError(
                 name,

@@ -6,9 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TransportError
+
+T = TypeVar("T")
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -91,3 +94,21 @@ class Outage:
         """It answered: say so, if it was told that it did not."""
         if self.tries:
             _log.warning("answered after %.1f s, going on", self.waited_ms / 1_000)
+
+
+def over_an_outage(
+    settings: ConnectionSettings,
+    work: Callable[[], T],
+    judged: Callable[[RocketMQError], RocketMQError] = lambda error: error,
+) -> T:
+    """What can be repeated, for as long as a task may wait; `judged` tells what an error means."""
+    outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
+    while True:
+        try:
+            result = work()
+        except RocketMQError as error:  # noqa: PERF203 - each try takes a network's time.
+            if not outage.endure(judged(error)):
+                raise
+        else:
+            outage.end()
+            return result

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.outages import Outage, ReadOutageError
+from pyspark_rocketmq.outages import ReadOutageError, over_an_outage
 from pyspark_rocketmq.planning import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode import CorruptPolicy, DecodeOptions, Decoder
@@ -100,27 +100,13 @@ def read_task(
     cluster.hint(places)
     is_done = False
     try:
-        ranges = _resolve_patiently(plan, cluster, task)
+        # As patiently as its download.
+        ranges = over_an_outage(plan.settings, lambda: resolve_task(plan, cluster, task))
         yield from _RangeReader(plan, cluster, ranges).batches()
         is_done = True
     finally:
         _put_back(plan.settings, cluster, is_reusable=is_done)
         _freeze_imports()
-
-
-def _resolve_patiently(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
-    """Resolve a task's ends over an outage, as its download outlasts one."""
-    settings = plan.settings
-    outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
-    while True:
-        try:
-            ranges = resolve_task(plan, cluster, task)
-        except RocketMQError as error:  # noqa: PERF203 - each try takes a network's time.
-            if not outage.endure(error):
-                raise
-        else:
-            outage.end()
-            return ranges
 
 
 def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:

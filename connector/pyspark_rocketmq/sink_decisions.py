@@ -157,17 +157,8 @@ class DecisionLog:
 
     def store_finished(self, decision: Decision) -> None:
         """All of it is committed: nobody has to look again."""
-        content = {
-            "version": _VERSION,
-            "query": decision.query,
-            "batch": decision.batch,
-            "count": decision.count,
-            "finished": True,
-        }
         queues = patiently(self._cluster, self._keepers)
-        content["brokers"] = self._enlisted(queues)
-        for queue in queues:
-            self._send(queue, json.dumps(content).encode(), decision)
+        self._tell(queues, decision, count=decision.count, finished=True)
 
     def store_turn(self, decision: Decision) -> dict[QueueId, int]:
         """From now on its half messages are being committed by us, as they are from its head on.
@@ -175,18 +166,17 @@ class DecisionLog:
         Whoever comes next, should we die, knows from it when we last were at it. Returns where
         it stands, at the brokers that hold the half messages.
         """
-        content = {
-            "version": _VERSION,
-            "query": decision.query,
-            "batch": decision.batch,
-            "turn": True,
-            "owner": self._owner,
-        }
         brokers = {half.queue.broker for half in decision.halves}
         keepers = patiently(self._cluster, self._keepers)
         queues = [queue for queue in keepers if queue.broker in brokers]
-        content["brokers"] = self._enlisted(queues)
-        body = json.dumps(content).encode()
+        return self._tell(queues, decision, turn=True, owner=self._owner)
+
+    def _tell(
+        self, queues: Sequence[QueueId], decision: Decision, **told: object
+    ) -> dict[QueueId, int]:
+        """Store something about a decision at these; where it stands."""
+        content = {"version": _VERSION, "query": decision.query, "batch": decision.batch, **told}
+        body = json.dumps({**content, "brokers": self._enlisted(queues)}).encode()
         return {queue: self._send(queue, body, decision) for queue in queues}
 
     def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark_rocketmq.outages import Outage
+from pyspark_rocketmq.outages import over_an_outage
 from pyspark_rocketmq.sink_requests import Queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
@@ -33,17 +33,11 @@ class PatientQueues:
 
     def queues(self, topic: str) -> Sequence[QueueId]:
         """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
-        settings = self._cluster.settings
-        outage = Outage(settings.outage_ms, settings.retry_delay_ms_max)
-        while True:
-            try:
-                found = self._producer.queues(topic)
-            except RocketMQError as error:  # noqa: PERF203 - each try takes a network's time.
-                if not outage.endure(self._judged(topic, error)):
-                    raise
-            else:
-                outage.end()
-                return found
+        return over_an_outage(
+            self._cluster.settings,
+            lambda: self._producer.queues(topic),
+            lambda error: self._judged(topic, error),
+        )
 
     def first_unique_key(self, count: int) -> str:
         """The first of `count` unique keys."""

@@ -24,12 +24,18 @@ from pyspark_rocketmq.planning import GUESSED_BYTES, Limits, admit, advance, bac
 from pyspark_rocketmq.read_ends import starting_places
 from pyspark_rocketmq.replayed_batch import still_there
 from pyspark_rocketmq.stream_offsets import StreamOffsets
-from pyspark_rocketmq.survey import Survey, find_births, first_survey, report_missing
+from pyspark_rocketmq.survey import (
+    Survey,
+    find_births,
+    first_survey,
+    report_missing,
+    require_topics,
+)
 from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.counted import counted
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -102,9 +108,7 @@ class StreamDriver:
         if self._initial is None:
             survey = self._survey((), is_whole=True)
             report_missing(survey)
-            if survey.absent_topics and not self._options.may_be_absent:
-                names = ", ".join(sorted(survey.absent_topics))
-                raise TopicNotFoundError(17, f"no route to topic {names}")
+            require_topics(survey, self._options)
             places = starting_places(self._options, self._cluster, survey.bounds, "latest")
             self._initial = SourceOffset.initial(places.offsets, survey.births).to_json()
         return self._initial

@@ -152,3 +152,14 @@ def report_missing(found: Survey) -> None:
     """Warn about assigned queues that do not exist: they are passed over."""
     for queue in found.missing_queues:
         _log.warning("assigned queue does not exist and is passed over: %s", queue)
+
+
+def require_topics(survey: Survey, options: ReadOptions) -> None:
+    """Raise TopicNotFoundError for topics that are not there and must be."""
+    if survey.absent_topics and not options.may_be_absent:
+        raise no_route(survey.absent_topics)
+
+
+def no_route(topics: Iterable[str]) -> TopicNotFoundError:
+    """The error about topics that the name server does not know."""
+    return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")

@@ -80,19 +80,19 @@ class CsvQuotes:
         quotes = np.flatnonzero(is_quote)
         bounds = np.searchsorted(quotes, offsets)
         odd = np.flatnonzero(np.diff(bounds) & 1)
+        paired = quotes
         if len(odd):
             # Without them every other quote of all bodies opens a field.
             is_paired = np.ones(len(quotes), np.bool_)
             for row in odd.tolist():
                 is_paired[bounds[row] : bounds[row + 1]] = False
-            quotes = quotes[is_paired]
-        doubled, wrong = self._judged(data, offsets, is_quote, quotes)
+            paired = quotes[is_paired]
+        doubled, wrong = self._judged(data, offsets, is_quote, paired)
         is_odd = np.zeros(len(offsets) - 1, np.bool_)
         is_odd[odd] = True
         is_odd[_rows_of(wrong, offsets)] = True
         if len(escaping):
             rows = _rows_of(escaping, offsets)
-            quotes = np.flatnonzero(is_quote)
             is_within = (np.searchsorted(quotes, escaping) - bounds[rows]) % 2 == 1
             escaping, rows = escaping[is_within], rows[is_within]
             has_doubled = np.zeros(len(is_odd), np.bool_)
