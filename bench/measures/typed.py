@@ -23,9 +23,8 @@ _BAD_COLUMN = "_corrupt_record"
 
 @dataclass(frozen=True)
 class _Case:
-    """A format, its bodies, and what both sides are asked for."""
+    """Bodies, and what both sides are asked for."""
 
-    body_format: str
     fields: str
     bodies: Bodies
     totals: tuple[str, ...]
@@ -33,7 +32,7 @@ class _Case:
     has_bad: bool = False
 
 
-@measurement("typed", "JSON and CSV bodies as columns, bodyFormat against from_json and from_csv")
+@measurement("typed", "JSON bodies as columns, bodyFormat against from_json")
 def typed(bed: Bed) -> Iterator[Figures]:
     for case in _cases():
         yield from _race(bed, case)
@@ -47,17 +46,16 @@ def _race(bed: Bed, case: _Case) -> Iterator[Figures]:
         fields += f", {_BAD_COLUMN} STRING"
         how = f", map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_BAD_COLUMN}')"
         bad = f", 1 in {_BAD_EVERY} bad"
-    function, name = f"from_{case.body_format}{bad}", f"bodyFormat={case.body_format}{bad}"
+    function, name = f"from_json{bad}", f"bodyFormat=json{bad}"
     rows = bed.scale.messages(_BODY_SIZE) // _SHARE_OF_MESSAGES
     load_topic(bed.settings("endpoints"), topic, rows, _BODY_SIZE, case.bodies)
     for transport in TRANSPORTS:
         options = bed.options(transport, topic)
         reader = bed.spark.read.format("rocketmq").options(**options)
         body = reader.schema("body BINARY").load()
-        # The cast would be one more copy: these functions take text alone.
-        called = f"from_{case.body_format}(string(body), '{fields}'{how})"
-        text = body.selectExpr(f"{called} AS f").select("f.*")
-        columns = reader.schema(fields).option("bodyFormat", case.body_format).load()
+        # The cast would be one more copy: from_json takes text alone.
+        text = body.selectExpr(f"from_json(string(body), '{fields}'{how}) AS f").select("f.*")
+        columns = reader.schema(fields).option("bodyFormat", "json").load()
         totals = [frame.selectExpr(*case.totals).first() for frame in (text, columns)]
         assert totals[0] == totals[1], f"{totals[0]} by {function}, {totals[1]} by bodyFormat"
         measured = alternate({function: _drain(text), name: _drain(columns)}, runs=bed.scale.runs)
@@ -75,28 +73,24 @@ _TOTALS = (
     "sum(cast(amount * 100 AS LONG)) AS cents",
     "count_if(paid) AS paid",
     "max(customer) AS customer",
+    "sum(size(items)) AS items",
 )
-_FIELDS = "order_id LONG, customer STRING, amount DOUBLE, paid BOOLEAN"
+_FIELDS = "order_id LONG, customer STRING, amount DOUBLE, paid BOOLEAN, items ARRAY<INT>"
 
 
 def _cases() -> Iterator[_Case]:
-    items = (*_TOTALS, "sum(size(items)) AS items")
-    notes = (*_TOTALS, "sum(length(note)) AS notes")
-    for case in (
-        _Case("json", f"{_FIELDS}, items ARRAY<INT>", orders, items, "orders-json"),
-        _Case("csv", f"{_FIELDS}, note STRING", lines, notes, "orders-csv"),
-    ):
-        yield case
-        yield replace(
-            case,
-            bodies=_some_bad(case.bodies),
-            totals=(
-                f"count({_BAD_COLUMN}) AS bad",
-                f"sum(if({_BAD_COLUMN} IS NULL, order_id, 0)) AS ids",
-            ),
-            topic=f"{case.topic}-bad",
-            has_bad=True,
-        )
+    case = _Case(_FIELDS, orders, _TOTALS, "orders-json")
+    yield case
+    yield replace(
+        case,
+        bodies=_some_bad(case.bodies),
+        totals=(
+            f"count({_BAD_COLUMN}) AS bad",
+            f"sum(if({_BAD_COLUMN} IS NULL, order_id, 0)) AS ids",
+        ),
+        topic=f"{case.topic}-bad",
+        has_bad=True,
+    )
 
 
 def _some_bad(bodies: Bodies) -> Bodies:
@@ -125,16 +119,6 @@ def orders(first: int, count: int, size: int) -> pa.Array:
         }
         order["note"] = "x" * max(0, size - len(json.dumps(order)) - 12)
         bodies.append(json.dumps(order).encode())
-    return pa.array(bodies, pa.binary())
-
-
-def lines(first: int, count: int, size: int) -> pa.Array:
-    """Orders as lines of CSV, of about this size."""
-    bodies = []
-    for number in range(first, first + count):
-        paid = "true" if number % 3 == 0 else "false"
-        line = f"{number},customer-{number % 9973},{number % 100_000 / 100},{paid},"
-        bodies.append(f"{line:x<{size}}".encode())
     return pa.array(bodies, pa.binary())
 
 

@@ -27,6 +27,8 @@ _BY_KEY: Final[dict[str, OptionDefinition]] = {
     for spelling in (definition.name, *definition.aliases)
 }
 _SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")
+# Options of Spark's CSV, which are given along with bodyFormat=csv.
+_OF_FROM_CSV: Final = ("delimiter", "sep", "nullvalue")
 # Spark repeats the options of a stored table under this prefix.
 _STORED_PREFIX: Final = "option."
 # The group named in pulls of a query without a group, the client's own: it commits nothing.
@@ -100,8 +102,6 @@ class ReadOptions:
     body_format: str | None
     body_mode: str
     column_name_of_corrupt_record: str
-    delimiter: str
-    null_value: str
     delivery: str
     transaction_timeout_ms: int
     decision_topic: str
@@ -213,6 +213,8 @@ def _definition(key: str) -> OptionDefinition:
         hint = "give the name server's address as 'nameServer'; docs/from-kafka.md has the others"
     elif key.lower().startswith("kafka."):
         hint = "docs/from-kafka.md says what takes the place of Kafka's options"
+    elif key.lower() in _OF_FROM_CSV:
+        hint = "Spark's from_csv takes it, which reads CSV bodies from the column 'body'"
     elif near:
         hint = f"did you mean '{_spelling(near[0])}'?"
     else:

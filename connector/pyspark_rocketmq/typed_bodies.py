@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark_rocketmq.errors import BadBodyError, OptionError, SchemaError
 from pyspark_rocketmq.options import ReadOptions
 from rocketmq_arrow.columns import COLUMNS, check_schema
-from rocketmq_arrow.csv_bodies import CsvBodies
 from rocketmq_arrow.gather import as_text
 from rocketmq_arrow.json_bodies import JsonBodies
 from rocketmq_arrow.numpy_arrays import array_of, int64_values
@@ -29,7 +28,6 @@ _BODY: Final = pa.field("body", pa.binary())
 # Rows of other ways to read, which do not come by here.
 _UNFIT: Final = ("messageKey", "messageId", "consumeMode")
 _OF_TYPED: Final = ("bodyMode", "columnNameOfCorruptRecord")
-_OF_CSV: Final = ("delimiter", "nullValue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +40,6 @@ class TypedPlan:
     """The fields of bodies."""
     mode: str
     bad_column: str | None
-    body_format: str
-    delimiter: str
-    null_value: str
 
     @property
     def messages(self) -> pa.Schema:
@@ -60,11 +55,10 @@ class TypedPlan:
 def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     """How the bodies are read, None if nobody wants that. Raises OptionError and SchemaError."""
     if options.body_format is None:
-        for name in (*_OF_TYPED, *_OF_CSV):
+        for name in _OF_TYPED:
             if name in options.given:
                 raise OptionError(name, "has no meaning without bodyFormat", "MISSING")
         return None
-    _check_csv_options(options)
     for name in _UNFIT:
         if name in options.given:
             raise OptionError("bodyFormat", f"does not go with '{name}' yet", "CONFLICT")
@@ -75,14 +69,14 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
             f"= {bad_column} is a column of messages: take another name, such as _corrupt_record",
             "CONFLICT",
         )
-    _check_names(schema.names, "", options.body_format)
+    _check_names(schema.names, "")
     fields = []
     for field in schema:
         if field.name == bad_column:
             if field.type != pa.string() or not field.nullable:
                 raise OptionError("columnNameOfCorruptRecord", "must be a STRING that can be null")
         elif not field.name.startswith(_PREFIX):
-            _check_field(field, field.name, options.body_format)
+            _check_field(field, field.name)
             fields.append(field)
         elif field.name not in _COLUMN_OF:
             near = difflib.get_close_matches(field.name, _COLUMN_OF, n=1, cutoff=0.5)
@@ -96,9 +90,6 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
         fields=pa.schema(fields),
         mode=options.body_mode,
         bad_column=bad_column if has_bad else None,
-        body_format=options.body_format,
-        delimiter=options.delimiter,
-        null_value=options.null_value,
     )
     try:
         check_schema(plan.messages)
@@ -107,41 +98,31 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     return plan
 
 
-def _check_csv_options(options: ReadOptions) -> None:
-    if options.body_format != "csv":
-        for name in _OF_CSV:
-            if name in options.given:
-                raise OptionError(name, "has no meaning without bodyFormat=csv", "CONFLICT")
-    elif options.delimiter in options.null_value:
-        raise OptionError("nullValue", "must not contain the delimiter", "CONFLICT")
-
-
-def _check_names(names: list[str], path: str, body_format: str) -> None:
+def _check_names(names: list[str], path: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
             raise OptionError(
                 "bodyFormat",
-                f"= {body_format}: the schema names '{path}{name}' twice: give every column a name "
-                "of its own, or leave one out",
+                f"= json: the schema names '{path}{name}' twice: give every column a name of its "
+                "own, or leave one out",
             )
         seen.add(name)
 
 
-def _check_field(field: pa.Field, path: str, body_format: str) -> None:
+def _check_field(field: pa.Field, path: str) -> None:
     kind = field.type
     if not field.nullable:
         raise OptionError(
             "bodyFormat",
-            f"= {body_format}: field '{path}' must be able to be null, as bodies may lack it",
+            f"= json: field '{path}' must be able to be null, as bodies may lack it",
         )
-    is_json = body_format == "json"
-    if is_json and pa.types.is_struct(kind):
-        _check_names([inner.name for inner in kind], f"{path}.", body_format)
+    if pa.types.is_struct(kind):
+        _check_names([inner.name for inner in kind], f"{path}.")
         for inner in kind:
-            _check_field(inner, f"{path}.{inner.name}", body_format)
-    elif is_json and pa.types.is_list(kind):
-        _check_field(kind.value_field, f"{path}[]", body_format)
+            _check_field(inner, f"{path}.{inner.name}")
+    elif pa.types.is_list(kind):
+        _check_field(kind.value_field, f"{path}[]")
     elif not (
         pa.types.is_boolean(kind)
         or pa.types.is_signed_integer(kind)
@@ -149,9 +130,8 @@ def _check_field(field: pa.Field, path: str, body_format: str) -> None:
     ):
         raise OptionError(
             "bodyFormat",
-            f"= {body_format} cannot read field '{path}' as {kind}: declare a text STRING and "
-            f"convert it in Spark, such as by to_timestamp, or use from_{body_format}("
-            "body.cast('string'), schema)",
+            f"= json cannot read field '{path}' as {kind}: declare a text STRING and convert it "
+            "in Spark, such as by to_timestamp, or use from_json(body.cast('string'), schema)",
         )
 
 
@@ -160,13 +140,7 @@ class TypedBatches:
 
     def __init__(self, plan: TypedPlan, name: str) -> None:
         self._plan = plan
-        self._bodies: JsonBodies | CsvBodies
-        if plan.body_format == "csv":
-            self._bodies = CsvBodies(
-                plan.fields, name, delimiter=plan.delimiter, null_value=plan.null_value
-            )
-        else:
-            self._bodies = JsonBodies(plan.fields, name)
+        self._bodies = JsonBodies(plan.fields, name)
         self.dropped = 0
         """Bad bodies left out in mode dropmalformed."""
 

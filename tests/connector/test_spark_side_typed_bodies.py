@@ -128,56 +128,23 @@ def test_names_that_differ_in_case_alone_are_two_fields() -> None:
     ]
 
 
-def test_a_csv_column_that_is_named_twice_is_refused() -> None:
-    with pytest.raises(OptionError, match="'order_id' twice"):
-        plan(ORDER, ORDER, bodyFormat="csv")
-
-
 @pytest.mark.parametrize("other", ["avro", "protobuf"])
 def test_formats_without_a_reader_here_are_left_to_spark(other: str) -> None:
     with pytest.raises(OptionError, match=f"from_{other}"):
         plan(ORDER, bodyFormat=other)
 
 
-def test_csv_bodies_are_read_by_place_with_the_modes_of_json() -> None:
-    note = pa.field("note", pa.string())
-    bodies = [b"1;a", b'2;"a;b"', b'3;"a', b"4;NULL", b"", b"5;a;b"]
-    how = {"bodyFormat": "csv", "sep": ";", "nullValue": "NULL"}
-    assert rows(plan(OFFSET, ORDER, note, BAD, **how), bodies) == [
-        {"__offset": 7, "order_id": 1, "note": "a", "_corrupt_record": None},
-        {"__offset": 8, "order_id": 2, "note": "a;b", "_corrupt_record": None},
-        {"__offset": 9, "order_id": None, "note": None, "_corrupt_record": '3;"a'},
-        {"__offset": 10, "order_id": 4, "note": None, "_corrupt_record": None},
-        {"__offset": 11, "order_id": None, "note": None, "_corrupt_record": ""},
-        {"__offset": 12, "order_id": None, "note": None, "_corrupt_record": "5;a;b"},
-    ]
-    kept = rows(plan(OFFSET, ORDER, note, bodyMode="dropmalformed", **how), bodies)
-    assert [row["__offset"] for row in kept] == [7, 8, 10]
-    with pytest.raises(BadBodyError, match="offset=9: not one line"):
-        rows(plan(ORDER, note, bodyMode="failfast", **how), bodies)
+def test_csv_bodies_are_left_to_spark_with_the_lines_that_read_them() -> None:
+    with pytest.raises(OptionError, match=r"bodyFormat' must be json.*; df\.select\(from_csv\("):
+        plan(ORDER, bodyFormat="CSV")
+    with pytest.raises(OptionError, match="must be json, got 'xml'"):
+        plan(ORDER, bodyFormat="xml")
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"bodyFormat": "json", "delimiter": ";"}, "bodyFormat=csv"),
-        ({"bodyFormat": "csv", "delimiter": ";;"}, "one ASCII character"),
-        ({"bodyFormat": "csv", "delimiter": '"'}, "one ASCII character"),
-        ({"bodyFormat": "csv", "delimiter": "1"}, "no letter, digit"),
-        ({"bodyFormat": "csv", "delimiter": "\\"}, "backslash"),
-        ({"bodyFormat": "csv", "nullValue": "a,b"}, "delimiter"),
-        ({"bodyFormat": "csv", "nullValue": 'a"'}, "quotes"),
-        ({"bodyFormat": "csv", "delimeter": ";"}, "did you mean 'delimiter'"),
-    ],
-)
-def test_options_of_csv_are_checked(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        plan(ORDER, **options)
-
-
-def test_csv_has_no_nested_fields() -> None:
-    with pytest.raises(OptionError, match="from_csv"):
-        plan(pa.field("items", pa.list_(pa.int32())), bodyFormat="csv")
+@pytest.mark.parametrize("name", ["delimiter", "sep", "nullValue"])
+def test_options_of_csv_are_unknown_and_left_to_from_csv(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{name}' is unknown: Spark's from_csv takes it"):
+        plan(ORDER, **{name: ";"})
 
 
 def test_what_belongs_to_typed_bodies_alone_is_refused_without_them() -> None:
