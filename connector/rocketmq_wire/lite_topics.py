@@ -1,4 +1,4 @@
-"""Lite topics: names without number below one parent topic, and what is asked of a broker for them.
+"""Names of lite topics, which are without number below one parent topic, and of their queues.
 
 A lite message is stored in a queue of its parent topic, and listed a second time in a queue of its
 own, the light queue (LMQ) of its lite topic. Its record says so:
@@ -9,16 +9,12 @@ own, the light queue (LMQ) of its lite topic. Its record says so:
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_wire.consistent_hash import consistent_hash
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.pop_requests import PopReply
-from rocketmq_wire.requests import Reply, Request
 from rocketmq_wire.tags import java_hash
 
 LIGHT_PREFIX: Final = "%LMQ%$"
@@ -66,68 +62,3 @@ def home_queue(lite_topic: str, queues: Sequence[QueueId]) -> QueueId:
     broker = brokers[named % len(brokers)]
     own = sorted(queue for queue in queues if queue.broker == broker)
     return own[consistent_hash(named, len(own))]
-
-
-class LiteAction(enum.Enum):
-    """What a client says of its lite topics; the value is `LiteSubscriptionAction`'s number."""
-
-    ADD = 0
-    REMOVE = 1
-    REPLACE = 2
-    FORGET = 3
-
-
-class LiteStart(enum.Enum):
-    """Where a client that adds a lite topic wants to begin."""
-
-    OLDEST = "oldest"
-    END = "end"
-    OFFSET = "offset"
-    BACK = "so many before the group's progress"
-    TIME = "the first message at or after a time"
-
-
-@dataclass(frozen=True, slots=True)
-class LiteOffset:
-    start: LiteStart
-    value: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LiteReply(Reply):
-    """Clients that lost a lite topic to this one, or to which somebody else has it."""
-
-    lost: tuple[tuple[str, str], ...] = ()
-    """(client id, lite topic)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribeLite(Request[LiteReply]):
-    """Say which lite topics a client of a group wants.
-
-    Raises BrokerError: 17, 26, 29, 2018 for too many.
-    """
-
-    group: str
-    topic: str
-    client_id: str
-    action: LiteAction
-    lite_topics: tuple[str, ...] = ()
-    offset: LiteOffset | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PopLite(Request[PopReply]):
-    """Lend messages of the lite topics that a client wants, each lite topic in its order.
-
-    Raises BrokerError: 16, 17, 26, 29.
-    """
-
-    group: str
-    topic: str
-    client_id: str
-    count_max: int
-    invisible_ms: int
-    poll_ms: int = 0
-    born_ms: int = 0
-    attempt_id: str = ""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rocketmq_wire.lite_topics import LiteAction
+from rocketmq_wire.lite_requests import LiteAction
 from support.engines import EngineUnderTest
 from support.lite import GROUP, ack_lite, begin_lite, bind, pop_lite, send_lite, subscribe
 from support.pops import Popped

@@ -10,16 +10,8 @@ from rocketmq_broker_sim.engine.lite_subscriptions import EXPIRY_MS, LiteSubscri
 from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.lite_topics import (
-    LiteAction,
-    LiteOffset,
-    LiteStart,
-    PopLite,
-    SubscribeLite,
-    light_queue,
-    lite_topic_of,
-    parent_of,
-)
+from rocketmq_wire.lite_requests import LiteAction, LiteOffset, LiteStart, PopLite, SubscribeLite
+from rocketmq_wire.lite_topics import light_queue, lite_topic_of, parent_of
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.pop_requests import AckMessage, ChangeInvisibleTime, change_of
 from rocketmq_wire.properties import encode_properties

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from rocketmq_broker_sim.engine.outcomes import HoldPop
 from rocketmq_wire.admin_requests import PutGroup
-from rocketmq_wire.lite_topics import (
-    LiteAction,
-    LiteOffset,
-    PopLite,
-    SubscribeLite,
-    light_queue,
-)
+from rocketmq_wire.lite_requests import LiteAction, LiteOffset, PopLite, SubscribeLite
+from rocketmq_wire.lite_topics import light_queue
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.pop_requests import PopReply, ack_of
 from rocketmq_wire.properties import encode_properties

@@ -23,18 +23,15 @@ from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
-from rocketmq_wire.lite_topics import (
-    DISPATCHED_TO,
+from rocketmq_wire.lite_requests import (
     LiteAction,
     LiteOffset,
     LiteReply,
     LiteStart,
     PopLite,
     SubscribeLite,
-    light_queue,
-    lite_topic_of,
-    parent_of,
 )
+from rocketmq_wire.lite_topics import DISPATCHED_TO, light_queue, lite_topic_of, parent_of
 from rocketmq_wire.model import Buffer, QueueId, TopicConfig
 from rocketmq_wire.pop_handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.pop_requests import POP_COUNT_MAX, InitMode, PoppedSpan, PopReply, PopStatus

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.lite_topics import PopLite
+from rocketmq_wire.lite_requests import PopLite
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_requests import AwaitArrival, PopMessages
 from rocketmq_wire.requests import PullMessages, Reply, Request

@@ -23,7 +23,8 @@ from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import pop_requests as ask
-from rocketmq_wire.lite_topics import PopLite, SubscribeLite, is_light_queue
+from rocketmq_wire.lite_requests import PopLite, SubscribeLite
+from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import RetryKind
 from rocketmq_wire.requests import Done, Reply

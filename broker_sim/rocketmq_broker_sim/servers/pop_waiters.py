@@ -19,7 +19,8 @@ from rocketmq_broker_sim.engine.pop_loans import PopPlace
 from rocketmq_broker_sim.servers.held_pulls import Done
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.lite_topics import PopLite, SubscribeLite, is_light_queue
+from rocketmq_wire.lite_requests import PopLite, SubscribeLite
+from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import RetryKind, origin_topic_of
 from rocketmq_wire.pop_requests import (

@@ -18,7 +18,7 @@ from rocketmq_broker_sim.servers.public_grpc.routing import (
 from rocketmq_broker_sim.servers.public_grpc.sessions import Session, Sessions
 from rocketmq_broker_sim.servers.public_grpc.settings import is_lite
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal, make_status
-from rocketmq_wire.lite_topics import LiteAction, LiteOffset, LiteStart, SubscribeLite
+from rocketmq_wire.lite_requests import LiteAction, LiteOffset, LiteStart, SubscribeLite
 from rocketmq_wire.stubs import public
 
 _LAST, _MIN, _MAX = 0, 1, 2

@@ -37,7 +37,8 @@ from rocketmq_wire.grpc_public_messages import (
     milliseconds,
     put_timestamp,
 )
-from rocketmq_wire.lite_topics import PopLite, light_queue, parent_of
+from rocketmq_wire.lite_requests import PopLite
+from rocketmq_wire.lite_topics import light_queue, parent_of
 from rocketmq_wire.model import (
     BODY_SIZE_MAX,
     QueueId,
