@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rocketmq_wire.lenient_json import Json
 from rocketmq_wire.model import Buffer, QueueId, QueueProgress, Subscription
+from rocketmq_wire.permissions import ADMIN, GET_TOPIC, NOTHING, SUBSCRIBE, AccessRight
 from rocketmq_wire.requests import ConsumeStatsReply, Done, GroupsReply, Reply, Request
 
 # --- settings -------------------------------------------------------------------------------
@@ -24,11 +25,14 @@ class SettingsReply(Reply):
 class GetBrokerSettings(Request[SettingsReply]):
     """26."""
 
+    access: ClassVar[AccessRight] = NOTHING
+
 
 @dataclass(frozen=True, slots=True)
 class GetNameServerSettings(Request[SettingsReply]):
     """319."""
 
+    access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
 
 
@@ -36,6 +40,7 @@ class GetNameServerSettings(Request[SettingsReply]):
 class ChangeBrokerSettings(Request[Done]):
     """25: change settings of a running broker. Names that it does not know are ignored."""
 
+    access: ClassVar[AccessRight] = ADMIN
     settings: Mapping[str, str]
 
 
@@ -43,10 +48,14 @@ class ChangeBrokerSettings(Request[Done]):
 class GetRuntimeInfo(Request[SettingsReply]):
     """28: what a broker counts and measures of itself."""
 
+    access: ClassVar[AccessRight] = NOTHING
+
 
 @dataclass(frozen=True, slots=True)
 class CleanConsumeQueues(Request[Done]):
     """306: drop consume-queue files of which the log has expired."""
+
+    access: ClassVar[AccessRight] = ADMIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ class CountReply(Reply):
 class WipeWritePermission(Request[CountReply]):
     """205: tell clients to write nothing to a broker any more; the reply counts its topics."""
 
+    access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
     broker: str
 
@@ -66,6 +76,7 @@ class WipeWritePermission(Request[CountReply]):
 class AddWritePermission(Request[CountReply]):
     """327: take `WipeWritePermission` back."""
 
+    access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
     broker: str
 
@@ -74,6 +85,7 @@ class AddWritePermission(Request[CountReply]):
 class DeleteNameServerEntry(Request[Done]):
     """102: forget an entry of a name server's own table; tools do so with a topic's order."""
 
+    access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
     namespace: str
     key: str
@@ -86,6 +98,7 @@ class DeleteNameServerEntry(Request[Done]):
 class PutGroup(Request[Done]):
     """200: create a consumer group or change it."""
 
+    access: ClassVar[AccessRight] = ADMIN
     settings: Mapping[str, Json]
     """As in `subscriptionGroup.json`, with the name under `groupName`."""
 
@@ -94,6 +107,7 @@ class PutGroup(Request[Done]):
 class DeleteGroup(Request[Done]):
     """207."""
 
+    access: ClassVar[AccessRight] = ADMIN
     group: str
     forgets_progress: bool = False
 
@@ -102,6 +116,7 @@ class DeleteGroup(Request[Done]):
 class ListTopicGroups(Request[GroupsReply]):
     """300: the groups that consume a topic or have consumed it."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     topic: str
 
 
@@ -129,6 +144,7 @@ class ConsumersReply(Reply):
 class GetConsumers(Request[ConsumersReply]):
     """203. Raises BrokerError (206) when none is online."""
 
+    access: ClassVar[AccessRight] = NOTHING
     group: str
 
 
@@ -141,6 +157,7 @@ class ProducersReply(Reply):
 class GetProducers(Request[ProducersReply]):
     """204. Raises BrokerError (1) when none is online."""
 
+    access: ClassVar[AccessRight] = NOTHING
     group: str
 
 
@@ -153,6 +170,7 @@ class QueueOffsetsReply(Reply):
 class ResetProgress(Request[QueueOffsetsReply]):
     """222: move a group's progress to a time, or in one queue to an offset."""
 
+    access: ClassVar[AccessRight] = ADMIN
     group: str
     topic: str
     timestamp_ms: int
@@ -184,6 +202,7 @@ class BrokerProgressReply(Reply):
 class GetBrokerProgress(Request[BrokerProgressReply]):
     """317."""
 
+    access: ClassVar[AccessRight] = NOTHING
     only_ordered: bool = False
 
 
@@ -212,6 +231,8 @@ class RecordsReply(Reply):
 class ViewMessage(Request[RecordsReply]):
     """33: the message that begins at a place in the log. Raises BrokerError (1)."""
 
+    # By its position in the log any message can be read, whatever topic is named beside it.
+    access: ClassVar[AccessRight] = ADMIN
     physical_offset: int
     topic: str = ""
 
@@ -223,6 +244,7 @@ class QueryMessages(Request[RecordsReply]):
     Raises ProgressNotFoundError (22) when there are none.
     """
 
+    access: ClassVar[AccessRight] = SUBSCRIBE
     topic: str
     key: str
     count_max: int

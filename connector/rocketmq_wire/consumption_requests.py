@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.permissions import (
+    ADMIN,
+    GET_TOPIC,
+    JOIN_GROUP,
+    JOIN_GROUP_OR_ADMIN,
+    NOTHING,
+    AccessRight,
+)
 from rocketmq_wire.requests import Done, Reply, Request
 
 
@@ -18,6 +26,7 @@ class SendBack(Request[Done]):
     Raises GroupNotFoundError (26), and BrokerError (1) when no message is at that position.
     """
 
+    access: ClassVar[AccessRight] = JOIN_GROUP
     # A second one would make a second copy.
     repeatable: ClassVar[bool] = False
     group: str
@@ -43,6 +52,7 @@ class QueuesReply(Reply):
 class LockQueues(Request[QueuesReply]):
     """41: own queues of one broker for a minute; the reply names those that were had."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -52,6 +62,7 @@ class LockQueues(Request[QueuesReply]):
 class UnlockQueues(Request[Done]):
     """42: give queues up; those of others stay as they are."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -74,6 +85,7 @@ class RelayedReply(Reply):
 class ResetOffsets(Request[Done]):
     """220, oneway: an administrator wants the group to go on elsewhere."""
 
+    access: ClassVar[AccessRight] = ADMIN
     group: str
     topic: str
     offsets: Mapping[QueueId, int]
@@ -90,6 +102,7 @@ class OffsetsReply(Reply):
 class GetClientProgress(Request[OffsetsReply]):
     """221: how far this member is in its queues of a topic."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     group: str
     topic: str
 
@@ -139,6 +152,7 @@ class RunningInfoReply(Reply):
 class GetRunningInfo(Request[RunningInfoReply]):
     """307: what a member of a group is doing. Tools ask the broker, and it asks the member."""
 
+    access: ClassVar[AccessRight] = NOTHING
     group: str
     client_id: str
     with_stacks: bool = False
@@ -171,6 +185,7 @@ class ConsumeDirectlyReply(Reply):
 class ConsumeDirectly(Request[ConsumeDirectlyReply]):
     """309: a tool wants this message consumed by this member, and to know how that went."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     message_id: str
@@ -193,6 +208,7 @@ class GetMembersProgress(Request[MembersProgressReply]):
     Raises BrokerError (206) when nobody is online.
     """
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     group: str
     topic: str
     client_id: str = ""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import ClassVar
 
+from rocketmq_wire.permissions import CONSUME_OR_ADMIN, AccessRight
 from rocketmq_wire.pop_requests import PopReply
 from rocketmq_wire.requests import Reply, Request
 
@@ -49,6 +51,7 @@ class SubscribeLite(Request[LiteReply]):
     Raises BrokerError: 17, 26, 29, 2018 for too many.
     """
 
+    access: ClassVar[AccessRight] = CONSUME_OR_ADMIN
     group: str
     topic: str
     client_id: str
@@ -64,6 +67,7 @@ class PopLite(Request[PopReply]):
     Raises BrokerError: 16, 17, 26, 29.
     """
 
+    access: ClassVar[AccessRight] = CONSUME_OR_ADMIN
     group: str
     topic: str
     client_id: str

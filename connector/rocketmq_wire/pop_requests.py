@@ -11,9 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from rocketmq_wire.lite_topics import parent_of
 from rocketmq_wire.model import Buffer, QueueId, Subscription
-from rocketmq_wire.pop_handles import ORDERLY_REVIVE_QUEUE, ReceiptHandle, RetryKind
-from rocketmq_wire.requests import Done, Reply, Request
+from rocketmq_wire.permissions import (
+    ADMIN,
+    CONSUME,
+    CONSUME_OR_ADMIN,
+    AccessRight,
+    Resources,
+    plain_topics,
+    unique,
+)
+from rocketmq_wire.pop_handles import (
+    ORDERLY_REVIVE_QUEUE,
+    ReceiptHandle,
+    RetryKind,
+    origin_topic_of,
+)
+from rocketmq_wire.requests import Done, R, Reply, Request
 
 POP_COUNT_MAX: Final = 32
 """The most messages of one pop: a checkpoint keeps them in the bits of an int."""
@@ -89,13 +104,30 @@ class PopReply(Reply):
         return tuple(handles)
 
 
+class PopRequest(Request[R]):
+    """Base of requests of a group's member about one queue that it pops."""
+
+    __slots__ = ()
+    group: str
+    queue: QueueId
+
+    def resources(self) -> Resources:
+        """The topic that is popped and the group: a right to both covers the retry topic of both.
+
+        A right to a parent topic covers its light queues.
+        """
+        topic = parent_of(origin_topic_of(self.queue.topic, self.group))
+        return Resources(plain_topics((topic,)), (self.group,))
+
+
 @dataclass(frozen=True, slots=True)
-class PopMessages(Request[PopReply]):
+class PopMessages(PopRequest[PopReply]):
     """200050: lend up to `count_max` messages of a queue, or of any (`ANY_QUEUE`), with retries.
 
     Raises BrokerError: 1, 16, 17, 23, 26, 29.
     """
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     count_max: int
@@ -113,18 +145,20 @@ class PopMessages(Request[PopReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class PeekMessages(Request[PopReply]):
+class PeekMessages(PopRequest[PopReply]):
     """200052: look at messages without borrowing them; nothing changes."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     count_max: int
 
 
 @dataclass(frozen=True, slots=True)
-class AckMessage(Request[Done]):
+class AckMessage(PopRequest[Done]):
     """200051: a popped message is consumed. Raises BrokerError: 13, 17, 208."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     """The queue that holds the message: of the retry topic, where it came from there."""
@@ -164,8 +198,14 @@ class AckMessages(Request[Done]):
     Brokers before 5.1.3 do not know it.
     """
 
+    access: ClassVar[AccessRight] = CONSUME
     broker: str
     spans: tuple[AckSpan, ...]
+
+    def resources(self) -> Resources:
+        """The topics that were popped, and the groups."""
+        topics = plain_topics(span.topic for span in self.spans)
+        return Resources(topics, unique(span.group for span in self.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +232,13 @@ class InvisibleTimeReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeInvisibleTime(Request[InvisibleTimeReply]):
+class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
     """200053: have a popped message come again at another time, counted from now.
 
     Raises BrokerError: 1, 13, 17, 208.
     """
 
+    access: ClassVar[AccessRight] = CONSUME
     # A second one would leave two checkpoints, and the message would come twice.
     repeatable: ClassVar[bool] = False
     group: str
@@ -218,9 +259,10 @@ class ArrivalReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitArrival(Request[ArrivalReply]):
+class AwaitArrival(PopRequest[ArrivalReply]):
     """200054: wait until a pop would find something, borrowing nothing."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     poll_ms: int = 0
@@ -235,9 +277,10 @@ class PollingCountReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class GetPollingCount(Request[PollingCountReply]):
+class GetPollingCount(PopRequest[PollingCountReply]):
     """200055: how many pops of a group are waiting for a queue."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
 
@@ -268,6 +311,7 @@ class AssignmentReply(Reply):
 class QueryAssignment(Request[AssignmentReply]):
     """400: what this member of a group is to consume of a topic, as the broker decides it."""
 
+    access: ClassVar[AccessRight] = CONSUME_OR_ADMIN
     group: str
     topic: str
     client_id: str
@@ -280,6 +324,7 @@ class QueryAssignment(Request[AssignmentReply]):
 class SetConsumeMode(Request[Done]):
     """401: have a group's members pull or pop a topic. Raises BrokerError: 16, 17, 26."""
 
+    access: ClassVar[AccessRight] = ADMIN
     group: str
     topic: str
     mode: ConsumeMode

@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.permissions import PUBLISH, AccessRight
 from rocketmq_wire.requests import Reply, Request
 
 _VERSION: Final = "v1"
@@ -42,6 +43,7 @@ class RecallMessage(Request[RecallReply]):
     before 5.3.2 do not know it (3), later ones take it only with recallMessageEnable (16).
     """
 
+    access: ClassVar[AccessRight] = PUBLISH
     topic: str
     handle: str
     group: str = ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rocketmq_wire.model import Subscription
+from rocketmq_wire.permissions import GET_TOPIC, JOIN_GROUP_OR_ADMIN, AccessRight
 from rocketmq_wire.requests import Done, Request, TopicConfigsReply
 
 
@@ -12,6 +14,7 @@ from rocketmq_wire.requests import Done, Request, TopicConfigsReply
 class NotifyMembersChanged(Request[Done]):
     """40, oneway from the broker to a client: the members of its consumer group changed."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
 
 
@@ -19,6 +22,7 @@ class NotifyMembersChanged(Request[Done]):
 class CheckSubscription(Request[Done]):
     """46: would the broker take this subscription? Raises BrokerError (23 or 1)."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     client_id: str
     group: str
     topic: str
@@ -32,4 +36,5 @@ class GetTopicConfig(Request[TopicConfigsReply]):
     Raises TopicNotFoundError (17). Brokers of 4.9 do not know it.
     """
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     topic: str

@@ -1,7 +1,8 @@
 """One frozen class per request and per reply. Both protocols and the broker's engine speak these.
 
-A request names its reply type, whether it may be repeated after a broken connection, and who
-answers it. How it looks on the wire is in `remoting` (TCP) and `grpc_mapping` (gRPC).
+A request names its reply type, its access right, whether it may be repeated after a broken
+connection, and who answers it. How it looks on the wire is in `remoting` (TCP) and `grpc_mapping`
+(gRPC).
 """
 
 from __future__ import annotations
@@ -23,6 +24,23 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
+from rocketmq_wire.permissions import (
+    ADMIN,
+    CONSUME,
+    GET_COMMITTED,
+    GET_ROUTE,
+    GET_TOPIC,
+    JOIN_GROUP,
+    NOTHING,
+    PUBLISH_OR_RETRY,
+    AccessRight,
+    Permission,
+    Resources,
+    named_by_fields,
+    plain_topics,
+    retry_groups,
+    unique,
+)
 
 
 class Reply:
@@ -38,8 +56,30 @@ class Request(Generic[R]):
     """Base of all requests; `R` is the reply's type."""
 
     __slots__ = ()
+    access: ClassVar[AccessRight]
+    """Every request class declares its own."""
     repeatable: ClassVar[bool] = True
     to_name_server: ClassVar[bool] = False
+
+    def resources(self) -> Resources:
+        """The topics and groups that the access right is about."""
+        return named_by_fields(self)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """What the sender must be allowed to do; all of it."""
+        return self.access.on(self.resources())
+
+
+class SendRequest(Request[R]):
+    """Base of requests that store messages in a queue."""
+
+    __slots__ = ()
+    queue: QueueId
+
+    def resources(self) -> Resources:
+        """The topic alone, or the groups: a consumer may send to its group's retry topic."""
+        named = named_by_fields(self)
+        return Resources(named.topics) if named.topics else named
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +110,7 @@ class RouteReply(Reply):
 class GetRoute(Request[RouteReply]):
     """105. Raises TopicNotFoundError (17)."""
 
+    access: ClassVar[AccessRight] = GET_ROUTE
     to_name_server: ClassVar[bool] = True
     topic: str
     standard_json: bool = True
@@ -85,6 +126,7 @@ class ClusterReply(Reply):
 class GetCluster(Request[ClusterReply]):
     """106."""
 
+    access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
 
 
@@ -97,6 +139,7 @@ class TopicsReply(Reply):
 class ListTopics(Request[TopicsReply]):
     """206."""
 
+    access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
 
 
@@ -104,6 +147,7 @@ class ListTopics(Request[TopicsReply]):
 class DeleteTopicFromNameServer(Request[Done]):
     """216."""
 
+    access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
     topic: str
 
@@ -115,6 +159,7 @@ class DeleteTopicFromNameServer(Request[Done]):
 class Heartbeat(Request[Done]):
     """34."""
 
+    access: ClassVar[AccessRight] = CONSUME
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerInfo, ...] = ()
@@ -122,11 +167,18 @@ class Heartbeat(Request[Done]):
     """With `version`, what the client says of itself with every request: a decoder fills it in."""
     version: int = field(default=0, compare=False)
 
+    def resources(self) -> Resources:
+        """The subscribed topics, and the groups of consumers and of subscribed retry topics."""
+        topics = [topic for one in self.consumers for topic, *_ in one.subscriptions]
+        groups = (one.group for one in self.consumers)
+        return Resources(plain_topics(topics), unique((*groups, *retry_groups(topics))))
+
 
 @dataclass(frozen=True, slots=True)
 class UnregisterClient(Request[Done]):
     """35."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP
     client_id: str
     producer_group: str | None = None
     consumer_group: str | None = None
@@ -141,6 +193,7 @@ class ClientsReply(Reply):
 class ListGroupClients(Request[ClientsReply]):
     """38. A group with nobody online answers code 1: the codec turns that into an empty reply."""
 
+    access: ClassVar[AccessRight] = JOIN_GROUP
     group: str
 
 
@@ -151,6 +204,7 @@ class ListGroupClients(Request[ClientsReply]):
 class GetProgress(Request[OffsetReply]):
     """14. Raises ProgressNotFoundError (22)."""
 
+    access: ClassVar[AccessRight] = GET_COMMITTED
     group: str
     queue: QueueId
     zero_if_absent: bool = False
@@ -160,6 +214,7 @@ class GetProgress(Request[OffsetReply]):
 class CommitProgress(Request[Done]):
     """15. Overwrites, also backwards."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     offset: int
@@ -176,6 +231,7 @@ class Boundary(enum.Enum):
 class SearchOffset(Request[OffsetReply]):
     """29."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
     timestamp_ms: int
     boundary: Boundary = Boundary.LOWER
@@ -185,6 +241,7 @@ class SearchOffset(Request[OffsetReply]):
 class GetMaxOffset(Request[OffsetReply]):
     """30: the next offset to be written."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
 
 
@@ -192,6 +249,7 @@ class GetMaxOffset(Request[OffsetReply]):
 class GetMinOffset(Request[OffsetReply]):
     """31."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
 
 
@@ -199,6 +257,7 @@ class GetMinOffset(Request[OffsetReply]):
 class GetEarliestStoreTime(Request[OffsetReply]):
     """32: milliseconds, -1 when the queue is empty."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
 
 
@@ -247,6 +306,7 @@ class PullReplies(Reply):
 class PullMessages(Request[PullReply]):
     """11. Asks for at most `count_max` messages of `queue` from offset `start` on."""
 
+    access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
     start: int
@@ -295,9 +355,10 @@ class SendReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class SendMessage(Request[SendReply]):
+class SendMessage(SendRequest[SendReply]):
     """10 and 310. A negative queue index lets the broker choose."""
 
+    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
     repeatable: ClassVar[bool] = False
     group: str
     queue: QueueId
@@ -314,9 +375,10 @@ class SendMessage(Request[SendReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class SendBatch(Request[SendReply]):
+class SendBatch(SendRequest[SendReply]):
     """320: one body of batch entries (see `batch`), all for one queue."""
 
+    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
     repeatable: ClassVar[bool] = False
     group: str
     queue: QueueId
@@ -329,9 +391,10 @@ class SendBatch(Request[SendReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class SendRecords(Request[SendReply]):
+class SendRecords(SendRequest[SendReply]):
     """Our gRPC service: records already laid out; the broker patches offsets, times and hosts."""
 
+    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
     repeatable: ClassVar[bool] = False
     group: str
     queue: QueueId
@@ -347,6 +410,7 @@ class SendRecords(Request[SendReply]):
 class CreateTopic(Request[Done]):
     """17: creates a topic or changes it."""
 
+    access: ClassVar[AccessRight] = ADMIN
     config: TopicConfig
     default_topic: str = "TBW102"
 
@@ -355,6 +419,7 @@ class CreateTopic(Request[Done]):
 class DeleteTopic(Request[Done]):
     """215."""
 
+    access: ClassVar[AccessRight] = ADMIN
     topic: str
 
 
@@ -366,6 +431,8 @@ class TopicConfigsReply(Reply):
 @dataclass(frozen=True, slots=True)
 class ListTopicConfigs(Request[TopicConfigsReply]):
     """21."""
+
+    access: ClassVar[AccessRight] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +446,7 @@ class TopicStatsReply(Reply):
 class GetTopicStats(Request[TopicStatsReply]):
     """202: bounds and newest store time of every queue of one broker in one call."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     topic: str
 
 
@@ -392,6 +460,7 @@ class ConsumeStatsReply(Reply):
 class GetConsumeStats(Request[ConsumeStatsReply]):
     """208."""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     group: str
     topic: str | None = None
 
@@ -404,3 +473,5 @@ class GroupsReply(Reply):
 @dataclass(frozen=True, slots=True)
 class ListGroups(Request[GroupsReply]):
     """Groups with a configuration or stored progress (201, GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
+
+    access: ClassVar[AccessRight] = NOTHING

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from rocketmq_wire.permissions import GET_TOPIC, PUBLISH, AccessRight
 from rocketmq_wire.requests import Done, Request
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -50,6 +51,8 @@ class EndTransaction(Request[Done]):
     Raises BrokerError: 1 when it is not such a half message, 604 when its producer comes too late.
     """
 
+    # Clients of 4.9 name no topic; the half message itself was sent with the right to do so.
+    access: ClassVar[AccessRight] = PUBLISH
     # Brokers of Java do not remember what they have committed: a second one makes a second copy.
     repeatable: ClassVar[bool] = False
     group: str
@@ -71,6 +74,7 @@ class EndTransaction(Request[Done]):
 class CheckTransaction(Request[Done]):
     """39, oneway from the broker to a client of the producer group: what became of this one?"""
 
+    access: ClassVar[AccessRight] = GET_TOPIC
     half_offset: int
     position: int
     record: bytes

@@ -7,12 +7,12 @@ import pytest
 from rocketmq_broker_sim.engine import lite_subscriptions
 from rocketmq_broker_sim.engine.lite_popping import MINUTE_MS
 from rocketmq_broker_sim.engine.lite_subscriptions import EXPIRY_MS, LiteSubscriptions
-from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.lite_requests import LiteAction, LiteOffset, LiteStart, PopLite, SubscribeLite
 from rocketmq_wire.lite_topics import light_queue, lite_topic_of, parent_of
 from rocketmq_wire.model import QueueId, TopicConfig
+from rocketmq_wire.permissions import CONSUME, Resources
 from rocketmq_wire.pop_requests import AckMessage, ChangeInvisibleTime, change_of
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import (
@@ -512,12 +512,12 @@ class TestTheEndOfLiteTopics:
 
 
 def test_a_right_to_the_parent_is_one_to_its_lite_topics():
-    wanted = Needs(subscribe=(PARENT,), groups=(GROUP,))
+    wanted = CONSUME.on(Resources((PARENT,), (GROUP,)))
     subscribe_ = SubscribeLite(GROUP, PARENT, "one", LiteAction.ADD, ("a",))
     queue = QueueId(light_queue(PARENT, "a"), "broker-a", 0)
     change = ChangeInvisibleTime(GROUP, queue, 0, "", 1_000)
     for request in (request_of(), subscribe_, AckMessage(GROUP, queue, 0, ""), change):
-        assert needs_of(request) == wanted
+        assert request.permissions() == wanted
 
 
 def test_attributes_of_groups_are_set_and_taken_away(broker):

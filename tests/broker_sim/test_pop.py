@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_broker_sim.engine.outcomes import Answer, HoldPop
-from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_wire.admin_requests import GetRuntimeInfo, PutGroup, ResetProgress
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription, TopicConfig
+from rocketmq_wire.permissions import CONSUME, Resources
 from rocketmq_wire.pop_handles import ReceiptHandle
 from rocketmq_wire.pop_records import REVIVE_GROUP
 from rocketmq_wire.pop_requests import (
@@ -522,4 +522,4 @@ def test_a_right_to_topic_and_group_is_one_to_the_retries_of_both() -> None:
     handle = "0 1 1 0 1 broker-a 0 0"
     acks = AckMessages(BROKER, ack_spans(GROUP, [(TOPIC, ReceiptHandle.parse(handle))]))
     for request in (ack_of(GROUP, TOPIC, handle), change_of(GROUP, TOPIC, handle, 1), acks):
-        assert needs_of(request) == Needs(subscribe=(TOPIC,), groups=(GROUP,))
+        assert request.permissions() == CONSUME.on(Resources((TOPIC,), (GROUP,)))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,30 +12,32 @@ from rocketmq_broker_sim.security.accounts import AccountFileError
 from rocketmq_broker_sim.security.addresses import address_pattern
 from rocketmq_broker_sim.security.auth_file import parse_auth_file
 from rocketmq_broker_sim.security.guard import Guard
-from rocketmq_broker_sim.security.needs import Needs, needs_of
 from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
 from rocketmq_broker_sim.security.plain_yaml import YamlError, parse_yaml
-from rocketmq_wire import admin_requests, consumption_requests, remoting_requests, requests
 from rocketmq_wire.errors import NotAuthorizedError
 from rocketmq_wire.headers import Header
-from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
-from rocketmq_wire.requests import (
-    CommitProgress,
-    CreateTopic,
-    GetMaxOffset,
-    GetProgress,
-    GetRoute,
-    Heartbeat,
-    PullMessages,
-    Request,
-    SearchOffset,
-    SendMessage,
+from rocketmq_wire.permissions import (
+    ADMIN,
+    CONSUME,
+    GET_COMMITTED,
+    GET_ROUTE,
+    GET_TOPIC,
+    JOIN_GROUP,
+    NOTHING,
+    PUBLISH,
+    SUBSCRIBE,
+    AccessRight,
+    Permission,
+    Resources,
 )
+from rocketmq_wire.requests import DeleteTopicFromNameServer, GetRoute
 
 HOST = "10.0.0.9"
-QUEUE = QueueId("orders", "broker-a", 0)
-PULL = PullMessages(group="readers", queue=QUEUE, start=0, count_max=1)
-SEND = SendMessage(group="p", queue=QUEUE, born_ms=0, body=b"")
+
+
+def asked(right: AccessRight, *topics: str, groups: tuple[str, ...] = ()) -> Sequence[Permission]:
+    return right.on(Resources(topics, groups))
+
 
 PLAIN = """
 # The file of RocketMQ's own distribution, shortened.
@@ -81,29 +82,29 @@ def test_the_file_of_the_distribution_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "allowed"),
+    ("permissions", "allowed"),
     [
-        (Needs(subscribe=("topicB",)), True),
-        (Needs(publish=("topicB",)), True),
-        (Needs(subscribe=("topicC",)), True),
-        (Needs(publish=("topicC",)), False),
-        (Needs(subscribe=("topicA",)), False),
-        (Needs(subscribe=("unnamed",)), False),
-        (Needs(groups=("unnamed",)), True),
-        (Needs(groups=("groupA",)), False),
-        (Needs(groups=("groupC",)), True),
-        (Needs(subscribe=("topicB",), groups=("groupA",)), False),
-        (Needs(is_admin=True), False),
-        (Needs(looks_at=("topicA",)), True),
-        (Needs(), True),
+        (asked(SUBSCRIBE, "topicB"), True),
+        (asked(PUBLISH, "topicB"), True),
+        (asked(SUBSCRIBE, "topicC"), True),
+        (asked(PUBLISH, "topicC"), False),
+        (asked(SUBSCRIBE, "topicA"), False),
+        (asked(SUBSCRIBE, "unnamed"), False),
+        (asked(JOIN_GROUP, groups=("unnamed",)), True),
+        (asked(JOIN_GROUP, groups=("groupA",)), False),
+        (asked(JOIN_GROUP, groups=("groupC",)), True),
+        (asked(CONSUME, "topicB", groups=("groupA",)), False),
+        (asked(ADMIN), False),
+        (asked(GET_TOPIC, "topicA"), True),
+        (asked(NOTHING), True),
     ],
 )
 def test_a_plain_account_has_the_rights_that_it_names_or_its_defaults(
-    needs: Needs, allowed: bool
+    permissions: Sequence[Permission], allowed: bool
 ) -> None:
     accounts = parse_plain_acl(PLAIN).by_key
-    assert (accounts["RocketMQ"].refusal(needs, HOST) is None) is allowed
-    assert accounts["rocketmq2"].refusal(needs, HOST) is None
+    assert (accounts["RocketMQ"].refusal(permissions, HOST) is None) is allowed
+    assert accounts["rocketmq2"].refusal(permissions, HOST) is None
 
 
 def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
@@ -112,9 +113,9 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
         "  topicPerms: [orders=SUB]\n"
     )
     admin = parse_plain_acl(text).by_key["admin-one"]
-    assert admin.refusal(Needs(is_admin=True), HOST) is None
-    assert admin.refusal(Needs(subscribe=("orders",)), HOST) is None
-    assert "topic:orders" in str(admin.refusal(Needs(publish=("orders",)), HOST))
+    assert admin.refusal(asked(ADMIN), HOST) is None
+    assert admin.refusal(asked(SUBSCRIBE, "orders"), HOST) is None
+    assert "topic:orders" in str(admin.refusal(asked(PUBLISH, "orders"), HOST))
 
 
 @pytest.mark.parametrize(
@@ -201,66 +202,17 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
         address_pattern(pattern)
 
 
-# --- what requests need -----------------------------------------------------------------------
-
-
-def test_requests_need_what_rocketmq_asks_for() -> None:
-    assert needs_of(SEND) == Needs(publish=("orders",))
-    assert needs_of(PULL) == Needs(subscribe=("orders",), groups=("readers",))
-    assert needs_of(CommitProgress("g", QUEUE, 1)) == Needs(subscribe=("orders",), groups=("g",))
-    assert needs_of(CreateTopic(TopicConfig("x"))) == Needs(is_admin=True)
-    assert needs_of(GetMaxOffset(QUEUE)) == Needs(looks_at=("orders",))
-    assert needs_of(SearchOffset(QUEUE, 1)) == Needs(looks_at=("orders",))
-    assert needs_of(GetRoute("orders")) == Needs(routes=("orders",))
-    progress = Needs(progress_topics=("orders",), progress_groups=("g",))
-    assert needs_of(GetProgress("g", QUEUE)) == progress
-
-
-def test_only_an_admin_changes_what_is_not_messages_or_progress() -> None:
-    """Every request that there is, so that a new one is thought about."""
-    modules = (requests, admin_requests, consumption_requests, remoting_requests)
-    kinds = [
-        kind
-        for module in modules
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Request) and is_dataclass(kind)
-    ]
-    admins = {kind.__name__ for kind in kinds if needs_of(_sample(kind)).is_admin}
-    assert admins == {
-        *("AddWritePermission", "ChangeBrokerSettings", "CleanConsumeQueues", "CreateTopic"),
-        *("DeleteGroup", "DeleteNameServerEntry", "DeleteTopic", "DeleteTopicFromNameServer"),
-        *("PutGroup", "ResetOffsets", "ResetProgress", "ViewMessage", "WipeWritePermission"),
-    }
-
-
-def _sample(kind: type[Request[Any]]) -> Request[Any]:
-    """A request with names where it has fields for them, and nothing else."""
-    sample = object.__new__(kind)
-    values = {"group": "g", "topic": "t", "queue": QUEUE, "consumers": (), "consumer_group": "g"}
-    for field in fields(kind):  # type: ignore[arg-type]
-        if field.name in values:
-            object.__setattr__(sample, field.name, values[field.name])
-    return sample
+# --- what is asked for at all ----------------------------------------------------------------
 
 
 def test_the_name_server_is_free_but_for_changes(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text(PLAIN)
     guard = Guard(str(path), parse_plain_acl)
-    guard.check_request(HOST, Header(105), b"", requests.GetRoute("orders"))
-    change = requests.DeleteTopicFromNameServer("orders")
+    guard.check_request(HOST, Header(105), b"", GetRoute("orders"))
+    change = DeleteTopicFromNameServer("orders")
     with pytest.raises(NotAuthorizedError, match="MISSING_KEY"):
         guard.check_request(HOST, Header(216), b"", change)
-
-
-def test_a_retry_topic_is_its_groups_own() -> None:
-    retry = QueueId("%RETRY%readers", "broker-a", 0)
-    pull = PullMessages(group="readers", queue=retry, start=0, count_max=1)
-    assert needs_of(pull) == Needs(groups=("readers",))
-    subscriptions = (("orders", "*", "TAG", 1), ("%RETRY%readers", "*", "TAG", 1))
-    consumer = ConsumerInfo("readers", "CONSUME_PASSIVELY", "CLUSTERING", "x", subscriptions)
-    beat = Heartbeat("c", consumers=(consumer,))
-    assert needs_of(beat) == Needs(subscribe=("orders",), groups=("readers",))
 
 
 # --- the users of 5.3 ---------------------------------------------------------------------------
@@ -297,38 +249,40 @@ READS_ORDERS = auth_text(
 
 
 @pytest.mark.parametrize(
-    ("needs", "allowed"),
+    ("permissions", "allowed"),
     [
-        (Needs(subscribe=("orders-1",), groups=("g",)), True),
-        (Needs(subscribe=("orders-secret",)), False),
-        (Needs(publish=("orders-1",)), False),
-        (Needs(publish=("own",)), True),
-        (Needs(subscribe=("other",)), False),
-        (Needs(subscribe=("inside",)), True),
-        (Needs(looks_at=("seen",)), True),
-        (Needs(looks_at=("orders-1",)), False),
-        (Needs(looks_at=("own",)), False),
-        (Needs(looks_at=("other",)), False),
-        (Needs(subscribe=("seen",)), False),
-        (Needs(progress_topics=("seen",), progress_groups=("g",)), True),
-        (Needs(progress_topics=("orders-1",)), True),
-        (Needs(progress_topics=("sent",)), False),
-        (Needs(routes=("orders-1", "sent", "seen", "own")), True),
-        (Needs(routes=("other",)), False),
-        (Needs(is_admin=True), False),
+        (asked(CONSUME, "orders-1", groups=("g",)), True),
+        (asked(SUBSCRIBE, "orders-secret"), False),
+        (asked(PUBLISH, "orders-1"), False),
+        (asked(PUBLISH, "own"), True),
+        (asked(SUBSCRIBE, "other"), False),
+        (asked(SUBSCRIBE, "inside"), True),
+        (asked(GET_TOPIC, "seen"), True),
+        (asked(GET_TOPIC, "orders-1"), False),
+        (asked(GET_TOPIC, "own"), False),
+        (asked(GET_TOPIC, "other"), False),
+        (asked(SUBSCRIBE, "seen"), False),
+        (asked(GET_COMMITTED, "seen", groups=("g",)), True),
+        (asked(GET_COMMITTED, "orders-1"), True),
+        (asked(GET_COMMITTED, "sent"), False),
+        (asked(GET_ROUTE, "orders-1", "sent", "seen", "own"), True),
+        (asked(GET_ROUTE, "other"), False),
+        (asked(ADMIN), False),
     ],
 )
-def test_the_closest_entry_decides_for_a_user(needs: Needs, allowed: bool) -> None:
+def test_the_closest_entry_decides_for_a_user(
+    permissions: Sequence[Permission], allowed: bool
+) -> None:
     users = parse_auth_file(READS_ORDERS).by_key
-    assert (users["reader"].refusal(needs, HOST) is None) is allowed
-    assert users["boss"].refusal(needs, HOST) is None
+    assert (users["reader"].refusal(permissions, HOST) is None) is allowed
+    assert users["boss"].refusal(permissions, HOST) is None
     assert "left" not in users
     assert "reader-password" not in repr(users)
 
 
 def test_an_entry_for_other_addresses_grants_nothing() -> None:
     reader = parse_auth_file(READS_ORDERS).by_key["reader"]
-    refusal = reader.refusal(Needs(subscribe=("inside",)), "192.168.0.1")
+    refusal = reader.refusal(asked(SUBSCRIBE, "inside"), "192.168.0.1")
     assert refusal == (
         "User:reader has no permission to access Topic:inside from 192.168.0.1 (sub)"
     )
@@ -336,7 +290,7 @@ def test_an_entry_for_other_addresses_grants_nothing() -> None:
 
 def test_a_denial_goes_before_a_grant_of_the_same_thing() -> None:
     text = auth_text(entry("Topic:a"), entry("Topic:a", decision="Deny"))
-    assert parse_auth_file(text).by_key["reader"].refusal(Needs(subscribe=("a",)), HOST)
+    assert parse_auth_file(text).by_key["reader"].refusal(asked(SUBSCRIBE, "a"), HOST)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketmq_broker_sim.security.needs import Needs
+from rocketmq_wire.permissions import Permission
 
 
 class AccountFileError(ValueError):
@@ -23,8 +23,8 @@ class Account(Protocol):
         """True if nobody at this address needs to sign."""
         ...
 
-    def refusal(self, needs: Needs, host: str) -> str | None:
-        """Why it may not; None when it may."""
+    def refusal(self, permissions: Sequence[Permission], host: str) -> str | None:
+        """Why the account lacks one of the permissions; None if it has them all."""
         ...
 
 

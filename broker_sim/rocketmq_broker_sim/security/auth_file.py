@@ -18,7 +18,7 @@ from typing import Final
 
 from rocketmq_broker_sim.security.accounts import AccountFileError, Accounts
 from rocketmq_broker_sim.security.addresses import address_pattern
-from rocketmq_broker_sim.security.needs import Needs
+from rocketmq_wire.permissions import Permission
 
 _KINDS: Final = ("Topic", "Group", "Cluster")
 _ACTIONS: Final = frozenset(
@@ -67,20 +67,12 @@ class AuthUser:
         del host
         return False
 
-    def refusal(self, needs: Needs, host: str) -> str | None:
+    def refusal(self, permissions: Sequence[Permission], host: str) -> str | None:
         if self.is_super:
             return None
-        wanted = (
-            *((("Cluster", "*", ("update",)),) if needs.is_admin else ()),
-            *(("Topic", name, ("pub",)) for name in needs.publish),
-            *(("Topic", name, ("sub",)) for name in needs.subscribe),
-            *(("Group", name, ("sub",)) for name in needs.groups),
-            *(("Topic", name, ("get",)) for name in needs.looks_at),
-            *(("Topic", name, ("sub", "get")) for name in needs.progress_topics),
-            *(("Group", name, ("sub", "get")) for name in needs.progress_groups),
-            *(("Topic", name, ("pub", "sub", "get")) for name in needs.routes),
-        )
-        for kind, name, actions in wanted:
+        for permission in permissions:
+            kind, name = permission.kind.value, permission.name
+            actions = [action.value for action in permission.actions]
             if not self._may(kind, name, actions, host):
                 return (
                     f"User:{self.username} has no permission to access {kind}:{name} from {host}"

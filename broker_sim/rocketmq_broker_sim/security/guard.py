@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from rocketmq_broker_sim.security.accounts import Account, AccountFileError, Accounts
 from rocketmq_broker_sim.security.auth_file import parse_auth_file
-from rocketmq_broker_sim.security.needs import needs_of
 from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
 from rocketmq_wire.acl import ACCESS_KEY, call_signature, is_signed_by
 from rocketmq_wire.errors import BrokerError, broker_error
@@ -64,7 +63,7 @@ class Guard:
         """Raises NotAuthorizedError when the account may not do this."""
         if account is None or _is_free(request):
             return
-        reason = account.refusal(needs_of(request), host)
+        reason = account.refusal(request.permissions(), host)
         if reason is not None:
             raise _refused(host, reason)
 
@@ -127,7 +126,7 @@ def make_guard(acl_file: str, auth_file: str) -> Guard | None:
 
 
 def _is_free(request: Request[Any]) -> bool:
-    return request.to_name_server and not needs_of(request).is_admin
+    return request.to_name_server and not request.access.cluster
 
 
 def _refused(host: str, reason: str) -> BrokerError:

@@ -2,19 +2,20 @@
 
 A right is DENY, PUB, SUB or PUB|SUB. Where an account names neither the topic nor the group, its
 defaults count, which are DENY unless it says more. An admin without rights of its own may all.
+Nobody needs a right to look (`Permission.is_to_look`).
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_broker_sim.security.accounts import AccountFileError, Accounts
 from rocketmq_broker_sim.security.addresses import address_pattern
-from rocketmq_broker_sim.security.needs import Needs
 from rocketmq_broker_sim.security.plain_yaml import Yaml, YamlError, parse_yaml
+from rocketmq_wire.permissions import Action, Permission, ResourceKind
 
 
 class Right(enum.IntFlag):
@@ -56,25 +57,33 @@ class PlainAccount:
     def trusts(self, host: str) -> bool:
         return self.white is not None and self.white(host)
 
-    def refusal(self, needs: Needs, host: str) -> str | None:
+    def refusal(self, permissions: Sequence[Permission], host: str) -> str | None:
         del host
-        if needs.is_admin and not self.is_admin:
+        wanted = [one for one in permissions if not one.is_to_look]
+        is_for_admins = any(one.kind is ResourceKind.CLUSTER for one in wanted)
+        if is_for_admins and not self.is_admin:
             return f"Need admin permission, but accessKey={self.access_key} is not"
         if self.is_admin and not self.topics and not self.groups:
             return None
-        wanted = (
-            *((name, "topic", Right.PUB) for name in needs.publish),
-            *((name, "topic", Right.SUB) for name in needs.subscribe),
-            *((name, "group", Right.SUB) for name in needs.groups),
-        )
-        for name, kind, right in wanted:
-            named = self.topics if kind == "topic" else self.groups
-            default = self.default_topic if kind == "topic" else self.default_group
-            owned = named.get(name, default)
-            if owned & Right.DENY or not owned & right:
-                which = "permission" if name in named else "default permission"
-                return f"No {which} for {kind}:{name}, accessKey={self.access_key}"
+        for permission in wanted:
+            reason = self._refusal_of(permission)
+            if reason is not None:
+                return reason
         return None
+
+    def _refusal_of(self, permission: Permission) -> str | None:
+        if permission.kind is ResourceKind.CLUSTER:
+            return None
+        is_topic = permission.kind is ResourceKind.TOPIC
+        named = self.topics if is_topic else self.groups
+        default = self.default_topic if is_topic else self.default_group
+        right = Right.PUB if Action.PUB in permission.actions else Right.SUB
+        owned = named.get(permission.name, default)
+        if not owned & Right.DENY and owned & right:
+            return None
+        which = "permission" if permission.name in named else "default permission"
+        resource = f"{permission.kind.value.lower()}:{permission.name}"
+        return f"No {which} for {resource}, accessKey={self.access_key}"
 
 
 def parse_plain_acl(text: str) -> Accounts:

@@ -1,0 +1,139 @@
+"""Access rights: what a request's sender must be allowed to do, declared by each request class.
+
+A class declares an `AccessRight`; a request names its topics and groups (`Resources`). Together
+they are the permissions that a broker with accounts checks, in the terms of RocketMQ 5.3: actions
+on a topic, on a group, or on the cluster.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_wire.model import RETRY_PREFIX, QueueId
+
+
+class Action(enum.Enum):
+    """What is done to a resource; the value is the word of an acl, in lower case."""
+
+    PUB = "pub"
+    SUB = "sub"
+    GET = "get"
+    UPDATE = "update"
+
+
+class ResourceKind(enum.Enum):
+    """The value is the word of an acl."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+
+
+CLUSTER_NAME: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One thing the sender must be allowed to do: any of `actions` on the resource is enough."""
+
+    kind: ResourceKind
+    name: str
+    actions: tuple[Action, ...]
+
+    @property
+    def is_to_look(self) -> bool:
+        """True if `GET` is enough, which changes nothing and reads no message."""
+        return Action.GET in self.actions
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The topics and groups that a request acts on, each once."""
+
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRight:
+    """Actions that a request takes on each kind of resource; none: nothing is checked there."""
+
+    topic: tuple[Action, ...] = ()
+    """Any of these on every topic the request names."""
+    group: tuple[Action, ...] = ()
+    """Any of these on every group the request names."""
+    cluster: tuple[Action, ...] = ()
+    cluster_if_unnamed: tuple[Action, ...] = ()
+    """Any of these on the cluster if the request names neither a topic nor a group."""
+
+    def on(self, resources: Resources) -> tuple[Permission, ...]:
+        """The permissions for these topics and groups: cluster first, then topics, then groups."""
+        is_unnamed = not (resources.topics or resources.groups)
+        cluster = self.cluster or (self.cluster_if_unnamed if is_unnamed else ())
+        wanted = (
+            (ResourceKind.CLUSTER, (CLUSTER_NAME,), cluster),
+            (ResourceKind.TOPIC, resources.topics, self.topic),
+            (ResourceKind.GROUP, resources.groups, self.group),
+        )
+        return tuple(
+            Permission(kind, name, actions)
+            for kind, names, actions in wanted
+            if actions
+            for name in names
+        )
+
+
+NOTHING: Final = AccessRight()
+"""Any signed account may send it."""
+ADMIN: Final = AccessRight(cluster=(Action.UPDATE,))
+PUBLISH: Final = AccessRight(topic=(Action.PUB,))
+PUBLISH_OR_RETRY: Final = AccessRight(topic=(Action.PUB,), group=(Action.SUB,))
+"""A group's members may send to its retry topic without a right to publish."""
+SUBSCRIBE: Final = AccessRight(topic=(Action.SUB,))
+JOIN_GROUP: Final = AccessRight(group=(Action.SUB,))
+CONSUME: Final = AccessRight(topic=(Action.SUB,), group=(Action.SUB,))
+JOIN_GROUP_OR_ADMIN: Final = AccessRight(group=(Action.SUB,), cluster_if_unnamed=(Action.UPDATE,))
+"""As `JOIN_GROUP`; a request that names no group is an administrator's."""
+CONSUME_OR_ADMIN: Final = AccessRight(
+    topic=(Action.SUB,), group=(Action.SUB,), cluster_if_unnamed=(Action.UPDATE,)
+)
+"""As `CONSUME`; a request that names nothing is an administrator's."""
+GET_TOPIC: Final = AccessRight(topic=(Action.GET,))
+GET_ROUTE: Final = AccessRight(topic=(Action.PUB, Action.SUB, Action.GET))
+GET_COMMITTED: Final = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB, Action.GET))
+
+
+def named_by_fields(request: object) -> Resources:
+    """The resources in the fields `queue`, `topic`, `group` and `consumer_group`.
+
+    A retry topic stands for its group, which the queue of a request names so.
+    """
+    queue, topic = getattr(request, "queue", None), getattr(request, "topic", None)
+    if isinstance(queue, QueueId):
+        topic = queue.topic
+    topics = [topic] if isinstance(topic, str) else []
+    fields = (getattr(request, "group", None), getattr(request, "consumer_group", None))
+    groups = [name for name in fields if isinstance(name, str) and name]
+    if isinstance(queue, QueueId):
+        groups += retry_groups(topics)
+    return Resources(plain_topics(topics), unique(groups))
+
+
+def plain_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    """The topics without retry topics, which are a matter of their groups."""
+    return unique(name for name in topics if not name.startswith(RETRY_PREFIX))
+
+
+def retry_groups(topics: Iterable[str]) -> tuple[str, ...]:
+    """The groups whose retry topics these are: a right to the group is a right to them."""
+    return unique(
+        name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)
+    )
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once, in order."""
+    return tuple(dict.fromkeys(names))
