@@ -81,6 +81,7 @@ RULES = (
     Rule("pyspark_rocketmq", SPARK_MAY, SOCKETS),
     *(Rule(f"pyspark_rocketmq.{name}", PURE_MAY, IMPURE) for name in PURE_SPARK_SIDE),
     Rule("rocketmq_broker_sim", BROKER_MAY | {"tomli"}),
+    Rule("rocketmq_broker_sim.security.plain_acl", BROKER_MAY | {"yaml"}),
     Rule("rocketmq_broker_sim.engine", BROKER_MAY, IMPURE),
     Rule("rocketmq_broker_sim.storage", BROKER_MAY, SOCKETS | {"asyncio", "time"} | DISK),
     *(
@@ -94,9 +95,11 @@ RULES = (
 )
 # Spark's lookup imports these two; one missing wheel here would hide every Python source.
 LOOKED_UP = ("pyspark_rocketmq", "pyspark_rocketmq.source")
-# Where an import inside a function is right: Spark's lookup and `rmq --help` must stay cheap.
+# Where an import inside a function is right: Spark's lookup, `rmq --help` and a broker without
+# access control must stay cheap.
 LAZY = (
     *(*LOOKED_UP, "rocketmq_cli", "rocketmq_broker_sim.__main__"),
+    "rocketmq_broker_sim.security.guard",
     *("pytest_rocketmq", "pytest_rocketmq.plugin"),
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +13,8 @@ import pytest
 from rocketmq_broker_sim.security.accounts import AccountFileError
 from rocketmq_broker_sim.security.addresses import address_pattern
 from rocketmq_broker_sim.security.auth_file import parse_auth_file
-from rocketmq_broker_sim.security.guard import Guard
-from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
-from rocketmq_broker_sim.security.plain_yaml import YamlError, parse_yaml
+from rocketmq_broker_sim.security.guard import Guard, make_guard
+from rocketmq_broker_sim.security.plain_acl import parse_plain_acl, parse_yaml
 from rocketmq_wire.errors import NotAuthorizedError
 from rocketmq_wire.headers import Header
 from rocketmq_wire.permissions import (
@@ -126,7 +127,7 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
         ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  amdin: true", "'amdin'"),
         ("accounts: none", "accounts is no list"),
         ("- a", "the file is no map"),
-        ("accounts:\n\t- a", "line 2: tabs"),
+        ("accounts:\n\t- a", r"line 2: found character '\\t'"),
         ("globalWhiteRemoteAddresses: [10.0.0.300]", "no pattern of addresses"),
         (
             "accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  topicPerms: [a=READ]",
@@ -146,8 +147,12 @@ def test_a_bad_file_is_refused_with_the_place_and_without_any_key(
     assert "12345678" not in str(refused.value)
 
 
-def test_yaml_of_this_kind_is_read() -> None:
-    text = "a: 'it''s'\nb: \"x # y\"  # why\nc: [1, two]\nd: []\ne:\n  f:\n    - g\n    -\nh: ~\n"
+def test_every_scalar_is_the_text_that_is_written() -> None:
+    text = (
+        "a: 'it''s'\nb: \"x # \\u0079\"  # why\nc: [1, two]\nd: []\ne:\n  f:\n    - g\n    -\n"
+        "h: ~\ni: null\nj: 'null'\nk: 0012345678\nl: 1e10\nm: TRUE\nn: no\no: 2026-01-31\np: 0x1F\n"
+        "q: |\n  a\n  b\nr: {s: 1_000}\nt: a\n  b\n"
+    )
     assert parse_yaml(text) == {
         "a": "it's",
         "b": "x # y",
@@ -155,18 +160,82 @@ def test_yaml_of_this_kind_is_read() -> None:
         "d": [],
         "e": {"f": ["g", ""]},
         "h": "",
+        "i": "",
+        "j": "null",
+        "k": "0012345678",
+        "l": "1e10",
+        "m": "TRUE",
+        "n": "no",
+        "o": "2026-01-31",
+        "p": "0x1F",
+        "q": "a\nb\n",
+        "r": {"s": "1_000"},
+        "t": "a b",
     }
     assert parse_yaml("- a\n- b: 1\n  c: 2\n") == ["a", {"b": "1", "c": "2"}]
     assert parse_yaml("# nothing\n") == {}
+    assert parse_yaml("\ufeffa: 1\r\nb: 2\r\n") == {"a": "1", "b": "2"}
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a: &x 1", "a: |\n  b", "a: 1\n  b: 2", "a: 1\na: 2", "just text", "a: [1", "a: 'b", "a: {}"],
+    ("text", "complaint"),
+    [
+        ("a: &x 1", "line 1: a text that begins with & must be quoted"),
+        ("a: 1\nb: *secret-key", r"line 2: a text that begins with \* must be quoted"),
+        ("- *.*.*.*", r"line 1: a text that begins with \* must be quoted"),
+        ("a: !secret!key 1", "line 1: a text that begins with ! must be quoted"),
+        ("a: !!python/object/apply:os.getcwd []", "line 1: a text that begins with !"),
+        ("a: 1\n  b: 2", "line 2: mapping values are not allowed here"),
+        ("a: 1\na: 2", "line 2: a is there twice"),
+        ("- b: 1\n  c: 2\n  b: 3", "line 3: b is there twice"),
+        ("r: {s: 1, s: 2}", "line 1: s is there twice"),
+        ("? [a]\n: 1", "line 1: a key is no text"),
+        ("a: [1", "line 1: while parsing a flow sequence, line 1: expected ',' or ']'"),
+        (
+            "a: 'secret-key\nb: 1",
+            "line 1: while scanning a quoted scalar, line 2: found unexpected",
+        ),
+        ("a: 1\nb: \0", "line 2: special characters are not allowed"),
+        ("a: 1\n---\nb: 2", "line 2: but found another document"),
+        ("[" * 100_000, "nested too deeply"),
+        ("a: 1\n" * 300_000, "more than 1048576 characters"),
+    ],
+    ids=lambda text: text[:20],
 )
-def test_yaml_beyond_that_is_refused_by_line(text: str) -> None:
-    with pytest.raises(YamlError, match=r"^line \d"):
+def test_yaml_that_hides_or_multiplies_entries_is_refused_by_line(
+    text: str, complaint: str
+) -> None:
+    with pytest.raises(AccountFileError, match=complaint) as refused:
         parse_yaml(text)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_aliases_that_double_at_every_line_are_refused_at_once() -> None:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
+    with pytest.raises(AccountFileError, match="line 1: a text that begins with &"):
+        parse_yaml("\n".join(lines))
+
+
+def test_a_broker_without_pyyaml_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "accounts.yml"
+    path.write_text(PLAIN)
+    monkeypatch.setitem(sys.modules, "rocketmq_broker_sim.security.plain_acl", None)
+    with pytest.raises(AccountFileError, match=r"needs PyYAML: pip install .*\[broker\]"):
+        make_guard(str(path), "")
+    assert make_guard("", "") is None
+
+
+def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.yml"
+    path.write_text(PLAIN + "accounts: []\n")
+    line = len(PLAIN.splitlines()) + 1
+    told = f"^{re.escape(str(path))}: line {line}: accounts is there twice$"
+    with pytest.raises(AccountFileError, match=told):
+        make_guard(str(path), "")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from rocketmq_broker_sim.security.accounts import Account, AccountFileError, Accounts
 from rocketmq_broker_sim.security.auth_file import parse_auth_file
-from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
 from rocketmq_wire.acl import ACCESS_KEY, call_signature, is_signed_by
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.headers import Header
@@ -119,6 +118,12 @@ class Guard:
 def make_guard(acl_file: str, auth_file: str) -> Guard | None:
     """The guard that a configuration asks for; None: nobody is asked. Raises AccountFileError."""
     if acl_file:
+        try:
+            # A broker without this file does not load PyYAML.
+            from rocketmq_broker_sim.security.plain_acl import parse_plain_acl
+        except ImportError as error:
+            told = "acl_file needs PyYAML: pip install 'pyspark-rocketmq[broker]'"
+            raise AccountFileError(told) from error
         return Guard(acl_file, parse_plain_acl)
     if auth_file:
         return Guard(auth_file, parse_auth_file)
