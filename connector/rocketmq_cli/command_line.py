@@ -29,7 +29,6 @@ VERBS: Final = {
     "ui": "topics, groups, lag and messages as web pages",
     "fsck": "verify a stopped broker's data directory",
     "bench": "how fast a cluster takes and gives messages",
-    "completion": "print a shell's completion script",
 }
 _CHOICES = re.compile(r"invalid choice: '?([^']*?)'? \(")
 _MISSING = "the following arguments are required: "
