@@ -58,8 +58,8 @@ class EngineUnderTest:
         self.engine = Engine(self.config, self.store, self.identity)
         self.now_ms = NOW_MS
 
-    def outcome(self, request: Request[Reply], *, is_final: bool = False) -> Outcome:
-        return self.engine.handle(request, PEER, self.now_ms, is_final=is_final)
+    def outcome(self, request: Request[Reply]) -> Outcome:
+        return self.engine.handle(request, PEER, self.now_ms)
 
     def ask(self, request: Request[R]) -> R:
         """The reply, with everything durable and visible that it stands for."""

@@ -53,7 +53,8 @@ class Administration:
         settings: Settings,
         activity: Activity,
     ) -> None:
-        self.identity, self._store = identity, store
+        self._identity = identity
+        self._store = store
         self._topics, self._groups, self._clients = topics, groups, clients
         self._progress, self._statistics = progress, statistics
         self._settings, self._activity = settings, activity
@@ -85,10 +86,10 @@ class Administration:
     # --- the broker -----------------------------------------------------------------------------
 
     def _show(self, table: Callable[[Identity], Mapping[str, str]]) -> Outcome:
-        return Answer(admin.SettingsReply(table(self.identity)))
+        return Answer(admin.SettingsReply(table(self._identity)))
 
     def _change_settings(self, request: admin.ChangeBrokerSettings, _: Peer, __: int) -> Outcome:
-        self._settings.change(request.settings, self.identity)
+        self._settings.change(request.settings, self._identity)
         return _DONE
 
     def _runtime_info(self, _: admin.GetRuntimeInfo, __: Peer, now_ms: int) -> Outcome:
@@ -131,7 +132,7 @@ class Administration:
         return self._set_permission(request.broker, may_write=True)
 
     def _set_permission(self, broker: str, *, may_write: bool) -> Outcome:
-        if broker != self.identity.broker_name:
+        if broker != self._identity.broker_name:
             return Answer(admin.CountReply(0))
         self.write_permission.put(may_write=may_write, version=self._topics.version)
         return Answer(admin.CountReply(len(self._topics.all())))
@@ -191,7 +192,7 @@ class Administration:
             indices = range(request.queue_index, request.queue_index + 1)
         offsets = {}
         for index in indices:
-            queue = QueueId(request.topic, self.identity.broker_name, index)
+            queue = QueueId(request.topic, self._identity.broker_name, index)
             offsets[queue] = self._reset_offset(queue, request)
         for queue, offset in offsets.items():
             self._progress.reset(request.group, queue, offset)
@@ -219,7 +220,7 @@ class Administration:
                 if queues:
                     stats.append(ConsumeStatsReply(queues))
             groups[group] = tuple(stats)
-        return Answer(admin.BrokerProgressReply(groups, self.identity.address(peer)))
+        return Answer(admin.BrokerProgressReply(groups, self._identity.address(peer)))
 
     # --- messages -------------------------------------------------------------------------------
 

@@ -72,7 +72,9 @@ class Delays:
     def __init__(
         self, stored: Mapping[str, Any] | None, *, store: Store, topics: Topics, store_host: Host
     ) -> None:
-        self._store, self._topics, self.store_host = store, topics, store_host
+        self._store = store
+        self._topics = topics
+        self._store_host = store_host
         table = (stored or {}).get("offsetTable") or {}
         self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
         self._offsets = {}
@@ -179,6 +181,6 @@ class Delays:
     def _deliver_one(self, message: StoredMessage, now_ms: int) -> int | None:
         """The log's end behind the delivered message; None where it has nowhere to go."""
         delivered = deliver(
-            message, now_ms, store=self._store, topics=self._topics, store_host=self.store_host
+            message, now_ms, store=self._store, topics=self._topics, store_host=self._store_host
         )
         return None if delivered is None else delivered.end_position

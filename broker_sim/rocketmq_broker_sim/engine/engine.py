@@ -183,13 +183,11 @@ class Engine:
             activity=self._activity,
         )
 
-    def handle(
-        self, request: Request[Reply], peer: Peer, now_ms: int, *, is_final: bool = False
-    ) -> Outcome:
-        """Decide about a request; `is_final` forbids holding it. Raises BrokerError to refuse."""
+    def handle(self, request: Request[Reply], peer: Peer, now_ms: int) -> Outcome:
+        """Decide about a request. Raises BrokerError to refuse."""
         self._activity.begin(now_ms)
         if type(request) is ask.PullMessages:
-            outcome = self._pulling.pull(request, now_ms, is_final=is_final)
+            outcome = self._pulling.pull(request, now_ms)
             return self._counted_pull(outcome, now_ms)
         rule = self._rules.get(type(request))
         if rule is None:
@@ -216,13 +214,6 @@ class Engine:
         """Ask a held pull again: its queue grew, or its time is over (`is_final`)."""
         outcome = self._pulling.resume(hold, now_ms, is_final=is_final)
         return self._counted_pull(outcome, now_ms)
-
-    def move_to(self, identity: Identity) -> None:
-        """The addresses are known only once the servers listen."""
-        self._identity = self._sending.identity = self._administration.identity = identity
-        self.delays.store_host = self._send_backs.store_host = identity.store_host
-        self.pops.move_to(identity)
-        self.timers.identity = self.transactions.identity = identity
 
     def forget_peer(self, peer_key: int) -> None:
         """A connection closed."""

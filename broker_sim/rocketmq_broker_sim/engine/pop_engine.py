@@ -164,10 +164,6 @@ class Pops:
         """What was taken could not be saved: it is to be taken again."""
         self._orders.put_back()
 
-    def move_to(self, identity: Identity) -> None:
-        """The addresses are known only once the servers listen."""
-        self._revival.store_host = identity.store_host
-
     def retry_topics_of(self, topic: str) -> list[str]:
         """The topics that hold its messages for groups to pop them again."""
         names = [

@@ -122,10 +122,6 @@ class Loans:
         chain = self._chains.get(place)
         return max(chain[-1].end, progress) if chain else progress
 
-    def in_flight(self, place: PopPlace) -> int:
-        """How many messages of a queue are lent whose loans the progress has not passed."""
-        return sum(len(loan.offsets) for loan in self._chains.get(place, ()))
-
     def lend(self, place: PopPlace, loan: Loan) -> None:
         """Note a loan behind those that the queue has; one without messages only moves on."""
         loan.is_chained = True

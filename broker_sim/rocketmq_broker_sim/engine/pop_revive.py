@@ -77,7 +77,9 @@ class Revival:
         store_host: Host,
         retry_kind: RetryKind,
     ) -> None:
-        self._loans, self._store, self.store_host = loans, store, store_host
+        self._loans = loans
+        self._store = store
+        self._store_host = store_host
         self._topics, self._groups, self._progress = topics, groups, progress
         self._retry_kind = retry_kind
         self.topic: Final = REVIVE_TOPIC_PREFIX + cluster_name
@@ -189,8 +191,8 @@ class Revival:
             flag=0,
             sys_flag=0,
             born_ms=now_ms,
-            born_host=self.store_host,
-            store_host=self.store_host,
+            born_host=self._store_host,
+            store_host=self._store_host,
             reconsume_times=0,
         )
         appended = self._store.append(self.topic, revive_queue, block, now_ms)
@@ -226,7 +228,7 @@ class Revival:
             )
         except DamagedStoreError as error:
             self._say_damaged(index, start, error)
-            found = ReadResult((), b"", 0, start, scanned=0)
+            found = ReadResult((), b"", 0, start)
         data, at = b"".join(found.parts), 0
         for offset, size in enumerate(np.frombuffer(found.sizes, "<i4").tolist(), start):
             if offset in self._own[index]:
@@ -380,7 +382,7 @@ class Revival:
                 topic=topic,
                 queue_index=0,
                 properties=properties,
-                store_host=self.store_host,
+                store_host=self._store_host,
                 reconsume_times=attempts,
             )
         except ProtocolError as error:
@@ -391,7 +393,7 @@ class Revival:
                 topic=topic,
                 queue_index=0,
                 properties=message.properties,
-                store_host=self.store_host,
+                store_host=self._store_host,
                 reconsume_times=attempts,
             )
         return self._store.append(topic, 0, block, now_ms).end_position

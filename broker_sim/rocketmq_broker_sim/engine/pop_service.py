@@ -44,7 +44,6 @@ RETRY_TURN: Final = 5
 """Of so many pops one looks at the retry topic first, so that retries cannot starve."""
 LOANS_MAX: Final = 200_000
 """Loans that are kept at once; beyond it pops find nothing until some are settled."""
-_NO_MESSAGE: Final = 208
 _LATE_MS: Final = 500
 
 

@@ -67,7 +67,8 @@ class SendBacks:
         waits_for_sync: bool,
     ) -> None:
         self._store, self._topics, self._groups = store, topics, groups
-        self.store_host, self._waits_for_sync = store_host, waits_for_sync
+        self._store_host = store_host
+        self._waits_for_sync = waits_for_sync
         self._turns = itertools.count()
 
     def send_back(self, request: SendBack, now_ms: int) -> Outcome:
@@ -100,7 +101,7 @@ class SendBacks:
                 topic=queue.topic,
                 queue_index=queue.index,
                 properties=properties,
-                store_host=self.store_host,
+                store_host=self._store_host,
                 reconsume_times=message.reconsume_times + 1,
             )
         except ProtocolError as error:

@@ -84,7 +84,7 @@ class Sending:
         timers: Timers,
         transactions: Transactions,
     ) -> None:
-        self.identity = identity
+        self._identity = identity
         self._timers, self._transactions = timers, transactions
         self._limits, self._store, self._topics = limits, store, topics
         self._turns = itertools.count()
@@ -132,7 +132,7 @@ class Sending:
                 sys_flag=request.sys_flag & ~SYS_TRANSACTION,
                 born_ms=request.born_ms,
                 born_host=record_host(peer.host, peer.port),
-                store_host=self.identity.store_host,
+                store_host=self._identity.store_host,
                 reconsume_times=request.reconsume_times,
             )
         appended = self._store.append(
@@ -143,7 +143,7 @@ class Sending:
             self._transactions.note_half(appended, named, now_ms)
         elif due_ms is not None:
             recall_handle = self._timers.note(appended.start, named)
-        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
+        message_id = offset_message_id(self._identity.store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, unique_key, recall_handle)
 
     def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
@@ -152,7 +152,7 @@ class Sending:
         part = _part_of(request, queue, peer)
         with _refused_if_broken("the batch"):
             block, _ = block_from_batches(
-                [part], topic=queue.topic, store_host=self.identity.store_host
+                [part], topic=queue.topic, store_host=self._identity.store_host
             )
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         return self._acknowledge_batch(request, queue, appended, block.starts)
@@ -187,7 +187,7 @@ class Sending:
         topic = queues[0].topic
         with _refused_if_broken("the batch"):
             block, counts = block_from_batches(
-                parts, topic=topic, store_host=self.identity.store_host
+                parts, topic=topic, store_host=self._identity.store_host
             )
         places = [(queue.index, count) for queue, count in zip(queues, counts, strict=True)]
         appended = self._store.append_parts(topic, block, places, now_ms)
@@ -296,15 +296,15 @@ class Sending:
         if unique_key is None:
             counter = next(self._unique_counter)
             unique_key = unique_message_id(
-                self.identity.store_host.address,
-                process_id=self.identity.port,
+                self._identity.store_host.address,
+                process_id=self._identity.port,
                 loader_hash=counter >> 16,
                 now_ms=now_ms,
                 counter=counter,
             )
             added = f"{UNIQUE_KEY}\x01{unique_key}\x02"
         if _CLUSTER_PROPERTY not in names:
-            added += f"{_CLUSTER_PROPERTY}\x01{self.identity.cluster_name}\x02"
+            added += f"{_CLUSTER_PROPERTY}\x01{self._identity.cluster_name}\x02"
         whole = properties + added.encode()
         # What is added must not make a legal message illegal.
         return (whole if len(whole) <= PROPERTIES_SIZE_MAX else properties), unique_key
@@ -312,12 +312,12 @@ class Sending:
     def _acknowledge_batch(
         self, request: SendBatch, queue: QueueId, appended: Appended, starts: Positions
     ) -> Outcome:
-        message_ids = _joined_ids(self.identity.store_host, appended, starts)
+        message_ids = _joined_ids(self._identity.store_host, appended, starts)
         unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
         return self._acknowledge(queue, appended, message_ids, unique_key)
 
     def _acknowledge_records(self, queue: QueueId, appended: Appended) -> Outcome:
-        message_id = offset_message_id(self.identity.store_host, appended.physical_start)
+        message_id = offset_message_id(self._identity.store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, None)
 
     def _acknowledge(

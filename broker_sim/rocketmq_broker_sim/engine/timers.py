@@ -113,7 +113,9 @@ class Timers:
         topics: Topics,
         waits_for_sync: bool,
     ) -> None:
-        self._store, self._topics, self.identity = store, topics, identity
+        self._store = store
+        self._topics = topics
+        self._identity = identity
         self._waits_for_sync = waits_for_sync
         self._slots: dict[int, list[int]] = {}
         self._due: list[int] = []
@@ -150,7 +152,7 @@ class Timers:
         return encode_handle(
             RecallHandle(
                 properties[REAL_TOPIC],
-                self.identity.broker_name,
+                self._identity.broker_name,
                 due_ms,
                 properties.get(UNIQUE_KEY, ""),
             )
@@ -228,7 +230,7 @@ class Timers:
                 now_ms,
                 store=self._store,
                 topics=self._topics,
-                store_host=self.identity.store_host,
+                store_host=self._identity.store_host,
             )
         if offset in self._held:
             self._held[offset] = self._store.appended_end
@@ -261,7 +263,7 @@ class Timers:
             raise refusals.recall_illegal("recall handle is invalid") from error
         if handle.topic != request.topic:
             raise refusals.recall_illegal("topic not match")
-        if handle.broker != self.identity.broker_name:
+        if handle.broker != self._identity.broker_name:
             raise refusals.recall_illegal("broker service not available")
         if handle.due_ms <= now_ms:
             raise refusals.recall_illegal("timestamp invalid")
@@ -308,8 +310,8 @@ class Timers:
             flag=0,
             sys_flag=0,
             born_ms=now_ms,
-            born_host=self.identity.store_host,
-            store_host=self.identity.store_host,
+            born_host=self._identity.store_host,
+            store_host=self._identity.store_host,
         )
         return self._store.append(TIMER_TOPIC, 0, block, now_ms).end_position
 

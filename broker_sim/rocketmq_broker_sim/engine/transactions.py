@@ -104,7 +104,10 @@ class Transactions:
         progress: Progress,
         waits_for_sync: bool,
     ) -> None:
-        self._limits, self.identity, self._store, self._topics = limits, identity, store, topics
+        self._limits = limits
+        self._identity = identity
+        self._store = store
+        self._topics = topics
         self._clients, self._progress = clients, progress
         self._waits_for_sync = waits_for_sync
         self._table = TransactionTable()
@@ -203,7 +206,7 @@ class Transactions:
                 topic=topic,
                 queue_index=index,
                 properties=properties,
-                store_host=self.identity.store_host,
+                store_host=self._identity.store_host,
                 reconsume_times=message.reconsume_times,
                 prepared_offset=half.position,
             )
@@ -229,8 +232,8 @@ class Transactions:
                 flag=0,
                 sys_flag=0,
                 born_ms=now_ms,
-                born_host=self.identity.store_host,
-                store_host=self.identity.store_host,
+                born_host=self._identity.store_host,
+                store_host=self._identity.store_host,
             )
             appended = self._store.append(END_TOPIC, 0, block, now_ms)
             self._unwritten.popleft()
@@ -306,7 +309,7 @@ class Transactions:
             message_id=half.key,
             transaction_id=half.key,
             offset_message_id=offset_message_id(message.store_host, half.position),
-            broker=self.identity.broker_name,
+            broker=self._identity.broker_name,
         )
         return ClientCheck(peers[next(self._turns) % len(peers)], request)
 
@@ -325,7 +328,7 @@ class Transactions:
             topic=UNRESOLVED_TOPIC,
             queue_index=0,
             properties=message.properties,
-            store_host=self.identity.store_host,
+            store_host=self._identity.store_host,
             reconsume_times=message.reconsume_times,
         )
         self._store.append(UNRESOLVED_TOPIC, 0, block, now_ms)

@@ -28,8 +28,6 @@ class ReadResult:
     """Little-endian int32 sizes of the records."""
     count: int
     next_begin: int
-    scanned: int
-    """How many consume-queue entries were looked at."""
     lost: int = 0
     """The read began in a hole: so many messages, up to `next_begin`, were given up by a repair."""
 

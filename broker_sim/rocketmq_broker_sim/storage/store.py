@@ -248,7 +248,7 @@ class Store:
         with self._lock:
             queue = self._queues.get(topic, queue_index)
             if queue is None or not queue.start <= start < queue.end or count_max < 1:
-                return ReadResult(parts=(), sizes=b"", count=0, next_begin=start, scanned=0)
+                return ReadResult(parts=(), sizes=b"", count=0, next_begin=start)
             if tag_hashes is None:
                 wanted = min(count_max, bytes_max // _RECORD_SIZE_MIN + 1)
             else:
@@ -260,7 +260,7 @@ class Store:
                 # A read tells of a hole by itself, so that no reader passes one unawares.
                 hole_end = queue.hole_end(start)
                 if hole_end is not None:
-                    return ReadResult((), b"", 0, hole_end, scanned=0, lost=hole_end - start)
+                    return ReadResult((), b"", 0, hole_end, lost=hole_end - start)
                 end = queue.end_before_hole(start, end)
             entries = self._older.intact(queue.read(start, end))
             selection = select(
@@ -274,7 +274,6 @@ class Store:
             sizes=selection.sizes.astype("<i4", copy=False).tobytes(),
             count=len(selection.sizes),
             next_begin=start + selection.scanned,
-            scanned=selection.scanned,
         )
 
     def search_time(

@@ -21,7 +21,7 @@ from rocketmq_wire.grpc_public_codes import Code, PublicRefusal, make_status
 from rocketmq_wire.lite_requests import LiteAction, LiteOffset, LiteStart, SubscribeLite
 from rocketmq_wire.stubs import public
 
-_LAST, _MIN, _MAX = 0, 1, 2
+_MIN, _MAX = 1, 2
 """`OffsetOption.Policy` in the protocol."""
 _POLICIES: Final = {_MIN: LiteStart.OLDEST, _MAX: LiteStart.END}
 _NUMBERS: Final = {

@@ -45,7 +45,6 @@ class Listening(Protocol):
 class Session:
     """One client."""
 
-    client_id: str
     peer: Peer
     settings: Any
     seen_at: float
@@ -122,7 +121,7 @@ class Sessions:
             if len(self._sessions) >= self._count_max:
                 raise PublicRefusal(Code.TOO_MANY_REQUESTS, "too many clients are connected")
             own = Peer(next(self._keys), peer.host, peer.port, peer.local_host)
-            session = Session(client_id, own, settings, self._time())
+            session = Session(own, settings, self._time())
             self._sessions[client_id] = session
         session.settings = settings
         return session
