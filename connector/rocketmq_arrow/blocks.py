@@ -53,6 +53,9 @@ _ENTRY_FLAG_AT: Final = 12
 _ENTRY_BODY_AT: Final = 20
 _SYS_TRANSACTION: Final = 0xC
 _HOST_EXTRA: Final = 12
+# Where an error says that the damage is.
+_RECORDS: Final = "records"
+_BATCH: Final = "batch"
 _FIXED: Final = struct.Struct(">iIiiiqqiq")
 
 
@@ -149,21 +152,19 @@ def join_records(parts: Sequence[tuple[Buffer, Buffer]]) -> tuple[bytearray, byt
         sizes_size = memoryview(sizes).nbytes
         given = np.frombuffer(sizes, "<i4", sizes_size // 4)
         if not sizes_size:
-            raise CorruptRecordError("records", 0, "there is no record")
+            raise CorruptRecordError(_RECORDS, 0, "there is no record")
         if sizes_size % 4 or int(given.sum(dtype=np.int64)) != memoryview(records).nbytes:
-            raise CorruptRecordError("records", 0, "the given sizes do not add up")
+            raise CorruptRecordError(_RECORDS, 0, "the given sizes do not add up")
     return bytearray().join(part[0] for part in parts), b"".join(part[1] for part in parts)
 
 
 def block_from_records(
     buffer: Buffer,
     sizes: Buffer | None = None,
-    check_crc: bool = True,
     *,
     topic: str | None = None,
     body_size_max: int = BODY_SIZE_MAX,
     takes_over: bool = False,
-    where: str = "records",
 ) -> RecordBlock:
     """A block of records that a sender laid out, checked. The buffer is copied, or with
     `takes_over`, if it can be written to, becomes the block's own.
@@ -173,56 +174,33 @@ def block_from_records(
     Raises:
         CorruptRecordError: the framing is torn, or a record is not one that may be stored.
     """
-    starts, record_sizes = record_bounds(buffer, sizes, where=where)
+    starts, record_sizes = record_bounds(buffer, sizes, where=_RECORDS)
     if not len(starts):
-        raise CorruptRecordError(where, 0, "there is no record")
+        raise CorruptRecordError(_RECORDS, 0, "there is no record")
     data = np.frombuffer(buffer, np.uint8)
     if not (takes_over and data.flags.writeable):
         data = data.copy()
-    name = _first_topic(data, int(record_sizes[0]), where) if topic is None else topic
+    name = _first_topic(data, int(record_sizes[0])) if topic is None else topic
     layout, damaged = read_layout(data, starts, record_sizes, name.encode())
     if len(damaged):
         position, size = int(starts[damaged[0]]), int(record_sizes[damaged[0]])
         reason = describe_damage(data, position, size, name.encode())
-        raise CorruptRecordError(where, position, reason)
-    _check_flags(layout, where)
+        raise CorruptRecordError(_RECORDS, position, reason)
+    _check_flags(layout)
     largest = int(np.argmax(layout.body_end - layout.body_start))
     body_size = int(layout.body_end[largest] - layout.body_start[largest])
     if body_size > body_size_max:
         reason = f"message body size {body_size} is over the limit of {body_size_max}"
-        raise CorruptRecordError(where, int(starts[largest]), reason)
-    if check_crc:
-        wrong = wrong_bodies(data, layout.body_start, layout.body_end, layout.int32(CRC_AT))
-        if len(wrong):
-            position = int(starts[wrong[0]])
-            raise CorruptRecordError(where, position, "the body fails its checksum")
+        raise CorruptRecordError(_RECORDS, int(starts[largest]), reason)
+    wrong = wrong_bodies(data, layout.body_start, layout.body_end, layout.int32(CRC_AT))
+    if len(wrong):
+        position = int(starts[wrong[0]])
+        raise CorruptRecordError(_RECORDS, position, "the body fails its checksum")
     return _block(data, starts, record_sizes, name, layout.text_start)
 
 
-def block_from_batch(
-    body: Buffer,
-    *,
-    topic: str,
-    queue_index: int,
-    born_ms: int,
-    born_host: Host,
-    store_host: Host,
-    flag: int,  # noqa: ARG001 - the batch's own flag: brokers store that of each entry.
-    sys_flag: int,
-    where: str = "batch",
-) -> RecordBlock:
-    """A block of the messages of a batch body, each laid out as a record with its checksum.
-
-    Raises:
-        CorruptRecordError: the body is torn, hostile or empty.
-        LocalProtocolError: topic, properties or the whole do not fit into records.
-    """
-    part = BatchPart(body, queue_index, born_ms, born_host, sys_flag)
-    return block_from_batches([part], topic=topic, store_host=store_host, where=where)[0]
-
-
 def block_from_batches(
-    parts: Sequence[BatchPart], *, topic: str, store_host: Host, where: str = "batch"
+    parts: Sequence[BatchPart], *, topic: str, store_host: Host
 ) -> tuple[RecordBlock, list[int]]:
     """One block of the messages of several batches, and how many each has.
 
@@ -249,9 +227,9 @@ def block_from_batches(
         return _block_of_few(few, topic), [len(each.sizes) for each in few]
     starts, sizes, counts, base = [], [], [], 0
     for part in parts:
-        part_starts, part_sizes = entry_bounds(part.body, where=where)
+        part_starts, part_sizes = entry_bounds(part.body, where=_BATCH)
         if not len(part_starts):
-            raise CorruptRecordError(where, 0, "the batch is empty")
+            raise CorruptRecordError(_BATCH, 0, "the batch is empty")
         starts.append(part_starts + base)
         sizes.append(part_sizes)
         counts.append(len(part_starts))
@@ -261,7 +239,7 @@ def block_from_batches(
         np.frombuffer(b"".join(templates), np.uint8).reshape(len(parts), -1), counts, axis=0
     )
     entries = np.concatenate(starts), np.concatenate(sizes)
-    return _block_of_entries(data, *entries, header, topic, where), counts
+    return _block_of_entries(data, *entries, header, topic), counts
 
 
 def _block_of_entries(
@@ -270,7 +248,6 @@ def _block_of_entries(
     entry_sizes: Positions,
     header: NDArray[np.uint8],
     topic: str,
-    where: str,
 ) -> RecordBlock:
     """Entries of batches as records; `header` is a record up to and with its body's size."""
     topic_bytes, fixed_size = topic_field(topic), header.shape[1]
@@ -278,10 +255,10 @@ def _block_of_entries(
     body_starts = starts + _ENTRY_BODY_AT
     body_ends = body_starts + numbers_at(data, body_starts - 4, ">i4").astype(np.int64)
     is_wrong = (body_ends < body_starts) | (body_ends + 2 > ends)
-    _refuse_entry(starts, is_wrong, where, "the body does not fit in its entry")
+    _refuse_entry(starts, is_wrong, "the body does not fit in its entry")
     text_sizes = numbers_at(data, body_ends, ">i2").astype(np.int64)
     is_wrong = body_ends + 2 + text_sizes != ends
-    _refuse_entry(starts, is_wrong, where, "the properties do not fill their entry")
+    _refuse_entry(starts, is_wrong, "the properties do not fill their entry")
     sizes = fixed_size + (body_ends - body_starts) + len(topic_bytes) + 2 + text_sizes
     crcs = crcs_at(data, body_starts, body_ends)
     put_column(header, 0, ">i4", sizes)
@@ -418,36 +395,36 @@ def _host_bytes(host: Host) -> bytes:
     return host.address + struct.pack(">i", host.port)
 
 
-def _first_topic(data: Bytes, size: int, where: str) -> str:
+def _first_topic(data: Bytes, size: int) -> str:
     first, damaged = read_layout(data, np.zeros(1, np.int64), np.array([size]), None)
     if len(damaged):
-        raise CorruptRecordError(where, 0, describe_damage(data, 0, size, None))
+        raise CorruptRecordError(_RECORDS, 0, describe_damage(data, 0, size, None))
     is_v2 = numbers_at(data, np.array([4]), ">u4")[0] == MAGIC_V2
     start, end = int(first.topic_start[0]) + 1 + is_v2, int(first.text_start[0]) - 2
     topic = data[start:end].tobytes()
     try:
         return topic.decode()
     except UnicodeDecodeError as error:
-        raise CorruptRecordError(where, 0, f"the topic is no text: {topic!r}") from error
+        raise CorruptRecordError(_RECORDS, 0, f"the topic is no text: {topic!r}") from error
 
 
-def _check_flags(layout: Layout, where: str) -> None:
+def _check_flags(layout: Layout) -> None:
     """Refuses what a broker must not take as an ordinary message."""
     flags = layout.header[:, SYS_FLAG_AT + 3]
     for bits, what in ((SYS_INNER_BATCH, "an inner batch"), (_SYS_TRANSACTION, "transactional")):
         found = np.flatnonzero(flags & bits)
         if len(found):
             raise CorruptRecordError(
-                where, int(layout.starts[found[0]]), f"the record is {what}, which is not taken"
+                _RECORDS, int(layout.starts[found[0]]), f"the record is {what}, which is not taken"
             )
     is_v6 = flags & SYS_STORE_HOST_V6 != 0
     if is_v6.any() and not is_v6.all():
-        raise CorruptRecordError(where, 0, "the records' store hosts are of IPv4 and of IPv6")
+        raise CorruptRecordError(_RECORDS, 0, "the records' store hosts are of IPv4 and of IPv6")
 
 
-def _refuse_entry(starts: Positions, is_wrong: NDArray[np.bool_], where: str, reason: str) -> None:
+def _refuse_entry(starts: Positions, is_wrong: NDArray[np.bool_], reason: str) -> None:
     if is_wrong.any():
-        raise CorruptRecordError(where, int(starts[np.argmax(is_wrong)]), reason)
+        raise CorruptRecordError(_BATCH, int(starts[np.argmax(is_wrong)]), reason)
 
 
 def topic_field(topic: str) -> bytes:

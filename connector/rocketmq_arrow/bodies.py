@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.gather import Mask
 from rocketmq_arrow.late import pa
 from rocketmq_arrow.layout import (
     CRC_MASK,
@@ -58,12 +57,6 @@ def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
         piece = bodies[first : first + _OBJECTS_AT_ONCE]
         crcs.extend(map(crc32, byte_strings(piece)))
     return np.frombuffer(crcs, np.uint32).astype(np.int64) & CRC_MASK
-
-
-def crc_mismatches(bodies: pa.BinaryArray, stored: NDArray[np.int64]) -> Mask:
-    """Where a body is not what its record's checksum says, whose top bit is never set."""
-    is_wrong: Mask = body_crcs(bodies) != stored
-    return is_wrong
 
 
 def inflate(body: bytes, sys_flag: int, size_max: int) -> bytes:

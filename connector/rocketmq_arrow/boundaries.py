@@ -74,7 +74,7 @@ def record_bounds(
     return _follow(data, _Chain(where, RECORD_SIZE_MIN, _MAGIC_SIZE))
 
 
-def entry_bounds(buffer: Buffer | Bytes, *, where: str = "batch") -> tuple[Positions, Positions]:
+def entry_bounds(buffer: Buffer | Bytes, *, where: str) -> tuple[Positions, Positions]:
     """Starts and sizes of the entries that fill a batch body (see `rocketmq_wire.batch`).
 
     Raises:

@@ -64,7 +64,7 @@ DEFAULT_COLUMNS: Final = (
 )
 
 
-def arrow_schema(names: Iterable[str] = DEFAULT_COLUMNS) -> pa.Schema:
+def arrow_schema(names: Iterable[str]) -> pa.Schema:
     """The Arrow schema of the named columns; every field is nullable, as Spark's DDL makes them."""
     return pa.schema([pa.field(name, COLUMNS[name].arrow_type) for name in names])
 

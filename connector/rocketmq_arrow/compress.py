@@ -18,8 +18,7 @@ from rocketmq_arrow.gather import Mask
 from rocketmq_arrow.layout import SYS_COMPRESSED, SYS_COMPRESSION_SHIFT
 from rocketmq_arrow.numpy_arrays import mask_of
 
-# What RocketMQ's own producers start at, and their level of zlib.
-THRESHOLD: Final = 4_096
+# The level of RocketMQ's own producers.
 _ZLIB_LEVEL: Final = 5
 # Version 1, independent blocks of 4 MiB at most, no checksums; the last byte sums up those two.
 _LZ4_HEAD: Final = bytes.fromhex("04224d18607073")
@@ -55,7 +54,6 @@ _CODECS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {
     "zstd": (2, _zstd),
     "zlib": (3, _zlib),
 }
-CODECS: Final = tuple(sorted(_CODECS))
 
 
 def compressed_flag(codec: str) -> int:
@@ -63,9 +61,7 @@ def compressed_flag(codec: str) -> int:
     return SYS_COMPRESSED | _CODECS[codec][0] << SYS_COMPRESSION_SHIFT
 
 
-def compress_bodies(
-    bodies: pa.Array, codec: str, threshold: int = THRESHOLD
-) -> tuple[pa.Array, Mask | None]:
+def compress_bodies(bodies: pa.Array, codec: str, threshold: int) -> tuple[pa.Array, Mask | None]:
     """The bodies with the large ones compressed, and which they are; None: none is."""
     is_large = pc.fill_null(pc.greater_equal(pc.binary_length(bodies), threshold), False)
     large = np.flatnonzero(mask_of(is_large))

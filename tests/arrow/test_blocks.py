@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rocketmq_arrow.blocks import (
     BatchPart,
     RecordBlock,
-    block_from_batch,
     block_from_batches,
     block_from_message,
     block_from_records,
@@ -28,6 +27,7 @@ from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.tags import java_hash
+from support.batch_blocks import block_from_batch
 from support.records import (
     BORN_HOST,
     BORN_HOST_V6,
@@ -48,7 +48,6 @@ ARRIVAL: dict[str, Any] = {
     "born_ms": 1_700_000_000_000,
     "born_host": BORN_HOST,
     "store_host": STORE_HOST,
-    "flag": 0,
     "sys_flag": 0,
 }
 

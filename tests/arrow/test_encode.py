@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.blocks import block_from_batch, block_from_records
+from rocketmq_arrow.blocks import block_from_records
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode import DecodeOptions, Decoder
 from rocketmq_arrow.encode import (
@@ -23,6 +23,7 @@ from rocketmq_wire.batch import BatchEntry, decode_batch, encode_batch
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.properties import decode_properties
+from support.batch_blocks import block_from_batch
 from support.records import BORN_HOST, BORN_HOST_V6, STORE_HOST, STORE_HOST_V6
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -187,7 +188,6 @@ def test_encoded_batch_is_accepted_by_the_broker() -> None:
         born_ms=1,
         born_host=BORN_HOST,
         store_host=STORE_HOST,
-        flag=0,
         sys_flag=0,
     )
     assert len(block) == 500

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.blocks import block_from_batch
 from rocketmq_arrow.small_batches import SMALL_BODY_SIZE_MAX, lay_out_few
 from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.model import Host
 from rocketmq_wire.properties import encode_properties
+from support.batch_blocks import block_from_batch
 
 BORN_HOST, STORE_HOST = Host(bytes((10, 0, 0, 9)), 5555), Host(bytes((10, 0, 0, 1)), 10911)
 # So many that the whole is no small batch any more.
@@ -42,7 +42,6 @@ def block_of(body, *, topic="orders", born_host=BORN_HOST):
         born_ms=1_700_000_000_000,
         born_host=born_host,
         store_host=STORE_HOST,
-        flag=0,
         sys_flag=0x1,
     )
 

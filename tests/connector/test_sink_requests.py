@@ -18,7 +18,6 @@ from pyspark_rocketmq.sink_requests import SinkRequests
 from pyspark_rocketmq.sink_schema import SinkColumns, sink_columns
 from pyspark_rocketmq.sink_stamps import digests
 from pyspark_rocketmq.sink_tasks import TaskWritten, check_written
-from rocketmq_arrow.blocks import block_from_batch
 from rocketmq_arrow.bodies import inflate
 from rocketmq_wire.batch import decode_batch
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
@@ -26,6 +25,7 @@ from rocketmq_wire.model import BrokerAddresses, Host, QueueId, QueueSet, Route
 from rocketmq_wire.properties import decode_properties
 from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from rocketmq_wire.requests import SendBatch, SendMessage
+from support.batch_blocks import block_from_batch
 
 MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(4)]
@@ -95,7 +95,6 @@ def test_a_batch_is_within_the_limit_as_brokers_store_it(topic):
             born_ms=1,
             born_host=host,
             store_host=host,
-            flag=0,
             sys_flag=FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6,
         )
         for request in requests

@@ -12,7 +12,6 @@ from interop.brokers import our_broker, real_broker
 from pyspark_rocketmq.sink_layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink_schema import SinkColumns
 from pyspark_rocketmq.sink_tasks import write_task
-from rocketmq_arrow.compress import CODECS
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import run_program
 
@@ -34,7 +33,7 @@ BODIES = [b"small", *(b"%04d-" % number * 2_000 for number in range(50)), bytes(
 def test_java_reads_what_the_sink_compressed(version, opens, tmp_path):
     place = opens(tmp_path) if opens is our_broker else opens(version, tmp_path)
     with place as broker:
-        for codec in CODECS:
+        for codec in ("lz4", "zlib", "zstd"):
             broker.create_topic(codec)
             settings = ConnectionSettings(name_servers=(broker.name_server,))
             layout = SinkLayout(SinkColumns({"body": 0}), codec, 500_000, False, codec)
