@@ -184,17 +184,12 @@ class _Replay:
         """Send the letters; the topic of each."""
         from rocketmq_cli.records import read_messages
         from rocketmq_client.producer import Producer
-        from rocketmq_wire.lite_topics import home_queue
-        from rocketmq_wire.properties import LITE_TOPIC
 
         with Producer(self.cluster.settings) as producer:
             for wanted in self.ranges:
                 for queue, letter in read_messages(self.cluster, [wanted], REPLAY_GROUP):
                     message = revived(letter, to)
-                    home = None
-                    if lite_topic := message.properties.get(LITE_TOPIC):
-                        home = home_queue(lite_topic, producer.queues(message.topic))
-                    producer.send(message, home)
+                    producer.send(message)
                     # One by one: what is remembered is never ahead of what was stored, nor goes
                     # back, or the next replay would repeat what an earlier one sent.
                     done = max(self.replayed[queue], letter.queue_offset + 1)
@@ -206,7 +201,7 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
     """The message that a dead letter was. Raises UsageError when its topic is not known."""
     from rocketmq_cli.records import plain_body
     from rocketmq_wire.model import Message
-    from rocketmq_wire.properties import KEYS, LIFE, TAGS
+    from rocketmq_wire.properties import KEYS, LIFE, LITE_TOPIC, TAGS
 
     properties = dict(letter.properties)
     topic = to or properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
@@ -216,6 +211,12 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
             " does not say which topic it came from: give --to"
         )
     kept = {name: text for name, text in properties.items() if name not in LIFE}
+    if kept.pop(LITE_TOPIC, None) and to is None:
+        raise UsageError(
+            f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
+            " is of a lite topic, and lite topics are not supported: give --to to send it as an"
+            " ordinary message"
+        )
     tags, keys = properties.get(TAGS), properties.get(KEYS)
     return Message(topic, plain_body(letter), tags, keys, kept, letter.flag)
 

@@ -69,9 +69,7 @@ def _add_create(actions: _Actions) -> argparse.ArgumentParser:
         description="Creates a group on every broker, with RocketMQ's own settings. Most need no "
         "creation: brokers that create groups by themselves do so when one is first used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
-        "  rmq group create billing\n"
-        "  rmq group create readers --attribute lite.bind.topic=chats",
+        epilog="examples:\n  rmq group create billing",
     )
     create.add_argument("group")
     add_attribute_option(create)

@@ -38,7 +38,7 @@ _SILENT_FIELDS: Final = frozenset((*_READ_FIELDS, *_TAILED_FIELDS))
 _NEAR: Final = 0.7
 # Given as fields of their own, or made anew for every message.
 _OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
-_ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", LITE_TOPIC)
+_ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
 # UNIQ_KEY and WAIT with their separators, as the producer adds them to every message.
 _ADDED_SIZE: Final = 64
 
@@ -60,9 +60,7 @@ class Outgoing(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Of a batch, brokers deliver delayed messages at once and lite ones to nobody, or refuse
-        it.
-        """
+        """Of a batch, brokers deliver delayed messages at once, or refuse it."""
         return any(name in self.message.properties for name in _ALONE)
 
 
@@ -98,7 +96,7 @@ def batches(
 ) -> Iterator[list[Outgoing]]:
     """Runs of messages for one place within both limits.
 
-    A message that is delayed, of a lite topic, or too large by itself, stands alone.
+    A message that is delayed, or too large by itself, stands alone.
     """
     run: list[Outgoing] = []
     size = 0
@@ -173,6 +171,8 @@ def _message(
     )
     for name in _OWN_FIELDS:
         properties.pop(name, None)
+    if properties.get(LITE_TOPIC):
+        raise UsageError(f"{where} has the property {LITE_TOPIC}: lite topics are not supported")
     tags = _field(fields, "tags", where, _text, "text")
     keys = _field(fields, "keys", where, _keys, "text, or a list of texts without blanks")
     return Message(

@@ -12,9 +12,7 @@ from rocketmq_client.producer import Producer
 from rocketmq_client.send_line import SendRequest
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.lite_topics import home_queue
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.properties import LITE_TOPIC
 
 GROUP = "rmq-produce"
 _BATCH_MAX = 1_000
@@ -35,8 +33,7 @@ class LinesRefusedError(RocketMQError):
 
 
 class LineSender:
-    """Sends each line as a message; queues take turns, batch by batch where lines are many, and a
-    lite topic keeps to one.
+    """Sends each line as a message; queues take turns, batch by batch where lines are many.
 
     `stored` counts the messages that a broker has acknowledged.
     """
@@ -64,7 +61,7 @@ class LineSender:
         if not queues:
             raise UsageError(f"topic {topic} has no queue {queue_index} to write to")
         self._known = queues
-        self._turns: dict[Place, tuple[Sequence[QueueId], Iterator[QueueId]]] = {}
+        self._turns: dict[Place, Iterator[QueueId]] = {}
 
     def __enter__(self) -> LineSender:
         return self
@@ -130,13 +127,10 @@ class LineSender:
         return self._producer.batch_request(queue, [each.message for each in batch])
 
     def _queue(self, first: Outgoing, number: int) -> QueueId:
-        """The next queue that fits, or that of a lite topic. Raises UsageError."""
+        """The next queue that fits. Raises UsageError."""
         if first.place not in self._turns:
-            fitting = self._fitting(first.place, number)
-            self._turns[first.place] = fitting, itertools.cycle(fitting)
-        fitting, turns = self._turns[first.place]
-        lite_topic = first.message.properties.get(LITE_TOPIC)
-        return home_queue(lite_topic, fitting) if lite_topic else next(turns)
+            self._turns[first.place] = itertools.cycle(self._fitting(first.place, number))
+        return next(self._turns[first.place])
 
     def _fitting(self, place: Place, number: int) -> Sequence[QueueId]:
         fitting = [

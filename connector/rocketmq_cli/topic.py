@@ -90,7 +90,7 @@ def _add_create(actions: _Actions) -> argparse.ArgumentParser:
         epilog="examples:\n"
         "  rmq topic create orders --queues 16\n"
         "  rmq topic create archive --queues 4 --permission r --broker broker-a --json\n"
-        "  rmq topic create chats --attribute message.type=LITE",
+        "  rmq topic create chats --attribute message.type=FIFO",
     )
     create.add_argument("topic")
     create.add_argument(

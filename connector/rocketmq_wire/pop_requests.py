@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from rocketmq_wire.lite_topics import parent_of
 from rocketmq_wire.model import Buffer, QueueId, Subscription
 from rocketmq_wire.permissions import (
     ADMIN,
@@ -116,7 +115,7 @@ class PopRequest(Request[R]):
 
         A right to a parent topic covers its light queues.
         """
-        topic = parent_of(origin_topic_of(self.queue.topic, self.group))
+        topic = origin_topic_of(self.queue.topic, self.group)
         return Resources(plain_topics((topic,)), (self.group,))
 
 
@@ -246,8 +245,6 @@ class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
     offset: int
     handle: str
     invisible_ms: int
-    is_suspended: bool = False
-    """In order: all that was popped with it waits, too, and this delivery does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,12 +338,10 @@ def ack_of(group: str, topic: str, handle: str) -> AckMessage:
     )
 
 
-def change_of(
-    group: str, topic: str, handle: str, invisible_ms: int, *, is_suspended: bool = False
-) -> ChangeInvisibleTime:
+def change_of(group: str, topic: str, handle: str, invisible_ms: int) -> ChangeInvisibleTime:
     """Another invisible time for a message popped for `topic`. Raises RemoteProtocolError."""
     ack = ack_of(group, topic, handle)
-    return ChangeInvisibleTime(group, ack.queue, ack.offset, handle, invisible_ms, is_suspended)
+    return ChangeInvisibleTime(group, ack.queue, ack.offset, handle, invisible_ms)
 
 
 def ack_spans(group: str, handles: Iterable[tuple[str, ReceiptHandle]]) -> tuple[AckSpan, ...]:

@@ -14,14 +14,12 @@ from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, CorruptRecordError
-from rocketmq_wire.lite_topics import light_queue
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.pop_records import REVIVE_TOPIC_PREFIX
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.requests import CreateTopic, Heartbeat, SendMessage
 from rocketmq_wire.transactions import END_TOPIC, HALF_TOPIC, EndTransaction, Resolution
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
-from support.lite import PARENT, ack_lite, begin_lite, pop_lite, send_lite, subscribe
 from support.pops import GROUP, TOPIC, Popped, pop, turn
 
 SEALED = StoreConfig(
@@ -164,27 +162,6 @@ def test_a_queue_that_cannot_be_read_holds_up_no_other(
     assert f"topic={TOPIC} queue=1" in line
     monkeypatch.undo()
     assert [one.body for one in pop(broker, is_orderly=is_orderly)] == [b"1"]
-
-
-def test_a_lite_topic_that_cannot_be_read_holds_up_no_other(caplog, monkeypatch) -> None:
-    broker = opened(MemoryFiles())
-    begin_lite(broker)
-    for name in "abcd":
-        send_lite(broker, name, name.encode())
-    subscribe(broker, *"abcd")
-    hide(broker, monkeypatch, (light_queue(PARENT, "c"), 0))
-    popped = pop_lite(broker)
-    assert sorted(one.body for one in popped) == [b"a", b"b", b"d"]
-    ack_lite(broker, *popped)
-    for _ in range(3):
-        with pytest.raises(DamagedStoreError):
-            pop_lite(broker)
-    send_lite(broker, "d", b"e")
-    assert [one.body for one in pop_lite(broker)] == [b"e"]
-    (line,) = errors(caplog)
-    assert f"topic={light_queue(PARENT, 'c')} queue=0" in line
-    monkeypatch.undo()
-    assert [one.body for one in pop_lite(broker)] == [b"c"]
 
 
 def test_a_damaged_retry_that_cannot_be_taken_apart_holds_up_no_other() -> None:

@@ -10,14 +10,11 @@ import pytest
 from rocketmq_broker_sim.broker import Broker
 from rocketmq_cli.dlq import revived
 from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, main
-from rocketmq_cli.records import read_messages
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.grpc_public_codes import Code
-from rocketmq_wire.model import Bounds, Host, Message, OffsetRange, StoredMessage, TopicConfig
-from support.public_peer import PublicPeer, outgoing, resource
+from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
 
 Produce = Callable[..., int]
 Printed = Callable[[], list[dict[str, object]]]
@@ -52,73 +49,30 @@ def test_topics_and_groups_are_made_with_attributes(
     where: tuple[str, str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    chats, readers = f"{topic}-c"[-100:], f"{topic}-r"[-100:]
-    lite = ("--attribute", "message.type=LITE", "--attribute", "lite.topic.expiration=60")
-    assert main(["topic", "create", chats, *lite, *where]) == 0
-    assert main(["topic", "alter", chats, "--attribute", "reserve.time=9", *where]) == 0
-    (config,) = cluster.topic_configs(chats).values()
-    expected = {"message.type": "LITE", "lite.topic.expiration": "60", "reserve.time": "9"}
-    assert dict(config.attributes) == expected
-    bound = ("--attribute", f"lite.bind.topic={chats}")
+    orders, readers = f"{topic}-c"[-100:], f"{topic}-r"[-100:]
+    fifo = ("--attribute", "message.type=FIFO")
+    assert main(["topic", "create", orders, *fifo, *where]) == 0
+    assert main(["topic", "alter", orders, "--attribute", "reserve.time=9", *where]) == 0
+    (config,) = cluster.topic_configs(orders).values()
+    assert dict(config.attributes) == {"message.type": "FIFO", "reserve.time": "9"}
     # Groups are made by their brokers' own protocol.
     where = ("--name-server", broker.name_server)
-    assert main(["group", "create", readers, *bound, *where]) == 0
+    named = ("--attribute", "purpose=billing")
+    assert main(["group", "create", readers, *named, *where]) == 0
     assert capsys.readouterr().out.endswith(f"group {readers} is created\n")
-    with PublicPeer(str(broker.endpoints), "reader@1") as reader:
-        # The broker knows what the group is for.
-        assert reader.be_consumer(readers, chats, kind=5).status.code == Code.OK
-    assert main(["group", "create", readers, *bound, *where]) == EXIT_USAGE
+    assert main(["group", "create", readers, *named, *where]) == EXIT_USAGE
     assert "is there already" in capsys.readouterr().err
 
 
-def test_lines_of_a_lite_topic_come_to_whom_wants_it(
-    broker: Broker, topic: str, where: tuple[str, str], produce: Produce
+def test_nothing_is_made_for_lite_topics(
+    broker: Broker, topic: str, where: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chats, readers = f"{topic}-l"[-100:], f"{topic}-g"[-100:]
-    assert main(["topic", "create", chats, "--attribute", "message.type=LITE", *where]) == 0
+    chats = f"{topic}-l"[-100:]
+    assert main(["topic", "create", chats, "--attribute", "message.type=LITE", *where]) != 0
+    assert "message.type=LITE: lite topics are not supported" in capsys.readouterr().err
     bound = ("--attribute", f"lite.bind.topic={chats}", "--name-server", broker.name_server)
-    assert main(["group", "create", readers, *bound]) == 0
-    assert produce(b"one\ntwo\n", chats, "--property", "__LITE_TOPIC=a", *where) == 0
-    with PublicPeer(str(broker.endpoints), "reader@2") as reader:
-        reader.be_consumer(readers, chats, kind=5)
-        fields = {"topic": resource(chats), "group": resource(readers), "lite_topic_set": ["a"]}
-        assert reader.call("SyncLiteSubscription", action=0, **fields).status.code == Code.OK
-        _, messages = reader.receive(readers, chats)
-    assert [message.body for message in messages] == [b"one", b"two"]
-
-
-def test_lines_and_letters_of_a_lite_topic_go_where_grpc_clients_send_it(
-    broker: Broker, topic: str, cluster: Cluster, where: tuple[str, str], produce: Produce
-) -> None:
-    chats, group = f"{topic}-o"[-100:], f"{topic}-d"[-80:]
-    lite = ("--queues", "8", "--attribute", "message.type=LITE")
-    assert main(["topic", "create", chats, *lite, *where]) == 0
-    letters = f"%DLQ%{group}"
-    cluster.create_topic(TopicConfig(letters, 1, 1))
-    names = [f"chat-{number}" for number in range(9)]
-    with PublicPeer(str(broker.endpoints), "writer@1") as writer, Producer(cluster) as producer:
-        for name in names:
-            message = outgoing(chats, b"1", kind=5, lite_topic=name)
-            answer = writer.call("SendMessage", messages=[message])
-            assert answer.status.code == Code.OK
-            own = ("--property", f"__LITE_TOPIC={name}")
-            assert produce(b"2\n3\n", chats, "-q", *own, *where) == 0
-            kept = {"RETRY_TOPIC": chats, "__LITE_TOPIC": name}
-            producer.send(Message(letters, b"4", None, None, kept))
-    assert main(["dlq", "replay", group, "--execute", *where]) == 0
-    ranges = [
-        OffsetRange(queue, held.start, held.end)
-        for queue, held in cluster.bounds(cluster.queues(chats)).items()
-        if isinstance(held, Bounds)
-    ]
-    bodies: dict[str, list[bytes]] = {}
-    queues: dict[str, set[int]] = {}
-    for queue, stored_message in read_messages(cluster, ranges, group):
-        name = stored_message.properties["__LITE_TOPIC"]
-        bodies.setdefault(name, []).append(bytes(stored_message.body))
-        queues.setdefault(name, set()).add(queue.index)
-    assert bodies == {name: [b"1", b"2", b"3", b"4"] for name in names}
-    assert all(len(found) == 1 for found in queues.values())
+    assert main(["group", "create", f"{topic}-g"[-100:], *bound]) != 0
+    assert "lite.bind.topic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["x", "=y", "x=", "x=y,z=w"])
@@ -278,6 +232,13 @@ def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
     assert revived(letter, "elsewhere").topic == "elsewhere"
     with pytest.raises(UsageError, match="give --to"):
         revived(stored({}), None)
+
+
+def test_a_letter_of_a_lite_topic_is_replayed_as_an_ordinary_message_only() -> None:
+    letter = stored({"RETRY_TOPIC": "chats", "__LITE_TOPIC": "a"})
+    with pytest.raises(UsageError, match="lite topics are not supported: give --to"):
+        revived(letter, None)
+    assert revived(letter, "elsewhere") == Message("elsewhere", b"body", None, None, {})
 
 
 def stored(properties: dict[str, str]) -> StoredMessage:

@@ -150,13 +150,11 @@ def test_what_is_delayed_or_goes_elsewhere_shares_no_batch() -> None:
         {"body": "6", "queueId": 1},
         {"body": "7", "queueId": 1},
         {"body": "8", "queueId": 1, "brokerName": "broker-b"},
-        {"body": "9", "queueId": 1, "properties": {"__LITE_TOPIC": "a"}},
-        {"body": "10", "queueId": 1, "properties": {"__LITE_TOPIC": "a"}},
     ]
     lines = [json.dumps(row).encode() for row in rows]
     messages = list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
     runs = [[int(each.message.body) for each in run] for run in batches(messages, 9, 1 << 20)]
-    assert runs == [[1, 2], [3], [4], [5], [6, 7], [8], [9], [10]]
+    assert runs == [[1, 2], [3], [4], [5], [6, 7], [8]]
     assert [len(run) for run in batches(messages[:2], 1, 1 << 20)] == [1, 1]
 
 
@@ -231,21 +229,10 @@ def test_brokers_take_turns_where_a_row_names_none(produce: Produce) -> None:
     assert sorted(found) == sorted([QUEUES[1], QUEUES[3]] * 2)
 
 
-def test_a_lite_topic_keeps_to_one_queue_of_one_broker(produce: Produce) -> None:
-    names = [f"chat-{number % 17}" for number in range(60)]
-    rows: list[dict[str, object]] = [
-        {"body": f"{at}", "properties": {"__LITE_TOPIC": name}} for at, name in enumerate(names)
-    ]
-    sent: dict[str, list[int]] = {}
-    queues: dict[str, set[QueueId]] = {}
-    for request in requests_of(rows, produce=produce):
-        name = decode_properties(request.properties)["__LITE_TOPIC"]
-        sent.setdefault(name, []).append(int(bytes(request.body)))
-        queues.setdefault(name, set()).add(request.queue)
-    assert all(len(found) == 1 for found in queues.values())
-    assert set[QueueId]().union(*queues.values()) == set(QUEUES), "they are spread"
-    assert all(numbers == sorted(numbers) for numbers in sent.values())
-    assert sum(map(len, sent.values())) == 60
+def test_a_lite_message_is_refused_with_its_line() -> None:
+    lines = [b'{"body": "1"}', b'{"body": "2", "properties": {"__LITE_TOPIC": "a"}}']
+    with pytest.raises(UsageError, match=r"line 2 .*__LITE_TOPIC: lite topics are not supported"):
+        list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from rocketmq_broker_sim.storage.files import Files
 from rocketmq_broker_sim.storage.memory_files import MemoryFiles
 from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.requests import Reply, Request
@@ -67,7 +66,7 @@ class EngineUnderTest:
         assert not isinstance(outcome, Hold), "the pull is held"
         if isinstance(outcome, AfterSync):
             assert self.store.sync() >= outcome.position
-        self._publish()
+        self.store.publish()
         return cast(R, outcome.reply)
 
     def held(self, request: Request[Reply]) -> Hold:
@@ -83,13 +82,7 @@ class EngineUnderTest:
         block = block_of(queue.topic, *bodies, tags=tags)
         self.store.append(queue.topic, queue.index, block, self.now_ms)
         self.store.sync()
-        self._publish()
-
-    def _publish(self) -> None:
-        """Make visible what is stored, and say so to whom the servers would."""
-        for arrival in self.store.publish():
-            if is_light_queue(arrival.topic):
-                list(self.engine.pops.lite.subscriptions.grown(arrival.topic))
+        self.store.publish()
 
     def messages(self, queue: QueueId, start: int = 0) -> list[StoredMessage]:
         """What of a queue is visible, at most some thousands."""

@@ -11,11 +11,10 @@ import pytest
 
 import rocketmq_wire
 from rocketmq_wire.consumption_requests import LockQueues
-from rocketmq_wire.lite_requests import PopLite
 from rocketmq_wire.model import ConsumerInfo, QueueId
 from rocketmq_wire.permissions import NOTHING, AccessRight, Action, Resources
 from rocketmq_wire.pop_handles import ReceiptHandle, RetryKind
-from rocketmq_wire.pop_requests import PopMessages, ack_spans
+from rocketmq_wire.pop_requests import PopMessages, QueryAssignment, ack_spans
 from rocketmq_wire.requests import (
     CommitProgress,
     Heartbeat,
@@ -80,7 +79,6 @@ PERMISSIONS: Final = {
     "LockQueues": "Group:readers sub",
     "NotifyMembersChanged": "Group:readers sub",
     "PeekMessages": "Topic:orders sub, Group:readers sub",
-    "PopLite": "Topic:orders sub, Group:readers sub",
     "PopMessages": "Topic:orders sub, Group:readers sub",
     "PullMessages": "Topic:orders sub, Group:readers sub",
     "PutGroup": ADMIN,
@@ -95,7 +93,6 @@ PERMISSIONS: Final = {
     "SendMessage": "Topic:orders pub",
     "SendRecords": "Topic:orders pub",
     "SetConsumeMode": ADMIN,
-    "SubscribeLite": "Topic:orders sub, Group:readers sub",
     "UnlockQueues": "Group:readers sub",
     "UnregisterClient": "Group:readers sub",
     "ViewMessage": ADMIN,
@@ -210,7 +207,7 @@ def test_producers_unregister_and_old_clients_end_transactions_as_before() -> No
 
 def test_a_request_without_names_is_an_administrators_where_its_right_says_so() -> None:
     assert _words(LockQueues("", "client", ())) == ADMIN
-    assert _words(PopLite("", "%RETRY%x", "client", 1, 1)) == ADMIN
+    assert _words(QueryAssignment("", "%RETRY%x", "client")) == ADMIN
 
 
 def test_any_of_several_actions_and_all_of_several_resources_are_asked_for() -> None:

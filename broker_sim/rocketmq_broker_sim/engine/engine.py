@@ -218,21 +218,10 @@ class Engine:
     def forget_peer(self, peer_key: int) -> None:
         """A connection closed."""
         self.clients.forget_peer(peer_key)
-        self.pops.lite.subscriptions.forget_peer(peer_key)
 
     def expire_clients(self, now_ms: int) -> None:
         self.clients.expire(now_ms)
         self.locks.expire(now_ms)
-        self.pops.lite.subscriptions.expire(now_ms)
-
-    def expire_lite_topics(self, names: Sequence[str], now_ms: int) -> list[str]:
-        """Delete those light queues that nobody uses any more; which they were."""
-        gone = [name for name in names if self.pops.lite.is_expired(name, now_ms)]
-        if gone:
-            self._store.delete_topic(*gone)
-            self.pops.forget_topic(*gone)
-            self.progress.delete_topic(*gone)
-        return gone
 
     def deliver_delayed(self, now_ms: int) -> bool:
         """Deliver the delayed messages that are due; True if the log grew."""
@@ -426,11 +415,10 @@ class Engine:
             if self.topics.get(topic) is not None:
                 # The messages first: after a crash in between an empty topic is left, never a name
                 # under which a new topic would find old messages.
-                light_queues = self._store.light_queues(topic)
                 self._store.delete_topic(topic)
                 self.topics.delete(topic)
-                self.pops.forget_topic(topic, *light_queues)
-                self.progress.delete_topic(topic, *light_queues)
+                self.pops.forget_topic(topic)
+                self.progress.delete_topic(topic)
         return DONE
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.topics import Save
-from rocketmq_wire.lite_topics import BOUND_TO
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
 
 FILE_NAME: Final = "subscriptionGroup.json"
@@ -29,9 +27,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "retryQueueNums": 1,
     "whichBrokerWhenConsumeSlowly": 1,
 }
-
-
-_LITE_QUOTA: Final = 2_000
+_LITE_BINDING: Final = "lite.bind.topic"
+"""The attribute of a group that consumes lite topics: their parent topic."""
 
 
 def check_group_name(group: str) -> None:
@@ -53,23 +50,6 @@ def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) ->
         else:
             changed[name.removeprefix("+")] = value
     return changed
-
-
-@dataclass(frozen=True, slots=True)
-class LiteSettings:
-    """How a group consumes lite topics."""
-
-    parent: str = ""
-    """The topic that has them; empty: the group consumes none."""
-    is_exclusive: bool = False
-    """A lite topic is one client's at a time, that of the last one which asked for it."""
-    wants_all: bool = False
-    """Its clients get every lite topic there is, and name none."""
-    quota: int = _LITE_QUOTA
-    """How many lite topics one client may want."""
-    resets_when_taken: bool = False
-    resets_when_left: bool = False
-    """Whether whoever gets a lite topic next begins at its oldest message."""
 
 
 class Groups:
@@ -97,21 +77,6 @@ class Groups:
         """How a group consumes; of one that is not there yet, what it will be made with."""
         return {**_DEFAULTS, **self._table.get(group, {})}
 
-    def lite(self, group: str) -> LiteSettings:
-        """How a group consumes lite topics, by RocketMQ's names for that."""
-        attributes = self.settings(group)["attributes"]
-        if not attributes.get(BOUND_TO):
-            return LiteSettings()
-        quota = str(attributes.get("lite.sub.client.quota", ""))
-        return LiteSettings(
-            parent=attributes[BOUND_TO],
-            is_exclusive=attributes.get("lite.sub.model") == "Exclusive",
-            wants_all="lite.sub.wildcard" in attributes,
-            quota=int(quota) if quota.removeprefix("-").isdecimal() else _LITE_QUOTA,
-            resets_when_taken=attributes.get("lite.sub.reset.offset.exclusive") == "true",
-            resets_when_left=attributes.get("lite.sub.reset.offset.unsubscribe") == "true",
-        )
-
     def ensure(self, group: str) -> None:
         """Make the group if it is new and that is allowed, else refuse (26)."""
         if group in self._table:
@@ -134,6 +99,11 @@ class Groups:
         config: dict[str, Any] = {**_DEFAULTS, **settings}
         known = self.settings(group)["attributes"]
         config["attributes"] = _changed_attributes(known, config["attributes"])
+        binding = config["attributes"].get(_LITE_BINDING)
+        if binding and binding != known.get(_LITE_BINDING):
+            raise refusals.group_setting_illegal(
+                _LITE_BINDING, "is set: lite topics are not supported"
+            )
         if config != self._table.get(group):
             self._write({**self._table, group: config})
 

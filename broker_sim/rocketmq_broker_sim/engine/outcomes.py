@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.lite_requests import PopLite
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_requests import AwaitArrival, PopMessages
 from rocketmq_wire.requests import PullMessages, Reply, Request
@@ -68,7 +67,7 @@ class HoldPop:
     queue: QueueId
     """Index -1: any queue of the topic. The group's retry topic of it counts, too."""
     expires_at_ms: int
-    request: PopMessages | PopLite | AwaitArrival
+    request: PopMessages | AwaitArrival
 
 
 Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers

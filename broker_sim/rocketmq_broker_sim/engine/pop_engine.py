@@ -8,7 +8,6 @@ from typing import Any, Final
 from rocketmq_broker_sim.config import BrokerConfig
 from rocketmq_broker_sim.engine import pop_orders
 from rocketmq_broker_sim.engine.groups import Groups
-from rocketmq_broker_sim.engine.lite_popping import LitePopping
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, HoldPop, Outcome
 from rocketmq_broker_sim.engine.pop_assignment import Assignments
 from rocketmq_broker_sim.engine.pop_loans import Loans, PopPlace
@@ -23,8 +22,6 @@ from rocketmq_broker_sim.engine.routes import Identity
 from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import pop_requests as ask
-from rocketmq_wire.lite_requests import PopLite, SubscribeLite
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import RetryKind
 from rocketmq_wire.requests import Done, Reply
@@ -84,16 +81,6 @@ class Pops:
             waits_for_sync=config.flush == "sync",
         )
         self._looking = Looking(limits, orders=self._orders, places=places, store=store)
-        self.lite = LitePopping(
-            bytes_max=limits.bytes_max,
-            poll_ms_max=limits.poll_ms_max,
-            orders=self._orders,
-            places=places,
-            store=store,
-            topics=topics,
-            groups=groups,
-            progress=progress,
-        )
         self._assignments = assignments
         self.waiting_count: Callable[[str, QueueId], int] = lambda *_: 0
         """How many pops of a group wait for a queue: whoever holds them knows."""
@@ -105,8 +92,6 @@ class Pops:
         settling, looking = self._settling, self._looking
         return {
             ask.PopMessages: lambda request, _, now_ms: self._pop(request, now_ms),
-            PopLite: lambda request, _, now_ms: self._pop(request, now_ms),
-            SubscribeLite: self.lite.subscribe,
             ask.AckMessage: lambda request, _, now_ms: settling.ack(request, now_ms),
             ask.AckMessages: lambda request, _, now_ms: settling.ack_all(request, now_ms),
             ask.ChangeInvisibleTime: lambda request, _, now_ms: settling.change(request, now_ms),
@@ -123,13 +108,8 @@ class Pops:
             return self._looking.await_arrival(hold.request, now_ms, is_final=is_final)
         return self._pop(hold.request, now_ms, is_final=is_final)
 
-    def _pop(
-        self, request: ask.PopMessages | PopLite, now_ms: int, *, is_final: bool = False
-    ) -> Outcome:
-        if isinstance(request, PopLite):
-            outcome = self.lite.pop(request, now_ms, is_final=is_final)
-        else:
-            outcome = self._popping.pop(request, now_ms, is_final=is_final)
+    def _pop(self, request: ask.PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
+        outcome = self._popping.pop(request, now_ms, is_final=is_final)
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
         if isinstance(reply, ask.PopReply):
             count = sum(len(span.offsets) for span in reply.spans)
@@ -174,13 +154,10 @@ class Pops:
         return [name for name in names if self._topics.get(name) is not None]
 
     def forget_topic(self, *topics: str) -> None:
-        """Topics were deleted, or lite topics have expired."""
+        """Topics were deleted."""
         gone = frozenset(topics)
         self._loans.forget_topics(gone)
         self._orders.forget_topics(gone)
-        for topic in gone:
-            if is_light_queue(topic):
-                self.lite.subscriptions.forget_queue(topic)
 
     def _polling_count(self, request: ask.GetPollingCount, *_: object) -> Outcome:
         self._topics.require(request.queue.topic)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
-from rocketmq_wire.lite_topics import is_light_queue
+from rocketmq_broker_sim.storage.light_queues import is_light_queue, parent_of
 
 FILE_NAME: Final = "consumerOrderInfo.json"
 _SEPARATOR: Final = "@"
@@ -56,8 +56,13 @@ class Orders:
 
     def __init__(self, stored: Mapping[str, Any] | None) -> None:
         self._table: dict[PopPlace, _Taken] = {}
+        self._unserved: dict[str, Any] = {}
+        """The entries of lite topics, kept as they are."""
         for key, queues in ((stored or {}).get("table") or {}).items():
             topic, _, group = key.partition(_SEPARATOR)
+            if is_light_queue(topic):
+                self._unserved[key] = queues
+                continue
             for index, taken in queues.items():
                 self._table[PopPlace(topic, group, int(index))] = _from_json(taken)
         self._is_changed = False
@@ -110,11 +115,7 @@ class Orders:
             raise KeyError(offset)
         taken.acked |= 1 << taken.offsets.index(offset)
         following = taken.first_pending()
-        if following > taken.offsets[-1] and is_light_queue(place.topic):
-            # There may be very many of them: only what is out is worth keeping.
-            self.forget(place)
-        else:
-            self._put(place, taken)
+        self._put(place, taken)
         return following
 
     def change(self, place: PopPlace, offset: int, *, pop_ms: int, visible_ms: int) -> None:
@@ -122,16 +123,6 @@ class Orders:
         taken = self._table.get(place)
         if taken is not None and taken.pop_ms == pop_ms and offset in taken.offsets:
             taken.visible_ms[offset] = visible_ms
-            self._put(place, taken)
-
-    def suspend(self, place: PopPlace, *, pop_ms: int, visible_ms: int) -> None:
-        """All that was taken is to be visible at another time, and this pop does not count."""
-        taken = self._table.get(place)
-        if taken is not None and taken.pop_ms == pop_ms:
-            # As RocketMQ: the first delivery counts all the same.
-            taken.counts = {offset: max(n - 1, 0) for offset, n in taken.counts.items()}
-            taken.visible_ms = {}
-            taken.invisible_ms = visible_ms - pop_ms
             self._put(place, taken)
 
     def forget(self, place: PopPlace) -> None:
@@ -142,6 +133,9 @@ class Orders:
     def forget_topics(self, gone: Collection[str]) -> None:
         for place in [place for place in self._table if place.topic in gone]:
             self.forget(place)
+        for key in [key for key in self._unserved if _parent_of_key(key) in gone]:
+            del self._unserved[key]
+            self._is_changed = True
 
     def take_free(self, now_ms: int) -> list[PopPlace]:
         """Queues whose messages are visible again: whoever waits for them may pop."""
@@ -162,7 +156,7 @@ class Orders:
         if not self._is_changed:
             return None
         self._is_changed = False
-        table: dict[str, dict[str, Any]] = {}
+        table: dict[str, dict[str, Any]] = dict(self._unserved)
         for place, taken in self._table.items():
             queues = table.setdefault(f"{place.topic}{_SEPARATOR}{place.group}", {})
             queues[str(place.queue_index)] = _to_json(taken)
@@ -179,6 +173,10 @@ class Orders:
 
     def _note_free(self, place: PopPlace, taken: _Taken) -> None:
         heapq.heappush(self._free, (taken.free_ms(), place))
+
+
+def _parent_of_key(key: str) -> str:
+    return parent_of(key.partition(_SEPARATOR)[0])
 
 
 def _to_json(taken: _Taken) -> dict[str, Any]:

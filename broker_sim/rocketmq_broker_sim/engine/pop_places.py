@@ -13,7 +13,6 @@ from rocketmq_broker_sim.engine.topics import Topics
 from rocketmq_broker_sim.storage.errors import DamagedStoreError
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import broker_error
-from rocketmq_wire.lite_topics import is_light_queue, parent_of
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
 from rocketmq_wire.pop_handles import RetryKind
 from rocketmq_wire.pop_requests import InitMode
@@ -112,8 +111,7 @@ class Places:
 
     def require_held(self, queue: QueueId, offset: int, *, is_end_allowed: bool) -> None:
         """Refuse what names no message: 13, 17, 208."""
-        config = self._topics.require(parent_of(queue.topic))
-        count = 1 if is_light_queue(queue.topic) else config.read_queue_count
+        count = self._topics.require(queue.topic).read_queue_count
         if not 0 <= queue.index < count:
             raise refusals.message_illegal(
                 f"queueId[{queue.index}] is illegal, topic:[{queue.topic}] has {count} queues"

@@ -109,10 +109,7 @@ class Settling:
         if handle.is_orderly:
             visible_ms = now_ms + invisible_ms
             pop_ms = handle.pop_ms
-            if request.is_suspended:
-                self._orders.suspend(place, pop_ms=pop_ms, visible_ms=visible_ms)
-            else:
-                self._orders.change(place, request.offset, pop_ms=pop_ms, visible_ms=visible_ms)
+            self._orders.change(place, request.offset, pop_ms=pop_ms, visible_ms=visible_ms)
             reply = InvisibleTimeReply(
                 handle.pop_ms, visible_ms - handle.pop_ms, handle.revive_queue
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rocketmq_broker_sim.storage.light_queues import parent_of
 from rocketmq_wire.model import QueueId
 
 FILE_NAME: Final = "consumerOffset.json"
@@ -89,9 +90,12 @@ class Progress:
         self._pulled.pop(group, None)
 
     def delete_topic(self, *topics: str) -> None:
-        """Forget deleted topics' progress, else new topics of their names would inherit it."""
+        """Forget deleted topics' progress, else new topics of their names would inherit it.
+
+        Progress in the lite topics of a deleted topic goes, too.
+        """
         names = frozenset(topics)
-        gone = [key for key in self._table if key.partition(_SEPARATOR)[0] in names]
+        gone = [key for key in self._table if parent_of(key.partition(_SEPARATOR)[0]) in names]
         self._drop(gone, lambda _, queue: queue.topic in names)
         for places in self._pulled.values():
             for place in [place for place in places if place[0] in names]:

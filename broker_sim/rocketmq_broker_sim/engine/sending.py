@@ -24,18 +24,11 @@ from rocketmq_broker_sim.engine.delays import DELAY, delayed, level_of
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity, record_host
 from rocketmq_broker_sim.engine.timers import DELAY_MS, DELAY_SECONDS, DELIVER_MS, Timers, due_of
-from rocketmq_broker_sim.engine.topics import Topics
+from rocketmq_broker_sim.engine.topics import Topics, is_group_topic
 from rocketmq_broker_sim.engine.transactions import Transactions
 from rocketmq_broker_sim.storage.settings import Appended
 from rocketmq_broker_sim.storage.store import Store
-from rocketmq_wire.errors import ProtocolError, broker_error
-from rocketmq_wire.lite_topics import (
-    DISPATCHED_AT,
-    DISPATCHED_TO,
-    LITE_NAME_PATTERN,
-    LITE_NAME_SIZE_MAX,
-    light_queue,
-)
+from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
 from rocketmq_wire.properties import LITE_TOPIC, UNIQUE_KEY, decode_properties, encode_properties
@@ -49,9 +42,8 @@ from rocketmq_wire.requests import (
 from rocketmq_wire.transactions import SYS_TRANSACTION, TRANSACTIONAL, is_half
 
 _TIMER_PROPERTIES: Final = (DELAY_SECONDS, DELAY_MS, DELIVER_MS)
-_DISPATCH_PROPERTIES: Final = frozenset({DISPATCHED_TO, DISPATCHED_AT})
-LIGHT_QUEUES_MAX: Final = 100_000
-"""Each costs a directory, a file and a kilobyte of memory."""
+_DISPATCH_PROPERTIES: Final = frozenset({"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
+"""They would list a message in further queues once RocketMQ takes the directory over."""
 _CLUSTER_PROPERTY: Final = "CLUSTER"
 _RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
@@ -68,7 +60,6 @@ class SendLimits:
     waits_for_sync: bool
     delay_ms_max: int = 3 * 24 * 3_600_000
     """timerMaxDelaySec: how far in the future a message's time of delivery may be."""
-    light_queues_max: int = LIGHT_QUEUES_MAX
 
 
 class Sending:
@@ -100,15 +91,15 @@ class Sending:
                 f"more than {PROPERTIES_SIZE_MAX}"
             )
         names = decode_properties(request.properties)
+        _refuse_lite(queue.topic, names)
         way = _way_of(names, request.sys_flag)
         due_ms = None
         if way is _Way.TIMER:
             due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._limits.delay_ms_max)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
         stored_in, named = queue, names
-        light = self._light_queue_of(queue.topic, names, way)
         with _refused_if_broken("the message"):
-            if way is not _Way.PLAIN or light or names.keys() & _DISPATCH_PROPERTIES:
+            if way is not _Way.PLAIN or names.keys() & _DISPATCH_PROPERTIES:
                 named = decode_properties(properties)
             if way is _Way.LEVEL:
                 stored_in, named = delayed(queue, named, level_of(names))
@@ -117,11 +108,7 @@ class Sending:
             elif due_ms is not None:
                 stored_in, named = self._timers.wait(queue, named, due_ms)
             if named is not names:
-                # Where else a message is listed is for the broker to say.
                 named = {name: v for name, v in named.items() if name not in _DISPATCH_PROPERTIES}
-                if light:
-                    at = str(self._store.next_offset(light, 0))
-                    named |= {DISPATCHED_TO: light, DISPATCHED_AT: at}
                 properties = encode_properties(named)
             block = block_from_message(
                 topic=stored_in.topic,
@@ -135,9 +122,7 @@ class Sending:
                 store_host=self._identity.store_host,
                 reconsume_times=request.reconsume_times,
             )
-        appended = self._store.append(
-            stored_in.topic, stored_in.index, block, now_ms, light_queue=light
-        )
+        appended = self._store.append(stored_in.topic, stored_in.index, block, now_ms)
         recall_handle = None
         if way is _Way.HALF:
             self._transactions.note_half(appended, named, now_ms)
@@ -159,7 +144,7 @@ class Sending:
 
     def send_records(self, request: SendRecords, now_ms: int) -> Outcome:
         """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
-        queue = self._place_many(request.queue, default_queue_count=4)
+        queue = self._place(request.queue, default_queue_count=4)
         with _refused_if_broken("the block of records"):
             block = block_from_records(
                 request.records,
@@ -204,7 +189,7 @@ class Sending:
         self, requests: Sequence[SendRecords], now_ms: int
     ) -> list[Outcome] | None:
         """Records of one topic from several requests as one block, as `send_batches` does it."""
-        queues = [self._place_many(request.queue, default_queue_count=4) for request in requests]
+        queues = [self._place(request.queue, default_queue_count=4) for request in requests]
         topic = queues[0].topic
         parts = [(each.records, each.sizes) for each in requests if each.sizes is not None]
         if len(parts) < len(requests):
@@ -230,37 +215,8 @@ class Sending:
             for queue, each in zip(queues, appended, strict=True)
         ]
 
-    def _light_queue_of(self, topic: str, names: Mapping[str, str], way: _Way) -> str:
-        """The light queue of a lite message, empty for others. Refusals: 13, 2017."""
-        if not self._topics.is_parent(topic):
-            return ""
-        if way is not _Way.PLAIN:
-            raise refusals.message_illegal(
-                f"topic {topic} has lite topics: it takes no delayed or transactional messages"
-            )
-        lite_topic = names.get(LITE_TOPIC)
-        if not lite_topic:
-            return ""
-        size = len(lite_topic)
-        if not LITE_NAME_PATTERN.fullmatch(lite_topic) or size > LITE_NAME_SIZE_MAX:
-            raise refusals.message_illegal(f"{lite_topic[:80]!r} is not a lite topic's name")
-        name = light_queue(topic, lite_topic)
-        is_full = self._store.light_queue_count >= self._limits.light_queues_max
-        if is_full and not self._store.next_offset(name, 0):
-            raise broker_error(refusals.TOO_MANY_LITE_TOPICS, "there are too many lite topics")
-        return name
-
-    def _place_many(self, queue: QueueId, default_queue_count: int) -> QueueId:
-        """As `_place`, for messages whose properties nobody looks at."""
-        placed = self._place(queue, default_queue_count)
-        if self._topics.is_parent(placed.topic):
-            raise refusals.message_illegal(
-                f"topic {placed.topic} has lite topics: it takes messages one by one"
-            )
-        return placed
-
     def _place_batch(self, request: SendBatch) -> QueueId:
-        queue = self._place_many(request.queue, request.default_queue_count)
+        queue = self._place(request.queue, request.default_queue_count)
         self._check_body(request.body)
         _check_properties(request.properties, request.sys_flag)
         return queue
@@ -404,3 +360,12 @@ def _joined_ids(store_host: Host, appended: Appended, starts: Positions) -> str:
     ids[:, len(head) : -1] = np.frombuffer(digits, np.uint8).reshape(-1, _POSITION_DIGITS)
     ids[:, -1] = ord(",")
     return ids.tobytes()[:-1].decode("ascii")
+
+
+def _refuse_lite(topic: str, names: Mapping[str, str]) -> None:
+    """Raises the refusal (13) of a lite message. A consumer may put one back to its group's own."""
+    lite_topic = names.get(LITE_TOPIC)
+    if lite_topic and not is_group_topic(topic):
+        raise refusals.message_illegal(
+            f"the message is of lite topic {lite_topic[:80]!r}: lite topics are not supported"
+        )

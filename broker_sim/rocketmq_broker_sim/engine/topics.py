@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
-from rocketmq_wire.lite_topics import LITE, MESSAGE_TYPE
+from rocketmq_broker_sim.storage.light_queues import is_for_lite_topics
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
@@ -92,11 +92,6 @@ class Topics:
     def all(self) -> tuple[TopicConfig, ...]:
         return tuple(self._table[name] for name in sorted(self._table))
 
-    def is_parent(self, topic: str) -> bool:
-        """True if lite topics are below this one."""
-        config = self._table.get(topic)
-        return config is not None and config.attributes.get(MESSAGE_TYPE, "").upper() == LITE
-
     def require(self, topic: str) -> TopicConfig:
         """The topic, or its refusal (17)."""
         config = self._table.get(topic)
@@ -124,6 +119,10 @@ class Topics:
             raise refusals.not_writable(queue.topic)
         if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
             raise refusals.not_writable(queue.topic)
+        if is_for_lite_topics(config.attributes):
+            raise refusals.message_illegal(
+                f"topic {queue.topic} has message.type=LITE: lite topics are not supported"
+            )
         # As in RocketMQ, a queue that is only read any more may still be written by who names it.
         count = max(config.read_queue_count, config.write_queue_count)
         if queue.index >= count:
@@ -163,6 +162,12 @@ class Topics:
                 config.name, f"perm {config.permission} is not a permission"
             )
         known = self._table.get(config.name)
+        if is_for_lite_topics(config.attributes) and not (
+            known is not None and is_for_lite_topics(known.attributes)
+        ):
+            raise refusals.topic_illegal(
+                config.name, "cannot have message.type=LITE: lite topics are not supported"
+            )
         if known is not None:
             config = replace(config, attributes={**known.attributes, **config.attributes})
         if config != known:

@@ -128,6 +128,9 @@ async def _serve(
     grpc_later: bool,
 ) -> RunningBroker:
     _LOG.info("store opened: %s", store.report)
+    if store.report.lite_parents:
+        parents = "; ".join(map(str, store.report.lite_parents))
+        _LOG.warning("lite topics are not supported: %s. Their queue files are kept", parents)
     identity = Identity(
         config.broker_name,
         config.cluster_name,

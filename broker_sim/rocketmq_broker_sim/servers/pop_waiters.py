@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rocketmq_broker_sim.engine.lite_subscriptions import LiteClient
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, HoldPop, Outcome
 from rocketmq_broker_sim.engine.pop_engine import Pops
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
 from rocketmq_broker_sim.servers.held_pulls import Done
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.lite_requests import PopLite, SubscribeLite
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import RetryKind, origin_topic_of
 from rocketmq_wire.pop_requests import (
@@ -42,12 +39,6 @@ class _Key(NamedTuple):
     topic: str
     queue_index: int
     is_pop: bool
-    client_id: str = ""
-    """Of a pop of lite topics, which only this client waits for."""
-
-
-def _lite_key(group: str, parent: str, client_id: str) -> _Key:
-    return _Key(group, parent, ANY_QUEUE, is_pop=True, client_id=client_id)
 
 
 @dataclass(eq=False, slots=True)
@@ -63,10 +54,8 @@ class HeldPop:
     def key(self) -> _Key:
         queue = self.hold.queue
         index = queue.index if queue.index >= 0 else ANY_QUEUE
-        request = self.hold.request
-        if isinstance(request, PopLite):
-            return _lite_key(self.hold.group, queue.topic, request.client_id)
-        return _Key(self.hold.group, queue.topic, index, isinstance(request, PopMessages))
+        is_pop = isinstance(self.hold.request, PopMessages)
+        return _Key(self.hold.group, queue.topic, index, is_pop)
 
 
 class PopWaiters:
@@ -134,9 +123,6 @@ class PopWaiters:
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Queues grew."""
         for arrival in arrivals:
-            if is_light_queue(arrival.topic):
-                self._wake_clients(self._pops.lite.subscriptions.grown(arrival.topic))
-                continue
             for group, topic in self._names.get(arrival.topic, ()):
                 self._wake_place(group, topic, arrival.topic, arrival.queue_index)
         self._work()
@@ -146,10 +132,6 @@ class PopWaiters:
         if not self._count:
             return
         for place in places:
-            if is_light_queue(place.topic):
-                clients = self._pops.lite.subscriptions.freed(place.topic, place.group)
-                self._wake_clients(clients)
-                continue
             topic = origin_topic_of(place.topic, place.group)
             self._wake_place(place.group, topic, place.topic, place.queue_index)
         self._work()
@@ -159,9 +141,6 @@ class PopWaiters:
         acknowledgements in order may have freed a queue."""
         if not self._count:
             return
-        if isinstance(request, SubscribeLite):
-            self._wakes.append(_lite_key(request.group, request.topic, request.client_id))
-            self._work()
         if isinstance(request, (AckMessage, AckMessages)):
             self.freed(self._pops.take_freed(self._now_ms()))
         reply = outcome.reply if isinstance(outcome, Answer) else None
@@ -191,13 +170,6 @@ class PopWaiters:
                 key = _Key(group, topic, index, is_pop)
                 if key in self._by_key:
                     self._wakes.append(key)
-
-    def _wake_clients(self, clients: Iterable[LiteClient]) -> None:
-        """All of them: who is first gets it, and for the others nothing is there."""
-        for client in clients:
-            key = _lite_key(client.group, client.parent, client.client_id)
-            if key in self._by_key:
-                self._wakes.append(key)
 
     def _work(self) -> None:
         """Ask those again who are to be woken; what they leave may wake more."""
@@ -248,8 +220,6 @@ class PopWaiters:
         self._count += 1
 
     def _count_names(self, key: _Key, step: int) -> None:
-        if key.client_id:
-            return
         place = (key.group, key.topic)
         for kind in RetryKind:
             name = kind.topic_of(key.topic, key.group)

@@ -36,7 +36,6 @@ from rocketmq_broker_sim.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker_sim.storage.settings import Arrival
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.consumption_requests import SendBack
-from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.pop_requests import ChangeInvisibleTime
 from rocketmq_wire.recall import RecallMessage
@@ -67,9 +66,6 @@ _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
 _DELIVERY_SECONDS: Final = 0.05
 _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
-_LITE_EXPIRY_SECONDS: Final = 120.0
-_LITE_EXPIRY_COUNT: Final = 100
-"""So many are deleted by one write of `config/topics.json`, in about a tenth of a second."""
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
@@ -143,7 +139,6 @@ class EngineShell:
             (_DELIVERY_SECONDS, self._turn_pops),
             (_CHECKS_SECONDS, self._check_transactions),
             (_PUBLISH_AGAIN_SECONDS, self._publish_again),
-            (_LITE_EXPIRY_SECONDS, self._expire_lite_topics),
         ]
         if self.config.flush == "async":
             ticks.append((self.config.flush_interval_ms / 1_000, self._sync))
@@ -470,16 +465,3 @@ class EngineShell:
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
         self._tell_members()
-
-    async def _expire_lite_topics(self) -> None:
-        count = 0
-        names = self.engine.pops.lite.may_expire()
-        for first in range(0, len(names), _LITE_EXPIRY_COUNT):
-            if self._no_writes is not None:
-                return
-            some = names[first : first + _LITE_EXPIRY_COUNT]
-            count += len(self.engine.expire_lite_topics(some, now_ms()))
-            # Others are served in between.
-            await asyncio.sleep(0)
-        if count:
-            _LOG.info("expired: %s", counted(count, "lite topic"))

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.layout import CRC_AT, CRC_MASK, PHYSICAL_OFFSET_AT, Layout, read_layout
@@ -26,14 +25,12 @@ from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileErr
 from rocketmq_broker_sim.storage.files import File, Files, join, write_file
 from rocketmq_broker_sim.storage.foreign_queues import ForeignQueue, foreign_queues
 from rocketmq_broker_sim.storage.foreign_timers import adopt_timers
-from rocketmq_broker_sim.storage.light_queues import going_on
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile, write_first_mark
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY
 from rocketmq_broker_sim.storage.scan import Bytes, Scanned, chain, columns_of
 from rocketmq_broker_sim.storage.seals import SEALS_NAME, Seal
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker_sim.storage.settings import Adoption, StoreConfig
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import Bounds
 
 _ROWS_PER_CHUNK: Final = 16_384
@@ -78,8 +75,6 @@ class _Dead:
 
     before: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    light: set[str] = field(default_factory=set)
-    """Light queues with dead messages, which are counted where they are stored."""
 
 
 class _Adoption:
@@ -187,11 +182,6 @@ class _Adoption:
                     dead.before.get(part.topic, 0), int(positions[-1]) + 1
                 )
             offsets = part.offsets[is_living]
-            if is_light_queue(part.topic):
-                if len(offsets) < len(positions):
-                    dead.light.add(part.topic)
-                self._add_light(part.topic, offsets)
-                continue
             dead_count = len(positions) - len(offsets)
             if dead_count:
                 dead.counts[part.topic] = dead.counts.get(part.topic, 0) + dead_count
@@ -216,14 +206,6 @@ class _Adoption:
                 )
             found.next += len(offsets)
             self._record_count += len(offsets)
-
-    def _add_light(self, name: str, offsets: npt.NDArray[np.int64]) -> None:
-        """Take in what a light queue has; its messages are counted where they are stored."""
-        if not len(offsets):
-            return
-        first = int(offsets[0])
-        found = self._found.setdefault((name, 0), _Found(first, first))
-        found.next += len(going_on(offsets, found.next + np.arange(len(offsets))))
 
     def _compare_end(self, end: int) -> None:
         """The log ends here. Nothing may speak of more, unless a crash cut the log short."""
@@ -279,7 +261,7 @@ class _Adoption:
         self, queues: Mapping[QueueKey, ForeignQueue], dead: _Dead, start: int, end: int
     ) -> None:
         self._note_visit()
-        needed = {topic: dead.before[topic] for topic in (*dead.counts, *dead.light)}
+        needed = {topic: dead.before[topic] for topic in dead.counts}
         kept = {
             topic: position
             for topic, position in self._configs.dead_before.items()

@@ -7,8 +7,8 @@ deletion and the position reach the disk in one step; RocketMQ ignores members i
 RocketMQ keeps what a file held before as `<name>.bak`, and reads that when the file cannot be read.
 So does a start here. The first save of a file removes it: it is RocketMQ's last word, never ours.
 
-A RocketMQ that has lite topics keeps all progress in a file of another name. Once there is any in
-lite topics, progress is saved under both names, so that either kind goes on where we were.
+A RocketMQ with lite topics keeps the progress of all topics in a file of another name. Where that
+file exists, progress is saved under both names: a RocketMQ of either kind resumes where we were.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rocketmq_broker_sim.storage.errors import ConfigFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join, read_file, write_file
 from rocketmq_wire import lenient_json
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.lite_topics import is_light_queue
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class Configs:
             if name == TOPICS:
                 content = {**content, _DEAD_BEFORE: self._dead_before}
             self._write(name, content)
-            if name == PROGRESS and self._has_lite_progress(content):
+            if name == PROGRESS and self._has_lite_progress():
                 self._write(LITE_PROGRESS, {**content, "lmqOffsetTable": {}})
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
@@ -101,11 +100,8 @@ class Configs:
             self._files.unlink(path + _BACKUP)
             self._saved.add(name)
 
-    def _has_lite_progress(self, content: Mapping[str, object]) -> bool:
+    def _has_lite_progress(self) -> bool:
         if LITE_PROGRESS in self._saved:
-            return True
-        table = content.get(PROGRESS_TABLE)
-        if isinstance(table, dict) and any(map(is_light_queue, table)):
             return True
         return LITE_PROGRESS in self._files.names(CONFIG_DIRECTORY)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_broker_sim.storage.files import Files, read_file, write_file
+from rocketmq_broker_sim.storage.light_queues import is_light_queue
 from rocketmq_wire.model import Bounds
 
 DERIVED_NAME: Final = "derived.json"
@@ -96,6 +97,7 @@ def load_derived(files: Files) -> Derived | None:
             bounds={
                 (topic, int(queue_index)): Bounds(int(start), int(end))
                 for topic, queues in content["queues"].items()
+                if not is_light_queue(topic)
                 for queue_index, (start, end) in queues.items()
             },
             index_position=int(index["position"]),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_broker_sim.storage.files import Files, join
+from rocketmq_broker_sim.storage.light_queues import served_topics
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY
 
 BLANK_SIZE: Final = 2**31 - 1
@@ -42,9 +43,9 @@ class ForeignQueue:
 
 
 def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], ForeignQueue]:
-    """Every queue with a directory."""
+    """Every queue with a directory, without light queues."""
     queues = {}
-    for topic in files.names(QUEUE_DIRECTORY):
+    for topic in served_topics(files):
         for name in files.names(join(QUEUE_DIRECTORY, topic)):
             if name.isdecimal():
                 directory = join(QUEUE_DIRECTORY, topic, name)

@@ -25,13 +25,12 @@ from rocketmq_broker_sim.storage.derived import DERIVED_NAME, load_derived
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE, queue_files
-from rocketmq_broker_sim.storage.light_queues import light_offsets
+from rocketmq_broker_sim.storage.light_queues import served_topics
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, read_mark
 from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY, Entries
 from rocketmq_broker_sim.storage.scan import Bytes
 from rocketmq_broker_sim.storage.seals import Seal, SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, segment_name
-from rocketmq_wire.lite_topics import is_light_queue
 
 _ENTRIES_PER_STEP: Final = 16_384
 
@@ -80,12 +79,12 @@ def inspect(files: Files, progress: Said | None = None) -> Inspection:
     if found.is_rebuilding:
         # What the queues list is from before: no start reads it.
         return found
-    for topic in files.names(QUEUE_DIRECTORY):
+    for topic in served_topics(files):
         for name in files.names(join(QUEUE_DIRECTORY, topic)):
             if name.isdecimal():
                 found.queue_count += 1
                 directory = join(QUEUE_DIRECTORY, topic, name)
-                damaged = _inspect_queue(files, topic, directory, log, found, say)
+                damaged = _inspect_queue(files, directory, log, found, say)
                 if damaged:
                     found.damaged[topic, int(name)] = damaged
     return found
@@ -162,11 +161,8 @@ def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection, say: 
             )
 
 
-def _inspect_queue(
-    files: Files, topic: str, directory: str, log: _Log, found: Inspection, say: Said
-) -> Ranges:
+def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Said) -> Ranges:
     damaged: Ranges = []
-    is_light = is_light_queue(topic)
     for first, entries in queue_files(files, directory):
         unused = np.flatnonzero(entries["size"] <= 0)
         used = entries[: int(unused[0])] if len(unused) else entries
@@ -177,10 +173,9 @@ def _inspect_queue(
             # What lies behind the mark was never acknowledged: a start keeps or cuts it.
             is_meant &= step["position"] < found.log_end
             step, offsets = step[is_meant], offsets[is_meant]
-            # What light queues list, others list, too.
-            found.message_count += 0 if is_light else len(step)
+            found.message_count += len(step)
             say(f"looking at messages: {found.message_count:,} in {found.queue_count:,} queues")
-            sound = _are_sound(log, step, offsets, is_light=is_light)
+            sound = _are_sound(log, step, offsets)
             for offset in offsets[~sound].tolist():
                 if damaged and damaged[-1][1] == offset:
                     damaged[-1] = (damaged[-1][0], offset + 1)
@@ -190,7 +185,7 @@ def _inspect_queue(
 
 
 def _are_sound(
-    log: _Log, entries: Entries, offsets: npt.NDArray[np.int64], *, is_light: bool
+    log: _Log, entries: Entries, offsets: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
     """Which entries have their record, with the body that its checksum speaks of."""
     sound = np.zeros(len(entries), np.bool_)
@@ -209,8 +204,7 @@ def _are_sound(
         rows = np.delete(rows, damaged)
         layout, _ = read_layout(data, positions[rows] - start, sizes[rows], None)
         is_here = layout.int64(PHYSICAL_OFFSET_AT) == positions[rows]
-        said = light_offsets(layout) if is_light else layout.int64(QUEUE_OFFSET_AT)
-        is_here &= said == offsets[rows]
+        is_here &= layout.int64(QUEUE_OFFSET_AT) == offsets[rows]
         checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
         view = data.data
         for place_in, (begin, end) in enumerate(

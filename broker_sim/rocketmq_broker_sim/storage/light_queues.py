@@ -1,70 +1,54 @@
-"""Light queues: each lists the messages of one lite topic, which are stored in its parent's queues.
+"""Which consume queues belong to RocketMQ's lite topics, which this broker does not serve.
 
-What a record says of its light queue is believed only where it is of its own topic and goes on
-where that queue ends: the properties that say it are text, which whoever sends may write.
+A lite message is stored in a queue of its parent topic, and served from there. A second queue, the
+light queue (LMQ) of its lite topic, lists it once more: `%LMQ%$<parent>$<lite topic>`, index 0.
+Light queues stay on the disk as they are until their parent topic is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
+from rocketmq_broker_sim.storage.files import Files
+from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY
 
-from rocketmq_arrow.layout import Layout
-from rocketmq_arrow.property_scan import PropertyScan
-from rocketmq_wire.lite_topics import DISPATCHED_AT, DISPATCHED_TO, light_queue, parent_of
-
-Positions = npt.NDArray[np.int64]
-_DIGITS_MAX = 18
-
-
-def dead_end(dead_before: Mapping[str, int], topic: str) -> int:
-    """Up to which log position a topic's records are dead: a light queue dies with its parent."""
-    return max(dead_before.get(topic, -1), dead_before.get(parent_of(topic), -1))
+MESSAGE_TYPE: Final = "message.type"
+LITE: Final = "LITE"
+"""The message type of a parent topic."""
+_PREFIX: Final = "%LMQ%$"
+_SEPARATOR: Final = "$"
 
 
-def light_rows(
-    properties: PropertyScan, topics: Sequence[str], codes: Positions
-) -> Iterator[tuple[str, Positions, Positions]]:
-    """Light queue, rows and offsets in it, of the records that are in one."""
-    text, starts, ends, missing = properties.find_bounds(DISPATCHED_TO)
-    if missing.all():
-        return
-    _, at_starts, at_ends, at_missing = properties.find_bounds(DISPATCHED_AT)
-    found: dict[str, tuple[list[int], list[int]]] = {}
-    for row in np.flatnonzero(~missing & ~at_missing).tolist():
-        name = text[starts[row] : ends[row]].tobytes().decode("utf-8", "replace")
-        number = text[at_starts[row] : at_ends[row]].tobytes()
-        prefix = light_queue(topics[int(codes[row])], "")
-        if not name.startswith(prefix) or len(name) == len(prefix):
-            continue
-        if not number.isdigit() or len(number) > _DIGITS_MAX:
-            continue
-        rows, offsets = found.setdefault(name, ([], []))
-        rows.append(row)
-        offsets.append(int(number))
-    for name, (rows, offsets) in found.items():
-        yield name, np.array(rows, np.int64), np.array(offsets, np.int64)
+def is_light_queue(name: str) -> bool:
+    return name.startswith(_PREFIX)
 
 
-def light_offsets(layout: Layout) -> Positions:
-    """What each record says is its offset in its light queue; -1 where it says nothing."""
-    properties = PropertyScan(layout.data, layout.text_start, layout.text_end)
-    text, starts, ends, missing = properties.find_bounds(DISPATCHED_AT)
-    offsets = np.full(len(layout.starts), -1, np.int64)
-    for row in np.flatnonzero(~missing).tolist():
-        number = text[starts[row] : ends[row]].tobytes()
-        if number.isdigit() and len(number) <= _DIGITS_MAX:
-            offsets[row] = int(number)
-    return offsets
+def parent_of(name: str) -> str:
+    """The topic that holds the messages: a light queue's parent, or the topic itself."""
+    if not is_light_queue(name):
+        return name
+    return name[len(_PREFIX) :].partition(_SEPARATOR)[0]
 
 
-def going_on(offsets: Positions, expected: Positions) -> Positions:
-    """The places of those offsets that are the expected ones, one after the other."""
-    kept: list[int] = []
-    wanted = expected.tolist()
-    for place, offset in enumerate(offsets.tolist()):
-        if offset == wanted[len(kept)]:
-            kept.append(place)
-    return np.array(kept, np.int64)
+def is_for_lite_topics(attributes: object) -> bool:
+    """True for the attributes of a parent topic, as `topics.json` has them."""
+    if not isinstance(attributes, Mapping):
+        return False
+    return str(attributes.get(MESSAGE_TYPE, "")).upper() == LITE
+
+
+def served_topics(files: Files) -> list[str]:
+    """The topics that have a directory of consume queues, without light queues."""
+    return [name for name in files.names(QUEUE_DIRECTORY) if not is_light_queue(name)]
+
+
+def light_queues(files: Files) -> list[str]:
+    """The light queues that have a directory."""
+    return [name for name in files.names(QUEUE_DIRECTORY) if is_light_queue(name)]
+
+
+def lite_topic_counts(files: Files) -> Counter[str]:
+    """How many lite topics have a light queue, by parent topic."""
+    return Counter(map(parent_of, light_queues(files)))

@@ -12,12 +12,11 @@ from rocketmq_broker_sim.storage.derived import Derived
 from rocketmq_broker_sim.storage.errors import MissingFileError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE, queue_files
-from rocketmq_broker_sim.storage.light_queues import dead_end
+from rocketmq_broker_sim.storage.light_queues import served_topics
 from rocketmq_broker_sim.storage.lost_messages import QueueKey
 from rocketmq_broker_sim.storage.mark import Mark
 from rocketmq_broker_sim.storage.queue_index import QUEUE_DIRECTORY, OpenFiles, QueueIndex
 from rocketmq_broker_sim.storage.settings import StoreConfig
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import Bounds
 
 
@@ -47,14 +46,14 @@ class ListedMessages:
         self.bounds: Mapping[QueueKey, Bounds] = {
             key: bounds
             for key, bounds in (derived.bounds if derived is not None else {}).items()
-            if dead_end(dead_before, key[0]) < self.position
+            if dead_before.get(key[0], -1) < self.position
         }
         self.queues: dict[QueueKey, Listed] = {}
         self.end = 0
         """Behind the last record that any queue lists."""
         self._places: list[npt.NDArray[np.int64]] = []
-        for topic in files.names(QUEUE_DIRECTORY):
-            start = max(mark.log_start, dead_end(dead_before, topic))
+        for topic in served_topics(files):
+            start = max(mark.log_start, dead_before.get(topic, -1))
             for name in files.names(join(QUEUE_DIRECTORY, topic)):
                 if name.isdecimal():
                     self.queues[topic, int(name)] = self._read(topic, name, start)
@@ -65,7 +64,7 @@ class ListedMessages:
     @staticmethod
     def entries_per_file(files: Files) -> int:
         """How many entries the queues' files have, where no mark says it."""
-        for topic in files.names(QUEUE_DIRECTORY):
+        for topic in served_topics(files):
             for name in files.names(join(QUEUE_DIRECTORY, topic)):
                 for _, entries in queue_files(files, join(QUEUE_DIRECTORY, topic, name)):
                     if len(entries):
@@ -116,9 +115,7 @@ class ListedMessages:
             first = begin + int(kept[0]) if first is None else first
             end = begin + int(kept[-1]) + 1
             real = kept[sizes[kept] != BLANK_SIZE]
-            if not is_light_queue(topic):
-                # What light queues list, others list, too.
-                self._places.append(np.stack((positions[real], sizes[real]), axis=1))
+            self._places.append(np.stack((positions[real], sizes[real]), axis=1))
             if len(real):
                 self.end = max(self.end, int((positions[real] + sizes[real]).max()))
         return Listed(first, end)

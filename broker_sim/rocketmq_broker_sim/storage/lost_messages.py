@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY
 from rocketmq_broker_sim.storage.errors import StorageError
 from rocketmq_broker_sim.storage.files import Files, join, read_file, write_file
-from rocketmq_broker_sim.storage.light_queues import dead_end
+from rocketmq_broker_sim.storage.light_queues import is_light_queue, parent_of
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
@@ -95,8 +95,12 @@ class Holes:
         return Holes(
             hole
             for hole in self
-            if hole.position >= max(log_start, dead_end(dead_before, hole.topic))
+            if hole.position >= max(log_start, dead_before.get(parent_of(hole.topic), -1))
         )
+
+    def served(self) -> Holes:
+        """Without those of light queues."""
+        return Holes(hole for hole in self if not is_light_queue(hole.topic))
 
 
 def load_holes(files: Files) -> Holes:

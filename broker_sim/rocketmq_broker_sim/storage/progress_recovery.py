@@ -11,14 +11,15 @@ from rocketmq_broker_sim.storage.configs import (
     TOPICS,
     Configs,
 )
+from rocketmq_broker_sim.storage.light_queues import is_light_queue, parent_of
 from rocketmq_broker_sim.storage.queue_table import QueueTable
-from rocketmq_wire.lite_topics import parent_of
 
 
 def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
     """Settle `consumerOffset.json` with the log; returns what was changed, for the report.
 
-    Progress behind a queue's start is left: the group is told that its messages have expired.
+    Progress behind a queue's start is left: the group is told that its messages have expired. So is
+    progress in light queues, whose ends are not known here.
     """
     content = configs.load(PROGRESS)
     table = content.get(PROGRESS_TABLE)
@@ -34,6 +35,8 @@ def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
         for index, offset in offsets.items() if isinstance(offsets, dict) else ():
             queue = queues.get(topic, int(index))
             end = queue.end if queue is not None else 0
+            if is_light_queue(topic):
+                end = int(offset)
             if is_dead or int(offset) > end:
                 changed.append(f"{key}/{index}")
             if not is_dead:
@@ -44,7 +47,7 @@ def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
 
 
 def _is_dead(topic: str, dead_before: Mapping[str, int], living: set[str]) -> bool:
-    """A topic that was deleted, or a light queue of one; expired ones have no messages left."""
+    """A topic that was deleted, or a light queue of one."""
     parent = parent_of(topic)
     return (topic in dead_before or parent in dead_before) and parent not in living
 

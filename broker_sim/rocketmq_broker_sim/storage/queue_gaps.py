@@ -83,7 +83,9 @@ class QueueGaps:
         self.untold_size = sum(size for size in unknown if size >= BLANK_SIZE_MIN)
         lost: list[Hole] = []
         ends: dict[QueueKey, int] = {}
-        for key in sorted({*self._kept, *listed.queues, *listed.bounds, *self._old_holes.queues}):
+        for key in sorted(
+            {*self._kept, *listed.queues, *listed.bounds, *self._old_holes.served().queues}
+        ):
             kept = self._kept.get(key)
             begin, end = self._bounds(key, kept, listed, hints)
             if self.untold_size and (kept is None or kept.position < late[-1].position):

@@ -12,13 +12,12 @@ from rocketmq_broker_sim.storage.derived import Derived
 from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import Files, join
 from rocketmq_broker_sim.storage.foreign_queues import BLANK_SIZE
-from rocketmq_broker_sim.storage.light_queues import dead_end, going_on
+from rocketmq_broker_sim.storage.light_queues import served_topics
 from rocketmq_broker_sim.storage.log import CommitLog
 from rocketmq_broker_sim.storage.lost_messages import Holes
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY, QueueIndex
 from rocketmq_broker_sim.storage.queue_table import QueueTable, make_entries
 from rocketmq_broker_sim.storage.scan import QueueRows, Scanned
-from rocketmq_wire.lite_topics import is_light_queue
 from rocketmq_wire.model import Bounds
 
 _HEAD_SIZE: Final = 28
@@ -44,7 +43,7 @@ class QueueRecovery:
     def adopt(self, derived: Derived) -> bool:
         """Take up the queues of a checkpoint; False if their files are not what they should be."""
         kept = self._live(derived)
-        for topic in self._files.names(QUEUE_DIRECTORY):
+        for topic in served_topics(self._files):
             for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
                 if not name.isdecimal() or (topic, int(name)) not in kept:
                     self._remove(topic, name)
@@ -67,7 +66,7 @@ class QueueRecovery:
         self._is_rebuilt = True
         self._ends = dict(ends)
         self._queues.forget()
-        for topic in self._files.names(QUEUE_DIRECTORY):
+        for topic in served_topics(self._files):
             for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
                 self._remove(topic, name)
 
@@ -75,8 +74,6 @@ class QueueRecovery:
         """How many of the records, up to the first one that does not go on where its queue ends."""
         count = len(scanned.positions)
         for part in scanned.queues:
-            if is_light_queue(part.topic):
-                continue
             wrong = np.flatnonzero(part.offsets != self._expected_offsets(part))
             if len(wrong):
                 count = min(count, int(part.rows[wrong[0]]))
@@ -87,9 +84,6 @@ class QueueRecovery:
         for part in scanned.queues:
             rows = part.rows[: int(np.searchsorted(part.rows, count))]
             offsets = part.offsets[: len(rows)]
-            if is_light_queue(part.topic) and len(rows):
-                kept = going_on(offsets, self._expected_offsets(part))
-                rows, offsets = rows[kept], offsets[kept]
             if not len(rows):
                 continue
             first = int(offsets[0])
@@ -170,7 +164,7 @@ class QueueRecovery:
         return {
             (topic, index): bounds
             for (topic, index), bounds in derived.bounds.items()
-            if dead_end(self._dead_before, topic) < derived.position
+            if self._dead_before.get(topic, -1) < derived.position
         }
 
     def _expected_offsets(self, part: QueueRows) -> npt.NDArray[np.int64]:
@@ -225,9 +219,6 @@ class QueueRecovery:
             head = self._log.view(at, _HEAD_SIZE)
         except KeyError:
             return False
-        if is_light_queue(queue.topic):
-            # The record's head has the place in its own topic.
-            return int.from_bytes(head[0:4], "big") == size
         return (
             int.from_bytes(head[0:4], "big") == size
             and int.from_bytes(head[12:16], "big") == queue.index
@@ -237,7 +228,7 @@ class QueueRecovery:
     def _ends_on_disk(self) -> dict[tuple[str, int], int]:
         """What the queues' own files say, for a store whose checkpoint is lost."""
         ends = {}
-        for topic in self._files.names(QUEUE_DIRECTORY):
+        for topic in served_topics(self._files):
             if topic in self._dead_before:
                 continue
             for name in self._files.names(join(QUEUE_DIRECTORY, topic)):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_broker_sim.storage.files import Files, join
+from rocketmq_broker_sim.storage.light_queues import light_queues, parent_of
 from rocketmq_broker_sim.storage.queue_index import (
     ENTRY,
     QUEUE_DIRECTORY,
@@ -20,7 +21,6 @@ from rocketmq_broker_sim.storage.queue_index import (
     join_entries,
 )
 from rocketmq_broker_sim.storage.settings import Arrival
-from rocketmq_wire.lite_topics import LIGHT_PREFIX, is_light_queue, light_queue, parent_of
 
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
@@ -57,8 +57,6 @@ class QueueTable:
         """Records before this log position are in their queues."""
         self.record_ends: deque[int] = deque()
         """Ends of records, some distance apart: where a reader of the log may stop."""
-        self.light_count = 0
-        """How many of the queues are light ones."""
         self._files = files
         self._queues: dict[tuple[str, int], QueueIndex] = {}
         self._directories = set[str]()
@@ -79,7 +77,6 @@ class QueueTable:
         if queue is None:
             queue = QueueIndex(self.open_files, topic, index, self.entries_per_file)
             self._queues[topic, index] = queue
-            self.light_count += is_light_queue(topic)
         return queue
 
     def append(self, queue: QueueIndex, offset: int, entries: Entries, end_position: int) -> None:
@@ -117,14 +114,9 @@ class QueueTable:
         queue.end = offset + len(entries)
         queue.next = max(queue.next, queue.end)
 
-    def light_queues(self, parent: str | None = None) -> list[str]:
-        """The light queues of a topic, or all."""
-        prefix = LIGHT_PREFIX if parent is None else light_queue(parent, "")
-        return [topic for topic, _ in self._queues if topic.startswith(prefix)]
-
     def remove_topics(self, topics: Collection[str]) -> None:
         """Forget the queues of topics and their light queues, and remove their files, durably."""
-        gone = {*topics, *(name for name, _ in self._queues if parent_of(name) in topics)}
+        gone = {*topics, *(name for name in light_queues(self._files) if parent_of(name) in topics)}
         self._pending = deque(
             replace(pending, queue=None)
             if pending.queue is not None and pending.queue.topic in gone
@@ -133,7 +125,6 @@ class QueueTable:
         )
         for key in [key for key in self._queues if key[0] in gone]:
             del self._queues[key]
-            self.light_count -= is_light_queue(key[0])
         directories = {join(QUEUE_DIRECTORY, name) for name in gone}
         for directory in directories:
             self.open_files.close_below(directory)
@@ -147,7 +138,6 @@ class QueueTable:
     def forget(self) -> None:
         """Forget every queue, but not its files."""
         self._queues.clear()
-        self.light_count = 0
         self._directories.clear()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ Each step may be cut short by another crash: the next start does it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,12 +19,13 @@ import numpy as np
 
 from rocketmq_arrow.layout import read_layout
 from rocketmq_broker_sim.storage.adoption import adopt, is_foreign
-from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, Configs
+from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
 from rocketmq_broker_sim.storage.derived import Derived, load_derived, save_derived
 from rocketmq_broker_sim.storage.durability import Durability
 from rocketmq_broker_sim.storage.errors import DamagedStoreError, MissingFileError, StorageError
 from rocketmq_broker_sim.storage.files import File, Files
 from rocketmq_broker_sim.storage.key_index import INDEX_DIRECTORY, KeyIndex
+from rocketmq_broker_sim.storage.light_queues import is_for_lite_topics, lite_topic_counts
 from rocketmq_broker_sim.storage.log import CommitLog
 from rocketmq_broker_sim.storage.lost_messages import load_holes, save_holes
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile
@@ -36,7 +37,7 @@ from rocketmq_broker_sim.storage.repair_plan import PLAN_NAME
 from rocketmq_broker_sim.storage.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker_sim.storage.seals import Seal, SealFile
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
-from rocketmq_broker_sim.storage.settings import Adoption, RecoveryReport, StoreConfig
+from rocketmq_broker_sim.storage.settings import Adoption, LiteParent, RecoveryReport, StoreConfig
 from rocketmq_broker_sim.storage.verification import verify
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Bounds
@@ -161,7 +162,9 @@ class _Recovery:
         self._closers.append(queues.close)
         holes = load_holes(files)
         living_holes = holes.living(mark.log_start, self._configs.dead_before)
-        recovery = QueueRecovery(files, self._log, queues, self._configs.dead_before, living_holes)
+        recovery = QueueRecovery(
+            files, self._log, queues, self._configs.dead_before, living_holes.served()
+        )
         if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
             scan_start = mark.log_start
             if verify_start > scan_start:
@@ -196,6 +199,7 @@ class _Recovery:
             removed_files=tuple(self._removed),
             clamped_progress=clamped,
             adopted=adopted,
+            lite_parents=tuple(self._lite_parents(queues)),
         )
         return Recovered(
             log=self._log,
@@ -340,6 +344,18 @@ class _Recovery:
         index = KeyIndex(self._files, queues.open_files, slots=slots, entries=entries)
         position = derived.index_position if index.load(derived.index_files) else 0
         return index, max(position, self._log.start)
+
+    def _lite_parents(self, queues: QueueTable) -> Iterator[LiteParent]:
+        """The topics that have lite topics, or were made for them."""
+        counts = lite_topic_counts(self._files)
+        table = self._configs.load(TOPICS).get(TOPIC_TABLE)
+        topics = table if isinstance(table, dict) else {}
+        declared = [
+            name for name, each in topics.items() if is_for_lite_topics(each.get("attributes"))
+        ]
+        for topic in sorted({*counts, *declared}):
+            messages = sum(queue.end - queue.start for queue in queues if queue.topic == topic)
+            yield LiteParent(topic, counts[topic], messages)
 
     def _remove(self, name: str) -> None:
         self._files.unlink(name)

@@ -27,7 +27,6 @@ from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_broker_sim.storage.blank_records import BLANK_TOPIC
 from rocketmq_broker_sim.storage.checksum import crc32
 from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC, entry_hashes
-from rocketmq_broker_sim.storage.light_queues import dead_end, light_rows
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.properties import TAGS
@@ -59,8 +58,7 @@ class Scanned:
     sizes: Positions
     tag_hashes: npt.NDArray[np.int64]
     queues: tuple[QueueRows, ...]
-    """Without the records of deleted topics, and without blank ones. Light queues come last, and
-    their records are in their own topic's queues, too."""
+    """Without the records of deleted topics, and without blank ones."""
     newest_ms: int
 
 
@@ -110,7 +108,7 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
     """What consume queues need to know of sound records."""
     positions = layout.starts + base
     properties = PropertyScan(layout.data, layout.text_start, layout.text_end)
-    queues = tuple(_by_queue(layout, properties, positions, dead_before))
+    queues = tuple(_by_queue(layout, positions, dead_before))
     tag_hashes, store_ms = _tag_hashes(properties), layout.int64(STORE_MS_AT)
     for part in queues:
         if part.topic == SCHEDULE_TOPIC:
@@ -184,10 +182,7 @@ def chain(
 
 
 def _by_queue(
-    layout: Layout,
-    properties: PropertyScan,
-    positions: Positions,
-    dead_before: Mapping[str, int],
+    layout: Layout, positions: Positions, dead_before: Mapping[str, int]
 ) -> Iterator[QueueRows]:
     topics, codes = topics_of(layout)
     queue_indexes = layout.int32(QUEUE_AT).astype(np.int64)
@@ -207,10 +202,6 @@ def _by_queue(
             if not len(rows):
                 continue
         yield QueueRows(topic, int(queue_indexes[rows[0]]), rows, offsets[rows])
-    for name, rows, light_offsets in light_rows(properties, topics, codes):
-        is_living = positions[rows] >= dead_end(dead_before, name)
-        if is_living.any():
-            yield QueueRows(name, 0, rows[is_living], light_offsets[is_living])
 
 
 def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from rocketmq_wire.counted import counted
 from rocketmq_wire.model import Host
 
 _MIB: Final = 1024 * 1024
@@ -114,6 +115,21 @@ class Adoption:
 
 
 @dataclass(frozen=True, slots=True)
+class LiteParent:
+    """A topic with lite topics, which are not served: its messages are, as any topic's."""
+
+    topic: str
+    lite_topic_count: int
+    message_count: int
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic} has {counted(self.lite_topic_count, 'lite topic')} "
+            f"({counted(self.message_count, 'message')}, served as messages of {self.topic})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """What an opening found."""
 
@@ -134,12 +150,13 @@ class RecoveryReport:
     """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""
     adopted: Adoption | None = None
     """Set if RocketMQ itself made this store, or had it open since we closed it."""
+    lite_parents: tuple[LiteParent, ...] = ()
 
     def __str__(self) -> str:
         """One line for the log: what it always says, and of the rest what there was."""
         state = "closed in order" if self.was_clean else "not closed in order"
         found = {item.name: getattr(self, item.name) for item in fields(self)}
-        always = ("was_clean", "log_start", "log_end")
-        rest = [f"{name}={value}" for name, value in found.items() if name not in always and value]
+        apart = ("was_clean", "log_start", "log_end", "lite_parents")
+        rest = [f"{name}={value}" for name, value in found.items() if name not in apart and value]
         where = f"log from {self.log_start} to {self.log_end}"
         return ", ".join((where, *((state,) if self.log_end else ()), *rest))

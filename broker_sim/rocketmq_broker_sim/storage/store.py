@@ -110,12 +110,8 @@ class Store:
             start = self._log.start
             return record_store_ms(self._log, start) if self.record_at(start) is not None else -1
 
-    def append(
-        self, topic: str, queue_index: int, block: Block, now_ms: int, *, light_queue: str = ""
-    ) -> Appended:
+    def append(self, topic: str, queue_index: int, block: Block, now_ms: int) -> Appended:
         """Write a block to the log; `publish` makes it visible.
-
-        With a `light_queue` it is one record, which says that it is at that queue's next offset.
 
         Raises:
             BrokerBusyError: too much waits for the disk; nothing was stored.
@@ -142,10 +138,6 @@ class Store:
                 hashes = entry_hashes(topic, queue_index, self._store_ms, piece.tag_hashes)
                 entries = make_entries(piece.starts + position, piece.sizes, hashes)
                 self._queues.append(queue, offset, entries, self._log.end)
-                if light_queue:
-                    light = self._queues.get_or_create(light_queue, 0)
-                    self._queues.append(light, light.next, entries, self._log.end)
-                    light.next += 1
                 pieces.append((offset - start, position))
                 offset += taken
                 queue.next = offset
@@ -216,15 +208,6 @@ class Store:
         """The offset of the next record that is appended."""
         queue = self._queues.get(topic, queue_index)
         return 0 if queue is None else queue.next
-
-    @property
-    def light_queue_count(self) -> int:
-        return self._queues.light_count
-
-    def light_queues(self, parent: str | None = None) -> list[str]:
-        """The light queues of a topic, or all."""
-        with self._lock:
-            return self._queues.light_queues(parent)
 
     def read(
         self,

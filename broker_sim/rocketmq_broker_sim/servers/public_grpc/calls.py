@@ -25,12 +25,15 @@ from rocketmq_broker_sim.servers.public_grpc.caller import (
 )
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker_sim.servers.public_grpc.lite import LiteCalls
 from rocketmq_broker_sim.servers.public_grpc.members import Members
 from rocketmq_broker_sim.servers.public_grpc.pulling import Pulls
 from rocketmq_broker_sim.servers.public_grpc.receiving import Receives
 from rocketmq_broker_sim.servers.public_grpc.renewals import CHECK_SECONDS, Renewals
-from rocketmq_broker_sim.servers.public_grpc.routing import assignment_reply, route_reply
+from rocketmq_broker_sim.servers.public_grpc.routing import (
+    assignment_reply,
+    lite_refusal,
+    route_reply,
+)
 from rocketmq_broker_sim.servers.public_grpc.sending import Sends
 from rocketmq_broker_sim.servers.public_grpc.sessions import Listening, Sessions
 from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
@@ -71,8 +74,7 @@ class PublicCalls:
             time=time.monotonic,
         )
         self._renewals = Renewals()
-        self._lite = LiteCalls(facts, self.sessions)
-        self._members = Members(facts, limits, self.sessions, self._renewals, self._lite)
+        self._members = Members(facts, limits, self.sessions, self._renewals)
         self._sends = Sends(facts, limits)
         self._receives = Receives(facts, limits, self.sessions, self._renewals)
         self._pulls = Pulls(facts, limits)
@@ -85,7 +87,7 @@ class PublicCalls:
             "QueryAssignment": self._assignment,
             "Heartbeat": self._members.heartbeat,
             "NotifyClientTermination": self._members.terminate,
-            "SyncLiteSubscription": self._lite.sync,
+            "SyncLiteSubscription": _refuse_lite_topics,
             "SendMessage": self._sends.send,
             "EndTransaction": self._sends.end_transaction,
             "RecallMessage": self._sends.recall,
@@ -200,6 +202,11 @@ class PublicCalls:
                 self.sessions.is_online,
                 time.time_ns() // 1_000_000,
             )
+
+
+async def _refuse_lite_topics(caller: Caller, request: Any) -> Any:
+    del caller
+    raise lite_refusal(f"SyncLiteSubscription of topic {request.topic.name}")
 
 
 def _status_of(error: Exception, name: str) -> Any:

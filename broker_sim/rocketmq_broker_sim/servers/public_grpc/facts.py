@@ -38,9 +38,6 @@ class GroupFacts:
     """Deliveries of a message, the first one included."""
     backoff: Mapping[str, Any] | None = None
     """The group's own exponential policy; None: RocketMQ's levels."""
-    lite_parent: str = ""
-    """The topic whose lite topics it consumes; empty: it consumes topics."""
-    lite_quota: int = 0
 
 
 class Facts(Protocol):
@@ -54,10 +51,6 @@ class Facts(Protocol):
 
     def group(self, name: str) -> GroupFacts: ...
 
-    def light_queue_at(self, topic: str, position: int) -> str:
-        """The light queue of the message at a log position; empty if it is in none."""
-        ...
-
 
 class EngineFacts:
     """Facts of a running engine; on the event loop's thread."""
@@ -68,22 +61,16 @@ class EngineFacts:
     def topic(self, name: str) -> TopicConfig | None:
         return self._engine.topics.get(name)
 
-    def light_queue_at(self, topic: str, position: int) -> str:
-        return self._engine.pops.lite.light_queue_at(topic, position)
-
     def group(self, name: str) -> GroupFacts:
         settings = self._engine.groups.settings(name)
         policy = settings.get("groupRetryPolicy")
         backoff = None
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":
             backoff = dict(policy.get("exponentialRetryPolicy") or {})
-        lite = self._engine.groups.lite(name)
         return GroupFacts(
             bool(settings["consumeMessageOrderly"]),
             int(settings["retryMaxTimes"]) + 1,
             backoff,
-            lite.parent,
-            lite.quota,
         )
 
 

@@ -9,13 +9,11 @@ from typing import Any, Final
 from rocketmq_broker_sim.servers.public_grpc.caller import CLIENT_VERSION, Caller
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker_sim.servers.public_grpc.lite import LiteCalls
 from rocketmq_broker_sim.servers.public_grpc.receiving import subscription_of
 from rocketmq_broker_sim.servers.public_grpc.renewals import Renewals
 from rocketmq_broker_sim.servers.public_grpc.routing import group_named, topic_named
 from rocketmq_broker_sim.servers.public_grpc.sessions import Session, Sessions
 from rocketmq_broker_sim.servers.public_grpc.settings import (
-    LITE_PUSH,
     PRODUCER,
     PUSH,
     decided_settings,
@@ -50,10 +48,9 @@ class Members:
         limits: PublicLimits,
         sessions: Sessions,
         renewals: Renewals,
-        lite: LiteCalls,
     ) -> None:
         self._facts, self._limits = facts, limits
-        self._sessions, self._renewals, self._lite = sessions, renewals, lite
+        self._sessions, self._renewals = sessions, renewals
 
     # --- telemetry ----------------------------------------------------------------------------
 
@@ -143,7 +140,6 @@ class Members:
         for consumer in beat.consumers:
             leave = UnregisterClient(caller.client_id, consumer_group=consumer.group)
             await caller.asking.ask(leave, session.peer)
-        await self._lite.forget(caller, session)
         self._sessions.remove(caller.client_id)
         self._renewals.forget_client(caller.client_id)
         name = "NotifyClientTerminationResponse"
@@ -171,7 +167,7 @@ def _heartbeat_of(caller: Caller, settings: Any) -> Heartbeat:
         # Transactions are asked about by topic here: clients have no producer groups.
         topics = tuple(dict.fromkeys(topic.name for topic in settings.publishing.topics))
         return Heartbeat(caller.client_id, topics, (), language, _version(caller))
-    is_push = settings.client_type in (PUSH, LITE_PUSH)
+    is_push = settings.client_type == PUSH
     entries = settings.subscription.subscriptions
     named = [(entry.topic.name, subscription_of(entry.expression)) for entry in entries]
     info = ConsumerInfo(

@@ -16,15 +16,13 @@ from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker_sim.servers.public_grpc.renewals import Renewals
 from rocketmq_broker_sim.servers.public_grpc.routing import (
     ANY_QUEUE,
-    check_lite_topic,
     group_named,
-    require_bound,
+    lite_refusal,
     require_topic,
     topic_named,
 )
 from rocketmq_broker_sim.servers.public_grpc.sending import common_status
 from rocketmq_broker_sim.servers.public_grpc.sessions import Sessions
-from rocketmq_broker_sim.servers.public_grpc.settings import is_lite
 from rocketmq_wire.consumption_requests import SendBack
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal, make_status, status_of
@@ -37,8 +35,6 @@ from rocketmq_wire.grpc_public_messages import (
     milliseconds,
     put_timestamp,
 )
-from rocketmq_wire.lite_requests import PopLite
-from rocketmq_wire.lite_topics import light_queue, parent_of
 from rocketmq_wire.model import (
     BODY_SIZE_MAX,
     QueueId,
@@ -48,7 +44,6 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.pop_handles import ReceiptHandle
 from rocketmq_wire.pop_requests import InitMode, PopMessages, PopReply, PopStatus, ack_of, change_of
-from rocketmq_wire.properties import LITE_TOPIC
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.stubs import public
 from rocketmq_wire.tags import TagExpression
@@ -76,7 +71,6 @@ class _Taking:
     topic: str
     subscription: Subscription
     is_orderly: bool
-    is_lite: bool
 
 
 class Receives:
@@ -110,12 +104,8 @@ class Receives:
         if not 1 <= request.batch_size <= self._limits.receive_count_max:
             # The proxy, too, gives fewer rather than refuse.
             request.batch_size = min(max(request.batch_size, 1), self._limits.receive_count_max)
-        taking = _Taking(
-            group, name, subscription, is_orderly=known.is_fifo, is_lite=is_lite(session.settings)
-        )
+        taking = _Taking(group, name, subscription, is_orderly=known.is_fifo)
         poll_ms = self._poll_ms(caller, request, session.settings)
-        if taking.is_lite:
-            require_bound(known, group, name)
         reply = await self._lent(caller, request, taking, config, invisible_ms, poll_ms)
         handed = await self._handed_out(caller, taking, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
@@ -125,20 +115,20 @@ class Receives:
         keys = [(caller.client_id, group, text) for text in handed]
         self._on_their_way.update(keys)
         if request.auto_renew:
-            for text, (_, held) in handed.items():
-                self._renewals.add(caller.client_id, group, held, text)
+            for text in handed:
+                self._renewals.add(caller.client_id, group, name, text)
         try:
             yield frame(status=make_status(found, "OK" if handed else "no new message"))
-            for message, _ in handed.values():
+            for message in handed.values():
                 yield frame(message=message)
             yield last
             self._on_their_way.difference_update(keys)
         finally:
             # The client may have cancelled, or its connection may have broken. Clients use an
             # answer once it is whole: what was written of it is lost on them, too.
-            for text, (_, held) in handed.items():
+            for text in handed:
                 if (caller.client_id, group, text) in self._on_their_way:
-                    work = asyncio.create_task(self._hand_back(caller, group, held, text))
+                    work = asyncio.create_task(self._hand_back(caller, group, name, text))
                     self._handing_back.add(work)
                     work.add_done_callback(self._handing_back.discard)
 
@@ -152,33 +142,19 @@ class Receives:
         poll_ms: int,
     ) -> PopReply:
         """What the broker lends, or that it has nothing. Raises PublicRefusal (42900)."""
-        if taking.is_lite:
-            reply = await caller.ask(
-                PopLite(
-                    taking.group,
-                    taking.topic,
-                    caller.client_id,
-                    request.batch_size,
-                    invisible_ms,
-                    poll_ms=poll_ms,
-                    born_ms=caller.now_ms,
-                    attempt_id=request.attempt_id,
-                )
-            )
-        else:
-            pop = PopMessages(
-                taking.group,
-                QueueId(taking.topic, self._facts.broker_name, ANY_QUEUE),
-                request.batch_size,
-                invisible_ms,
-                poll_ms=poll_ms,
-                born_ms=caller.now_ms,
-                init_mode=InitMode.MAX,
-                subscription=taking.subscription,
-                is_orderly=taking.is_orderly,
-                attempt_id=request.attempt_id,
-            )
-            reply = await self._pop(caller, pop, config)
+        pop = PopMessages(
+            taking.group,
+            QueueId(taking.topic, self._facts.broker_name, ANY_QUEUE),
+            request.batch_size,
+            invisible_ms,
+            poll_ms=poll_ms,
+            born_ms=caller.now_ms,
+            init_mode=InitMode.MAX,
+            subscription=taking.subscription,
+            is_orderly=taking.is_orderly,
+            attempt_id=request.attempt_id,
+        )
+        reply = await self._pop(caller, pop, config)
         if reply.status is PopStatus.POLLING_FULL:
             raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
         return reply
@@ -206,32 +182,29 @@ class Receives:
 
     async def _handed_out(
         self, caller: Caller, taking: _Taking, reply: PopReply, attempts_max: int
-    ) -> dict[str, tuple[Any, str]]:
-        """The messages that the client gets, and what each was popped from, by their handles."""
+    ) -> dict[str, Any]:
+        """The messages that the client gets, by their handles."""
         content = memoryview(b"".join(reply.records))
         tags = TagExpression.parse(taking.subscription.expression)
         is_by_tag = taking.subscription.kind == "TAG" and not taking.subscription.selects_all
         position, topic = 0, taking.topic
-        handed: dict[str, tuple[Any, str]] = {}
+        handed: dict[str, Any] = {}
         handles = reply.handles(self._facts.broker_name)
         for handle, popped in zip(handles, _counts(reply), strict=True):
             stored, position = decode_record(content, position, check_crc=False)
             text = _with_position(handle, stored).text()
-            held = topic
-            if taking.is_lite:
-                held = light_queue(topic, stored.properties.get(LITE_TOPIC, ""))
             if is_by_tag and not tags.matches(stored.properties.get("TAGS")):
-                # Another tag of the same hash; lite topics are not filtered before.
-                await caller.ask(ack_of(taking.group, held, text))
+                # Another tag of the same hash.
+                await caller.ask(ack_of(taking.group, topic, text))
                 continue
             before = popped if popped is not None else stored.reconsume_times
-            if before >= attempts_max and (taking.is_lite or not taking.is_orderly):
-                await self._bury(caller, taking.group, held, text, stored)
+            if before >= attempts_max and not taking.is_orderly:
+                await self._bury(caller, taking.group, topic, text, stored)
                 continue
             delivery = Delivery(topic, text, reply.invisible_ms, before + 1, sendable_body)
             message = incoming_of(stored, delivery)
             message.system_properties.queue_offset = handle.offset
-            handed[text] = message, held
+            handed[text] = message
         return handed
 
     def _invisible_ms(self, request: Any) -> int:
@@ -279,9 +252,9 @@ class Receives:
                 message_id=entry.message_id, receipt_handle=entry.receipt_handle
             )
             try:
-                held = self._held(group, topic, entry)
+                _refuse_lite_topic(entry)
                 handle = await self._current(caller, group, entry.receipt_handle)
-                await caller.ask(ack_of(group, held, handle))
+                await caller.ask(ack_of(group, topic, handle))
                 status = make_status(Code.OK)
             except RocketMQError as error:
                 status = status_of(_of_handle(error))
@@ -299,13 +272,11 @@ class Receives:
                 Code.ILLEGAL_INVISIBLE_TIME,
                 f"the invisible time must be 0 to {self._limits.invisible_ms_max} ms",
             )
-        held = self._held(group, topic, request)
+        _refuse_lite_topic(request)
         handle = await self._current(caller, group, request.receipt_handle)
         self._settled(caller, group, request.receipt_handle)
-        suspended = bool(request.lite_topic) and request.suspend
         try:
-            change = change_of(group, held, handle, invisible_ms, is_suspended=suspended)
-            changed = await caller.ask(change)
+            changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
         except RocketMQError as error:
             raise _of_handle(error) from error
         following = changed.handle_after(ReceiptHandle.parse(handle))
@@ -316,7 +287,7 @@ class Receives:
     async def forward(self, caller: Caller, request: Any) -> Any:
         """Put a message that cannot be consumed to the group's dead letters."""
         topic, group = topic_named(request.topic), group_named(request.group)
-        held = self._held(group, topic, request)
+        _refuse_lite_topic(request)
         handle = await self._current(caller, group, request.receipt_handle)
         self._settled(caller, group, request.receipt_handle)
         position = ReceiptHandle.parse(handle).position
@@ -325,32 +296,15 @@ class Receives:
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message is"
             )
         await self._send_dead(caller, group, topic, request.message_id, position)
-        await caller.ask(ack_of(group, held, handle))
+        await caller.ask(ack_of(group, topic, handle))
         name = "ForwardMessageToDeadLetterQueueResponse"
         return public.message_class(name)(status=make_status(Code.OK))
-
-    def _held(self, group: str, topic: str, said: Any) -> str:
-        """What a message was popped from: its topic, or the light queue of its lite topic."""
-        if said.lite_topic:
-            check_lite_topic(said.lite_topic)
-            require_bound(self._facts.group(group), group, topic)
-            return light_queue(topic, said.lite_topic)
-        if self._facts.group(group).lite_parent != topic:
-            return topic
-        # The client in Java 5.2.0 leaves it out where it puts a message off. The log has it.
-        position = _parsed(said.receipt_handle).position
-        found = self._facts.light_queue_at(topic, -1 if position is None else position)
-        if not found:
-            raise PublicRefusal(
-                Code.INVALID_RECEIPT_HANDLE, "the receipt handle is of no lite topic's message"
-            )
-        return found
 
     async def _bury(
         self, caller: Caller, group: str, topic: str, handle: str, stored: StoredMessage
     ) -> None:
         message_id = stored.properties.get("UNIQ_KEY", "")
-        await self._send_dead(caller, group, parent_of(topic), message_id, stored.physical_offset)
+        await self._send_dead(caller, group, topic, message_id, stored.physical_offset)
         await caller.ask(ack_of(group, topic, handle))
 
     async def _send_dead(
@@ -377,6 +331,12 @@ def subscription_of(expression: Any) -> Subscription:
     if expression.type == _SQL:
         return Subscription(expression.expression, "SQL92")
     return Subscription(expression.expression or "*")
+
+
+def _refuse_lite_topic(said: Any) -> None:
+    """Raises PublicRefusal (50100) for a message that was popped from a lite topic."""
+    if said.lite_topic:
+        raise lite_refusal(f"a message of lite topic {said.lite_topic[:80]!r}")
 
 
 def _parsed(text: str) -> ReceiptHandle:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine.topics import check_topic_name
-from rocketmq_broker_sim.servers.public_grpc.facts import Facts, GroupFacts, accepted_types
+from rocketmq_broker_sim.servers.public_grpc.facts import Facts, accepted_types
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal, make_status
-from rocketmq_wire.lite_topics import LITE_NAME_PATTERN, LITE_NAME_SIZE_MAX
 from rocketmq_wire.model import (
     PERMISSION_READ,
     PERMISSION_WRITE,
@@ -46,29 +45,9 @@ def group_named(resource: Any) -> str:
     return str(resource.name)
 
 
-def check_lite_topic(name: str) -> None:
-    """Raises PublicRefusal (40020) for what is no lite topic's name."""
-    if not name.strip():
-        raise PublicRefusal(Code.ILLEGAL_LITE_TOPIC, "lite topic cannot be blank")
-    if len(name.encode()) > LITE_NAME_SIZE_MAX:
-        raise PublicRefusal(
-            Code.ILLEGAL_LITE_TOPIC, f"lite topic exceeds the max size {LITE_NAME_SIZE_MAX}"
-        )
-    if not LITE_NAME_PATTERN.fullmatch(name):
-        raise PublicRefusal(
-            Code.ILLEGAL_LITE_TOPIC,
-            "lite topic can only contain alphanumeric characters, hyphens(-), and underscores(_)",
-        )
-
-
-def require_bound(facts: GroupFacts, group: str, topic: str) -> None:
-    """Raises PublicRefusal (40002) where the group does not consume the topic's lite topics."""
-    if facts.lite_parent != topic:
-        raise PublicRefusal(
-            Code.ILLEGAL_TOPIC,
-            f"lite group {group} is expected to bind topic {facts.lite_parent or 'none'}, "
-            f"but actual is {topic}",
-        )
+def lite_refusal(what: str) -> PublicRefusal:
+    """The refusal (50100) of whatever concerns lite topics."""
+    return PublicRefusal(Code.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
 
 
 def require_topic(facts: Facts, name: str) -> TopicConfig:
@@ -102,9 +81,7 @@ def assignment_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
     config = require_topic(facts, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:
         raise PublicRefusal(Code.FORBIDDEN, f"no queue of topic {name} can be read")
-    known = facts.group(group)
-    is_by_queue = known.is_fifo and not known.lite_parent
-    indices = range(config.read_queue_count) if is_by_queue else (ANY_QUEUE,)
+    indices = range(config.read_queue_count) if facts.group(group).is_fifo else (ANY_QUEUE,)
     reply = public.message_class("QueryAssignmentResponse")(status=make_status(Code.OK))
     for index in indices:
         queue = reply.assignments.add().message_queue

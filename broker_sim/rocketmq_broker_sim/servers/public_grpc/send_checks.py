@@ -6,14 +6,13 @@ import unicodedata
 from typing import Any
 
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker_sim.servers.public_grpc.routing import check_lite_topic
+from rocketmq_broker_sim.servers.public_grpc.routing import lite_refusal
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal
 from rocketmq_wire.grpc_public_messages import (
     DELAY,
     FIFO,
     LITE,
     MESSAGE_TYPE_NAMES,
-    NORMAL,
     PRIORITY,
     SYSTEM_PROPERTIES,
     TRANSACTION,
@@ -34,8 +33,8 @@ def check_message(
             raise PublicRefusal(Code.ILLEGAL_MESSAGE_KEY, "a key cannot have control characters")
     if system.HasField("message_group"):
         _check_group(system.message_group, limits)
-    if system.lite_topic:
-        check_lite_topic(system.lite_topic)
+    if system.message_type == LITE or system.lite_topic:
+        raise lite_refusal(f"a message of lite topic {system.lite_topic[:80]!r}")
     _check_user_properties(message, limits)
     if not system.message_id.strip():
         raise PublicRefusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty")
@@ -104,15 +103,11 @@ def _check_user_properties(message: Any, limits: PublicLimits) -> None:
 
 def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
     kind = system.message_type
-    if kind == NORMAL and system.lite_topic:
-        # As the proxy, which goes by what a message has.
-        kind = LITE
     name = MESSAGE_TYPE_NAMES.get(kind)
     wanted = {
         FIFO: system.HasField("message_group"),
         DELAY: system.HasField("delivery_timestamp"),
         PRIORITY: system.HasField("priority"),
-        LITE: bool(system.lite_topic),
     }
     if name is None:
         raise PublicRefusal(
@@ -122,11 +117,6 @@ def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
         raise PublicRefusal(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"a message of type {name} lacks the property that makes it one",
-        )
-    if kind == LITE and (wanted[FIFO] or wanted[DELAY]):
-        raise PublicRefusal(
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            "a lite message can have neither a group nor a time of delivery",
         )
     if kind == TRANSACTION and (wanted[FIFO] or wanted[DELAY]):
         raise PublicRefusal(

@@ -72,9 +72,8 @@ class Sends:
             # A queue a priority: receives look at the highest one first.
             priority = message.system_properties.priority
             index = min(max(priority, 0), config.write_queue_count - 1)
-        system = messages[0].system_properties
         # What has an order keeps to one queue.
-        group = system.message_group or system.lite_topic
+        group = messages[0].system_properties.message_group
         if group and len(messages) == 1:
             index = consistent_hash(java_hash(group), config.write_queue_count)
         return QueueId(config.name, self._facts.broker_name, index)

@@ -104,10 +104,6 @@ class Sessions:
             session.seen_at = self._time()
         return session
 
-    def known(self, client_id: str) -> Session | None:
-        """The client, of which this is no sign of life."""
-        return self._sessions.get(client_id)
-
     def is_online(self, client_id: str) -> bool:
         """True while a client's stream is open."""
         session = self._sessions.get(client_id)

@@ -6,12 +6,11 @@ from typing import Any, Final
 
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts, GroupFacts
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker_sim.servers.public_grpc.routing import require_bound
+from rocketmq_broker_sim.servers.public_grpc.routing import lite_refusal
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal
 from rocketmq_wire.grpc_public_messages import put_duration
-from rocketmq_wire.lite_topics import BOUND_TO, LITE_NAME_SIZE_MAX
 
-PRODUCER, PUSH, SIMPLE, PULL, LITE_PUSH, LITE_SIMPLE = range(1, 7)
+PRODUCER, PUSH, SIMPLE, PULL, _LITE_PUSH, _LITE_SIMPLE = range(1, 7)
 """`ClientType` in the protocol."""
 _MINUTE_MS: Final = 60_000
 # What RocketMQ waits before each further delivery: its delay levels from the third on.
@@ -58,34 +57,14 @@ def _decide_publishing(settings: Any, limits: PublicLimits) -> None:
 def _decide_subscription(settings: Any, facts: Facts, limits: PublicLimits) -> None:
     name = settings.subscription.group.name
     group = facts.group(name)
-    _check_mode(settings, name, group)
+    if settings.client_type in (_LITE_PUSH, _LITE_SIMPLE):
+        raise lite_refusal(f"a lite consumer of group {name}")
     settings.ClearField("backoff_policy")
     _put_backoff(settings.backoff_policy, group)
     subscription = settings.subscription
     subscription.fifo = group.is_fifo
     subscription.receive_batch_size = limits.receive_count_max
     put_duration(subscription.long_polling_timeout, limits.poll_ms_max)
-    if group.lite_parent:
-        subscription.lite_subscription_quota = group.lite_quota
-        subscription.max_lite_topic_size = LITE_NAME_SIZE_MAX
-
-
-def is_lite(settings: Any) -> bool:
-    """True for a client that consumes lite topics."""
-    return settings.client_type in (LITE_PUSH, LITE_SIMPLE)
-
-
-def _check_mode(settings: Any, name: str, group: GroupFacts) -> None:
-    """A group consumes either topics or the lite topics of one. Raises PublicRefusal."""
-    if is_lite(settings) and not group.lite_parent:
-        raise PublicRefusal(
-            Code.ILLEGAL_CONSUMER_GROUP,
-            f"regular group cannot use LITE mode: {name}; its attribute {BOUND_TO} names no topic",
-        )
-    if not is_lite(settings) and group.lite_parent:
-        raise PublicRefusal(Code.ILLEGAL_CONSUMER_GROUP, f"lite group must use LITE mode: {name}")
-    for entry in settings.subscription.subscriptions[:1] if is_lite(settings) else ():
-        require_bound(group, name, entry.topic.name)
 
 
 def _put_backoff(policy: Any, group: GroupFacts) -> None:
