@@ -379,9 +379,9 @@ def test_one_message_equals_the_scalar_codecs_record() -> None:
 
 def test_message_that_does_not_fit_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="more than 32767"):
-        block_from_message(**ARRIVAL, body=b"x", properties=b"k\x01" + b"v" * 32_767)
+        block_from_message(**ARRIVAL, flag=0, body=b"x", properties=b"k\x01" + b"v" * 32_767)
     with pytest.raises(LocalProtocolError, match="1 to 255 bytes"):
-        block_from_message(**ARRIVAL | {"topic": "t" * 256}, body=b"x", properties=b"")
+        block_from_message(**ARRIVAL | {"topic": "t" * 256}, flag=0, body=b"x", properties=b"")
 
 
 # --- hashes ---------------------------------------------------------------------------------
