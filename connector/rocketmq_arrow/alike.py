@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.checksums import are_right
 from rocketmq_arrow.gather import Bytes, Positions, as_text, rows_of, take_rows
 from rocketmq_arrow.layout import (
@@ -35,16 +35,19 @@ from rocketmq_arrow.layout import (
     HEADER_SIZE,
     QUEUE_AT,
     QUEUE_OFFSET_AT,
-    SYS_BORN_HOST_V6,
-    SYS_COMPRESSED,
     SYS_FLAG_AT,
-    SYS_INNER_BATCH,
-    SYS_STORE_HOST_V6,
     Layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_arrow.property_template import shape_of
 from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.record import (
+    FLAG_BORN_HOST_V6,
+    FLAG_COMPRESSED,
+    FLAG_INNER_BATCH,
+    FLAG_STORE_HOST_V6,
+    RECORD_SIZE_MIN,
+)
 
 _ROWS_MIN: Final = 2
 _SIZE: Final = struct.Struct(">i")
@@ -52,7 +55,7 @@ _SHORT: Final = struct.Struct(">h")
 _HEAD: Final = struct.Struct(">i4xI")
 _MAGIC_AT: Final = 4
 # None of what these stand for is read here.
-_FOREIGN_FLAGS: Final = SYS_COMPRESSED | SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6 | SYS_INNER_BATCH
+_FOREIGN_FLAGS: Final = FLAG_COMPRESSED | FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6 | FLAG_INNER_BATCH
 # Larger bodies are left out of the passes; what is around them is copied for that.
 _PASSED_BODY_MAX: Final = 256
 # So many bytes of records are one row of a pass: its result stays in the first cache.

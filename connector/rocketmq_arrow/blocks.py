@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.assemble import Constant, Piece, Ranges, Rows, assemble
-from rocketmq_arrow.boundaries import (
-    MAGIC_V1,
-    MAGIC_V2,
-    entry_bounds,
-    record_bounds,
-)
+from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, entry_bounds, record_bounds
 from rocketmq_arrow.checksums import crcs_at, wrong_bodies
 from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping
 from rocketmq_arrow.java_hashes import java_hashes
@@ -31,28 +26,29 @@ from rocketmq_arrow.layout import (
     QUEUE_AT,
     QUEUE_OFFSET_AT,
     STORE_MS_AT,
-    SYS_BORN_HOST_V6,
     SYS_FLAG_AT,
-    SYS_INNER_BATCH,
-    SYS_STORE_HOST_V6,
     Layout,
     describe_damage,
     read_layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_arrow.small_batches import SMALL_BODY_SIZE_MAX, FewRecords, lay_out_few, patch_record
+from rocketmq_wire.batch import ENTRY_BODY_AT, ENTRY_FLAG_AT
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.properties import TAGS, decode_properties
-from rocketmq_wire.record import body_crc
+from rocketmq_wire.record import (
+    FLAG_BORN_HOST_V6,
+    FLAG_INNER_BATCH,
+    FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_MASK,
+    HOST_V6_EXTRA,
+    body_crc,
+)
 from rocketmq_wire.tags import java_hash
 
 _TOPIC_SIZE_V1_MAX: Final = 127
 _TOPIC_SIZE_MAX: Final = 255
-_ENTRY_FLAG_AT: Final = 12
-_ENTRY_BODY_AT: Final = 20
-_SYS_TRANSACTION: Final = 0xC
-_HOST_EXTRA: Final = 12
 # Where an error says that the damage is.
 _RECORDS: Final = "records"
 _BATCH: Final = "batch"
@@ -112,7 +108,7 @@ class RecordBlock:
                 raise _unfit_host(store_host)
             return
         flags = buffer[starts + (SYS_FLAG_AT + 3)]
-        is_v6 = (flags & SYS_STORE_HOST_V6) != 0
+        is_v6 = (flags & FLAG_STORE_HOST_V6) != 0
         if (is_v6 != (len(store_host.address) == 16)).any():
             raise _unfit_host(store_host)
         count = len(starts)
@@ -126,8 +122,8 @@ class RecordBlock:
         _put(buffer, starts + QUEUE_OFFSET_AT, offsets.view("V16")[:, 0])
         stored = struct.pack(">q", store_ms) + _host_bytes(store_host)
         places = starts + STORE_MS_AT
-        if (flags & SYS_BORN_HOST_V6).any():
-            places += _HOST_EXTRA * ((flags & SYS_BORN_HOST_V6) != 0)
+        if (flags & FLAG_BORN_HOST_V6).any():
+            places += HOST_V6_EXTRA * ((flags & FLAG_BORN_HOST_V6) != 0)
         _put(buffer, places, np.frombuffer(stored, f"V{len(stored)}"))
 
 
@@ -252,7 +248,7 @@ def _block_of_entries(
     """Entries of batches as records; `header` is a record up to and with its body's size."""
     topic_bytes, fixed_size = topic_field(topic), header.shape[1]
     ends = starts + entry_sizes
-    body_starts = starts + _ENTRY_BODY_AT
+    body_starts = starts + ENTRY_BODY_AT
     body_ends = body_starts + numbers_at(data, body_starts - 4, ">i4").astype(np.int64)
     is_wrong = (body_ends < body_starts) | (body_ends + 2 > ends)
     _refuse_entry(starts, is_wrong, "the body does not fit in its entry")
@@ -263,7 +259,7 @@ def _block_of_entries(
     crcs = crcs_at(data, body_starts, body_ends)
     put_column(header, 0, ">i4", sizes)
     put_column(header, CRC_AT, ">i4", crcs)
-    put_column(header, FLAG_AT, ">i4", numbers_at(data, starts + _ENTRY_FLAG_AT, ">i4"))
+    put_column(header, FLAG_AT, ">i4", numbers_at(data, starts + ENTRY_FLAG_AT, ">i4"))
     put_column(header, fixed_size - 4, ">i4", body_ends - body_starts)
     pieces: list[Piece] = [
         Rows(header),
@@ -411,13 +407,14 @@ def _first_topic(data: Bytes, size: int) -> str:
 def _check_flags(layout: Layout) -> None:
     """Refuses what a broker must not take as an ordinary message."""
     flags = layout.header[:, SYS_FLAG_AT + 3]
-    for bits, what in ((SYS_INNER_BATCH, "an inner batch"), (_SYS_TRANSACTION, "transactional")):
+    refused = (FLAG_INNER_BATCH, "an inner batch"), (FLAG_TRANSACTION_MASK, "transactional")
+    for bits, what in refused:
         found = np.flatnonzero(flags & bits)
         if len(found):
             raise CorruptRecordError(
                 _RECORDS, int(layout.starts[found[0]]), f"the record is {what}, which is not taken"
             )
-    is_v6 = flags & SYS_STORE_HOST_V6 != 0
+    is_v6 = flags & FLAG_STORE_HOST_V6 != 0
     if is_v6.any() and not is_v6.all():
         raise CorruptRecordError(_RECORDS, 0, "the records' store hosts are of IPv4 and of IPv6")
 
@@ -446,11 +443,11 @@ def fixed_fields(
 ) -> bytes:
     """A record up to and with the body's size; what differs between records is zero."""
     magic = MAGIC_V1 if len(topic.encode()) <= _TOPIC_SIZE_V1_MAX else MAGIC_V2
-    sys_flag &= ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    sys_flag &= ~(FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)
     if len(born_host.address) == 16:
-        sys_flag |= SYS_BORN_HOST_V6
+        sys_flag |= FLAG_BORN_HOST_V6
     if len(store_host.address) == 16:
-        sys_flag |= SYS_STORE_HOST_V6
+        sys_flag |= FLAG_STORE_HOST_V6
     head = _FIXED.pack(0, magic, 0, queue_index, 0, 0, 0, sys_flag, born_ms)
     store_ms, reconsume_times_to_body_size = bytes(8), bytes(16)
     return b"".join(

@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.late import pa
-from rocketmq_arrow.layout import (
-    CRC_MASK,
-    SYS_COMPRESSION_MASK,
-    SYS_COMPRESSION_SHIFT,
-)
+from rocketmq_arrow.layout import CRC_MASK
 from rocketmq_arrow.numpy_arrays import byte_strings
+from rocketmq_wire.record import (
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    FLAG_COMPRESSION_MASK,
+)
 
 try:
     from isal.isal_zlib import crc32
@@ -32,9 +34,7 @@ except ImportError:
 # A producer refuses bodies over 4 MiB before it compresses them; brokers may be set to take more.
 INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 
-_LZ4: Final = 1
-_ZSTD: Final = 2
-_ZLIB: Final = 3
+_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd", COMPRESSION_ZLIB: "zlib"}
 # Where the type bits are 0 the first bytes tell: gRPC proxies store gzip without type bits.
 _GZIP_START: Final = b"\x1f\x8b"
 _SNIFFED: Final = {
@@ -72,7 +72,7 @@ def inflate(body: bytes, sys_flag: int, size_max: int) -> bytes:
 
 
 def _codec_of(body: bytes, sys_flag: int) -> str:
-    kind = sys_flag >> SYS_COMPRESSION_SHIFT & SYS_COMPRESSION_MASK
+    kind = sys_flag & FLAG_COMPRESSION_MASK
     if kind == 0:
         for start, codec in _SNIFFED.items():
             if body.startswith(start):
@@ -80,9 +80,9 @@ def _codec_of(body: bytes, sys_flag: int) -> str:
         if body[:1] == b"\x78":
             return "zlib"
         raise InflateError("the body is marked as compressed, but by no known method")
-    if kind > _ZLIB:
-        raise InflateError(f"unknown compression type {kind}")
-    return {_LZ4: "lz4", _ZSTD: "zstd", _ZLIB: "zlib"}[kind]
+    if kind not in _CODECS:
+        raise InflateError(f"unknown compression type {kind >> 8}")
+    return _CODECS[kind]
 
 
 def _inflate_deflated(body: bytes, codec: str, size_max: int) -> bytes:

@@ -25,11 +25,10 @@ from rocketmq_arrow.gather import Bytes, Positions, numbers_at, overlapping, pie
 from rocketmq_wire.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.record import RECORD_SIZE_MIN
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
-# A V1 record with IPv4 hosts and empty body, topic and properties.
-RECORD_SIZE_MIN: Final = 91
 _MAGIC_SIZE: Final = 4
 _SIZE: Final = struct.Struct(">i")
 # Below about this many records a single walker is as fast.

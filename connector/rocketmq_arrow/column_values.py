@@ -26,15 +26,14 @@ from rocketmq_arrow.layout import (
     RECONSUME_TIMES_AT,
     STORE_HOST_AT,
     STORE_MS_AT,
-    SYS_BORN_HOST_V6,
     SYS_FLAG_AT,
-    SYS_STORE_HOST_V6,
     Layout,
 )
 from rocketmq_arrow.numpy_arrays import array_of, text_array
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_arrow.property_template import RowTemplate
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, HOST_V6_EXTRA
 
 # 0001-01-01 and the last microsecond of 9999 in microseconds: what Python's datetime can show.
 # Times come from the producer; a hostile one is cut to these, or it would break `collect()`.
@@ -139,7 +138,7 @@ def _offset_message_id(values: ColumnValues) -> pa.Array:
     host_and_offset[:, :8] = layout.header[:, STORE_HOST_AT : STORE_HOST_AT + 8]
     host_and_offset[:, 8:] = layout.header[:, PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]
     ids = _hex_text(host_and_offset)
-    rows = _rows_v6(values, STORE_HOST_AT, SYS_STORE_HOST_V6)
+    rows = _rows_v6(values, STORE_HOST_AT, FLAG_STORE_HOST_V6)
     if not len(rows):
         return ids
     long = [
@@ -169,7 +168,7 @@ def _rows_v6(values: ColumnValues, at: int, flag_v6: int) -> Positions:
 def _starts_v6(values: ColumnValues, rows: Positions, at: int) -> Positions:
     starts = values.layout.starts[rows] + at
     if at == STORE_HOST_AT:
-        starts = starts + 12 * ((values.sys_flags[rows] & SYS_BORN_HOST_V6) != 0)
+        starts = starts + HOST_V6_EXTRA * ((values.sys_flags[rows] & FLAG_BORN_HOST_V6) != 0)
     return starts
 
 
@@ -212,8 +211,8 @@ _BUILDERS: Final[dict[str, Callable[[ColumnValues], pa.Array]]] = {
     "flag": lambda v: array_of(v.layout.int32(FLAG_AT)),
     "sysFlag": lambda v: array_of(v.sys_flags),
     "reconsumeTimes": lambda v: array_of(v.layout.int32(RECONSUME_TIMES_AT)),
-    "bornHost": lambda v: _hosts(v, BORN_HOST_AT, SYS_BORN_HOST_V6),
-    "storeHost": lambda v: _hosts(v, STORE_HOST_AT, SYS_STORE_HOST_V6),
+    "bornHost": lambda v: _hosts(v, BORN_HOST_AT, FLAG_BORN_HOST_V6),
+    "storeHost": lambda v: _hosts(v, STORE_HOST_AT, FLAG_STORE_HOST_V6),
     "physicalOffset": lambda v: array_of(v.layout.int64(PHYSICAL_OFFSET_AT)),
     "bodyCrc": lambda v: array_of(v.layout.int32(CRC_AT)),
     "storeSize": lambda v: array_of(v.layout.sizes.astype(np.int32)),

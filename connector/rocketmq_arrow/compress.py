@@ -15,8 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_arrow.gather import Mask
-from rocketmq_arrow.layout import SYS_COMPRESSED, SYS_COMPRESSION_SHIFT
 from rocketmq_arrow.numpy_arrays import mask_of
+from rocketmq_wire.record import (
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    FLAG_COMPRESSED,
+)
 
 # The level of RocketMQ's own producers.
 _ZLIB_LEVEL: Final = 5
@@ -50,15 +55,15 @@ def _zstd(body: bytes) -> bytes:
 
 
 _CODECS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {
-    "lz4": (1, _lz4),
-    "zstd": (2, _zstd),
-    "zlib": (3, _zlib),
+    "lz4": (COMPRESSION_LZ4, _lz4),
+    "zstd": (COMPRESSION_ZSTD, _zstd),
+    "zlib": (COMPRESSION_ZLIB, _zlib),
 }
 
 
 def compressed_flag(codec: str) -> int:
     """The sysFlag of a body that is compressed so; readers before 4.9.4 take all for zlib."""
-    return SYS_COMPRESSED | _CODECS[codec][0] << SYS_COMPRESSION_SHIFT
+    return FLAG_COMPRESSED | _CODECS[codec][0]
 
 
 def compress_bodies(bodies: pa.Array, codec: str, threshold: int) -> tuple[pa.Array, Mask | None]:

@@ -33,9 +33,7 @@ from rocketmq_arrow.layout import (
     CRC_AT,
     QUEUE_AT,
     QUEUE_OFFSET_AT,
-    SYS_COMPRESSED,
     SYS_FLAG_AT,
-    SYS_INNER_BATCH,
     Layout,
     describe_damage,
     read_layout,
@@ -45,6 +43,7 @@ from rocketmq_arrow.numpy_arrays import array_of, mask_of, text_array
 from rocketmq_arrow.property_template import RowTemplate
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.record import FLAG_COMPRESSED, FLAG_INNER_BATCH
 
 # Records of a chunk and its columns stay in the cache: twice as fast as 200,000-record chunks.
 ROWS_MAX: Final = 10_000
@@ -203,8 +202,8 @@ class Decoder:
         if is_foreign.any():
             for row in np.flatnonzero(is_foreign):
                 chunk.reasons.setdefault(int(row), f"the record is of queue {queues[row]}")
-        if (layout.header[:, SYS_FLAG_AT + 3] & SYS_INNER_BATCH).any():
-            for row in np.flatnonzero(layout.header[:, SYS_FLAG_AT + 3] & SYS_INNER_BATCH):
+        if (layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH).any():
+            for row in np.flatnonzero(layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH):
                 chunk.reasons.setdefault(
                     int(row), "the record is an inner batch (BatchCQ topic), which is not supported"
                 )
@@ -260,12 +259,12 @@ class Decoder:
     ) -> Iterator[tuple[slice, dict[int, bytes]]]:
         """Slices of the rows whose inflated bodies fit in a batch, with those bodies by row."""
         flags = chunk.layout.header[:, SYS_FLAG_AT + 3]
-        if not self._wants_body or bodies is None or not (flags & SYS_COMPRESSED).any():
+        if not self._wants_body or bodies is None or not (flags & FLAG_COMPRESSED).any():
             yield slice(0, len(chunk.layout)), {}
             return
         sys_flags = chunk.layout.int32(SYS_FLAG_AT)
         first, size, inflated = 0, 0, dict[int, bytes]()
-        for row in np.flatnonzero(flags & SYS_COMPRESSED).tolist():
+        for row in np.flatnonzero(flags & FLAG_COMPRESSED).tolist():
             if row in chunk.reasons:
                 continue
             try:

@@ -22,14 +22,11 @@ from rocketmq_arrow.gather import Bytes, Mask, Positions, values_of
 from rocketmq_arrow.late import pa, pc
 from rocketmq_arrow.layout import BORN_MS_AT, CRC_AT, FLAG_AT, SYS_FLAG_AT
 from rocketmq_arrow.numpy_arrays import int32_values
-from rocketmq_wire.batch import ENTRY_SIZE_MIN
+from rocketmq_wire.batch import ENTRY_BODY_AT, ENTRY_BODY_SIZE_AT, ENTRY_FLAG_AT, ENTRY_SIZE_MIN
 from rocketmq_wire.errors import RowRefusedError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY, encode_properties
 
-_BODY_SIZE_AT: Final = 16
-_FLAG_AT: Final = 12
-_ENTRY_HEADER_SIZE: Final = 20
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = b"\x02"
 # Records are sent with this in place of the broker's address, which the broker writes.
@@ -139,10 +136,10 @@ def encode_entries(rows: OutgoingRows) -> tuple[Bytes, Positions]:
     """
     texts = EncodedProperties(rows)
     data, starts, ends = texts_of(rows.bodies)
-    header = np.zeros((len(rows), _ENTRY_HEADER_SIZE), np.uint8)
+    header = np.zeros((len(rows), ENTRY_BODY_AT), np.uint8)
     put_column(header, 0, ">i4", ENTRY_SIZE_MIN + (ends - starts) + texts.sizes)
-    put_column(header, _FLAG_AT, ">i4", rows.flags)
-    put_column(header, _BODY_SIZE_AT, ">i4", ends - starts)
+    put_column(header, ENTRY_FLAG_AT, ">i4", rows.flags)
+    put_column(header, ENTRY_BODY_SIZE_AT, ">i4", ends - starts)
     pieces = [Rows(header), Ranges(data, starts, ends), texts.size_fields(), *texts.pieces]
     entries, _, sizes = assemble(pieces, len(rows))
     return entries, sizes

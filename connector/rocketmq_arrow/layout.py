@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.gather import (
     Bytes,
     Mask,
@@ -34,13 +34,13 @@ from rocketmq_arrow.gather import (
     overlapping,
     pieces_at,
 )
+from rocketmq_wire.record import (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    HOST_V6_EXTRA,
+    RECORD_SIZE_MIN,
+)
 
-SYS_COMPRESSED: Final = 0x1
-SYS_BORN_HOST_V6: Final = 0x10
-SYS_STORE_HOST_V6: Final = 0x20
-SYS_INNER_BATCH: Final = 0x80
-SYS_COMPRESSION_SHIFT: Final = 8
-SYS_COMPRESSION_MASK: Final = 0x7
 CRC_MASK: Final = 0x7FFFFFFF
 
 HEADER_SIZE: Final = 88
@@ -58,7 +58,6 @@ RECONSUME_TIMES_AT: Final = 72
 PREPARED_OFFSET_AT: Final = 76
 BODY_SIZE_AT: Final = 84
 _MAGIC_AT: Final = 4
-_V6_EXTRA: Final = 12
 # Of V1 records; the size is a signed byte.
 _TOPIC_SIZE_MAX: Final = 127
 
@@ -157,7 +156,8 @@ def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> 
     if magic not in (MAGIC_V1, MAGIC_V2):
         return f"unknown magic 0x{magic:08X}"
     is_v2 = magic == MAGIC_V2
-    shift = _V6_EXTRA * (bool(sys_flag & SYS_BORN_HOST_V6) + bool(sys_flag & SYS_STORE_HOST_V6))
+    v6_count = bool(sys_flag & FLAG_BORN_HOST_V6) + bool(sys_flag & FLAG_STORE_HOST_V6)
+    shift = HOST_V6_EXTRA * v6_count
     room = size - RECORD_SIZE_MIN - shift - is_v2
     if room < 0:
         return f"a record of {size} bytes cannot hold its fixed fields"
@@ -205,10 +205,10 @@ def _first_checks(
         is_v2 = (~is_v1).astype(np.int64)
     flags = _flags(header)
     shift: Positions | int = 0
-    if (flags & (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)).any():
-        hosts = ((flags & SYS_BORN_HOST_V6) != 0).astype(np.int64)
-        hosts += (flags & SYS_STORE_HOST_V6) != 0
-        shift = hosts * _V6_EXTRA
+    if (flags & (FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)).any():
+        hosts = ((flags & FLAG_BORN_HOST_V6) != 0).astype(np.int64)
+        hosts += (flags & FLAG_STORE_HOST_V6) != 0
+        shift = hosts * HOST_V6_EXTRA
         is_sound = is_sound & (sizes >= RECORD_SIZE_MIN + shift)
     return is_sound, shift, is_v2
 
@@ -226,9 +226,9 @@ def _move_to_ipv4_layout(
     data: Bytes, starts: Positions, header: NDArray[np.uint8], flags: NDArray[np.uint8]
 ) -> None:
     """Cuts IPv6 hosts to 8 bytes in the matrix; whoever wants such a host reads it from `data`."""
-    rows = np.flatnonzero(flags & (SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6))
-    born = _V6_EXTRA * ((flags[rows] & SYS_BORN_HOST_V6) != 0).astype(np.int64)
-    both = born + _V6_EXTRA * ((flags[rows] & SYS_STORE_HOST_V6) != 0)
+    rows = np.flatnonzero(flags & (FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6))
+    born = HOST_V6_EXTRA * ((flags[rows] & FLAG_BORN_HOST_V6) != 0).astype(np.int64)
+    both = born + HOST_V6_EXTRA * ((flags[rows] & FLAG_STORE_HOST_V6) != 0)
     middle = overlapping(data, "V16")[starts[rows] + STORE_MS_AT + born]
     header[rows, STORE_MS_AT:RECONSUME_TIMES_AT] = middle.view(np.uint8).reshape(-1, 16)
     last = overlapping(data, "V16")[starts[rows] + RECONSUME_TIMES_AT + both]

@@ -10,30 +10,20 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocketmq_arrow.layout import (
-    QUEUE_AT,
-    QUEUE_OFFSET_AT,
-    STORE_MS_AT,
-    SYS_BORN_HOST_V6,
-    SYS_FLAG_AT,
-    SYS_STORE_HOST_V6,
-)
-from rocketmq_wire.batch import ENTRY_SIZE_MIN
+from rocketmq_arrow.layout import QUEUE_AT, QUEUE_OFFSET_AT, STORE_MS_AT, SYS_FLAG_AT
+from rocketmq_wire.batch import ENTRY_BODY_AT, ENTRY_BODY_SIZE_AT, ENTRY_SIZE_MIN
 from rocketmq_wire.model import Buffer, Host
 from rocketmq_wire.properties import NAME_VALUE_SEPARATOR, TAGS, decode_properties
-from rocketmq_wire.record import body_crc
+from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, HOST_V6_EXTRA, body_crc
 from rocketmq_wire.tags import java_hash
 
 SMALL_BODY_SIZE_MAX: Final = 32 * 1024
 _ENTRIES_MAX: Final = 96
 _ENTRY_HEAD: Final = struct.Struct(">i8xii")
-_BODY_SIZE_AT: Final = 16
-_BODY_AT: Final = 20
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _OFFSETS: Final = struct.Struct(">qq")
-_HOST_EXTRA: Final = 12
 _TAGS_NAME: Final = f"{TAGS}{NAME_VALUE_SEPARATOR}".encode()
 
 
@@ -66,17 +56,17 @@ def lay_out_few(body: Buffer, template: bytes, topic_field: bytes) -> FewRecords
         if total - position < ENTRY_SIZE_MIN or len(sizes) == _ENTRIES_MAX:
             return None
         entry_size, flag, body_size = _ENTRY_HEAD.unpack_from(data, position)
-        end, body_end = position + entry_size, position + _BODY_AT + body_size
+        end, body_end = position + entry_size, position + ENTRY_BODY_AT + body_size
         if body_size < 0 or end > total or body_end + 2 > end:
             return None
         (text_size,) = _SHORT.unpack_from(data, body_end)
         if body_end + 2 + text_size != end:
             return None
         size = fixed_size + body_size + 2 + text_size
-        crc = body_crc(data[position + _BODY_AT : body_end])
+        crc = body_crc(data[position + ENTRY_BODY_AT : body_end])
         parts += (_INT.pack(size), magic, _INT.pack(crc), queue, _INT.pack(flag), middle)
         # The body with its size, and the properties with theirs, look alike in both layouts.
-        parts += (data[position + _BODY_SIZE_AT : body_end], topic_field, data[body_end:end])
+        parts += (data[position + ENTRY_BODY_SIZE_AT : body_end], topic_field, data[body_end:end])
         sizes.append(size)
         text_sizes.append(text_size)
         tag_hashes.append(_tag_hash(data[body_end + 2 : end]))
@@ -104,12 +94,12 @@ def patch_record(
     `place` is the queue, the offset in it, and the log position of the buffer's first byte.
     """
     flags = data[start + SYS_FLAG_AT + 3]
-    if (flags & SYS_STORE_HOST_V6 != 0) != (len(store_host.address) == 16):
+    if (flags & FLAG_STORE_HOST_V6 != 0) != (len(store_host.address) == 16):
         return False
     queue_index, queue_offset, physical_start = place
     _INT.pack_into(data, start + QUEUE_AT, queue_index)
     _OFFSETS.pack_into(data, start + QUEUE_OFFSET_AT, queue_offset, start + physical_start)
-    at = start + STORE_MS_AT + (_HOST_EXTRA if flags & SYS_BORN_HOST_V6 else 0)
+    at = start + STORE_MS_AT + (HOST_V6_EXTRA if flags & FLAG_BORN_HOST_V6 else 0)
     stored = _LONG.pack(store_ms) + store_host.address + _INT.pack(store_host.port)
     data[at : at + len(stored)] = stored
     return True

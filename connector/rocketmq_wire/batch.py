@@ -17,11 +17,14 @@ from typing import Final, NoReturn
 
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer
-from rocketmq_wire.record import RECORD_SIZE_MIN
+from rocketmq_wire.record import HOST_V6_EXTRA, RECORD_SIZE_MIN
 
 ENTRY_SIZE_MIN: Final = 22
+ENTRY_FLAG_AT: Final = 12
+ENTRY_BODY_SIZE_AT: Final = 16
+ENTRY_BODY_AT: Final = 20
 # The sender's and the broker's address may be IPv6.
-_WIDER_HOSTS_SIZE: Final = 2 * 12
+_WIDER_HOSTS_SIZE: Final = 2 * HOST_V6_EXTRA
 # CLUSTER, MSG_REGION and TRACE_ON, which brokers before 5.4 add to every message of a batch.
 _ADDED_PROPERTIES_SIZE: Final = 128
 

@@ -41,6 +41,8 @@ COMPRESSION_ZLIB: Final = 0x300
 
 RECORD_SIZE_MIN: Final = 91
 """A V1 record with IPv4 hosts and no body, topic or properties."""
+HOST_V6_EXTRA: Final = 12
+"""How much longer a record is for each IPv6 host."""
 _TOPIC_SIZE_V1_MAX: Final = 127
 _TOPIC_SIZE_V2_MAX: Final = 32_767
 _CRC_MASK: Final = 0x7FFF_FFFF
@@ -125,7 +127,7 @@ def decode_record(
         (_, _, crc, queue_index, flag, queue_offset, physical_offset, sys_flag, born_ms) = fixed
         # With IPv6 hosts the fixed part is longer than the least record.
         v6_count = bool(sys_flag & FLAG_BORN_HOST_V6) + bool(sys_flag & FLAG_STORE_HOST_V6)
-        if size < RECORD_SIZE_MIN + 12 * v6_count:
+        if size < RECORD_SIZE_MIN + HOST_V6_EXTRA * v6_count:
             raise _Refusal(f"a size of {size} is less than its fixed fields take")
         at = position + _HEAD.size
         born_host, at = _decode_host(view, at, is_v6=bool(sys_flag & FLAG_BORN_HOST_V6))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rocketmq_arrow import boundaries
 from rocketmq_arrow.boundaries import record_bounds
 from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.record import RECORD_SIZE_MIN
 from support.records import join_records, lay_out, make_messages, make_records
 
 
@@ -66,7 +67,7 @@ def test_damaged_size_is_refused_or_leads_to_another_whole_chain(data: st.DataOb
         found, found_sizes = record_bounds(changed)
     except CorruptRecordError:
         return
-    assert (found_sizes >= boundaries.RECORD_SIZE_MIN).all()
+    assert (found_sizes >= RECORD_SIZE_MIN).all()
     assert found[0] == 0
     assert (found[1:] == found[:-1] + found_sizes[:-1]).all()
     assert found[-1] + found_sizes[-1] == len(changed)

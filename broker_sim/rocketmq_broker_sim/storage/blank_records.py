@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocketmq_arrow.boundaries import RECORD_SIZE_MIN
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.model import Host, StoredMessage
-from rocketmq_wire.record import encode_record
+from rocketmq_wire.record import RECORD_SIZE_MIN, encode_record
 
 BLANK_TOPIC: Final = "~"
 BLANK_SIZE_MIN: Final = RECORD_SIZE_MIN + len(BLANK_TOPIC)

@@ -13,7 +13,7 @@ from typing import Final
 
 from rocketmq_arrow.boundaries import record_bounds
 from rocketmq_arrow.gather import Bytes, Positions
-from rocketmq_arrow.layout import STORE_MS_AT, SYS_BORN_HOST_V6, SYS_FLAG_AT
+from rocketmq_arrow.layout import STORE_MS_AT, SYS_FLAG_AT
 from rocketmq_broker_sim.storage.checkpoint_file import save_checkpoint
 from rocketmq_broker_sim.storage.derived import Derived, save_derived
 from rocketmq_broker_sim.storage.durability import Durability
@@ -30,17 +30,17 @@ from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY
 from rocketmq_broker_sim.storage.settings import CleanReport, StoreConfig
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Bounds
+from rocketmq_wire.record import FLAG_BORN_HOST_V6, HOST_V6_EXTRA
 
 _INDEX_STEP_SIZE: Final = 4 * 1024 * 1024
 """The index reads this much log a step: what it holds of it in memory is a few times that."""
-_V6_EXTRA: Final = 12
 _TIME: Final = struct.Struct(">q")
 
 
 def record_store_ms(log: CommitLog, position: int) -> int:
     """The store time of the record at a log position."""
-    head = log.view(position, STORE_MS_AT + _V6_EXTRA + _TIME.size)
-    extra = _V6_EXTRA if head[SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 else 0
+    head = log.view(position, STORE_MS_AT + HOST_V6_EXTRA + _TIME.size)
+    extra = HOST_V6_EXTRA if head[SYS_FLAG_AT + 3] & FLAG_BORN_HOST_V6 else 0
     return int(_TIME.unpack_from(head, STORE_MS_AT + extra)[0])
 
 

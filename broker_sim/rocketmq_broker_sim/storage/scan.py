@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, record_bounds
+from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2, record_bounds
 from rocketmq_arrow.gather import as_text, numbers_at, take_binary
 from rocketmq_arrow.java_hashes import java_hashes
 from rocketmq_arrow.layout import (
@@ -30,6 +30,7 @@ from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC, entry_hashes
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.properties import TAGS
+from rocketmq_wire.record import RECORD_SIZE_MIN
 
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
