@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_wire.model import Host, StoredMessage
-from rocketmq_wire.properties import KEYS, LITE_TOPIC, TAGS, UNIQUE_KEY
+from rocketmq_wire.properties import DELIVER_MS, KEYS, LITE_TOPIC, TAGS, UNIQUE_KEY
 from rocketmq_wire.record import body_crc
 from rocketmq_wire.stubs import public
 from rocketmq_wire.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL
@@ -28,7 +28,6 @@ MESSAGE_TYPE_NAMES: Final = {
 }
 
 MESSAGE_GROUP: Final = "__SHARDINGKEY"
-DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 MESSAGE_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 BORN_HOST: Final = "__BORNHOST"

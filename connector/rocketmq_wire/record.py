@@ -57,7 +57,7 @@ _SHORT = struct.Struct(">h")
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iq")
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZLIB_MAGIC: Final = b"\x78"
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -220,7 +220,7 @@ def decompress_body(body: Buffer, sys_flag: int, size_max: int = BODY_SIZE_MAX) 
         raise LocalProtocolError("a Zstandard body is not inflated by the scalar codec")
     if kind not in (0, COMPRESSION_ZLIB):
         raise CorruptRecordError("body", 0, f"compression type {kind:#x} is unknown")
-    if not kind and not stored.startswith((_GZIP_MAGIC, _ZLIB_MAGIC)):
+    if not kind and not stored.startswith((GZIP_MAGIC, _ZLIB_MAGIC)):
         raise CorruptRecordError("body", 0, "it is flagged as compressed, in an unknown format")
     return _inflate(stored, size_max)
 
@@ -244,7 +244,7 @@ def _inflate(stored: bytes, size_max: int) -> bytes:
         parts.append(part)
         stored = stream.unused_data
         # Gzip members may follow each other; behind a zlib stream Java reads nothing.
-        if not stored.startswith(_GZIP_MAGIC):
+        if not stored.startswith(GZIP_MAGIC):
             return b"".join(parts)
         window = _GZIP_WINDOW
 

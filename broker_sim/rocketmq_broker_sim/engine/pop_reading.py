@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from rocketmq_arrow.layout import QUEUE_OFFSET_AT
 from rocketmq_broker_sim.engine.filtering import (
     SQL_SCAN_MAX,
     SQL_SCAN_SIZE_MAX,
@@ -31,7 +32,6 @@ from rocketmq_wire.record import decode_record, encode_record
 _LOG = logging.getLogger(__name__)
 
 _OFFSET: Final = struct.Struct(">q")
-_OFFSET_AT: Final = 20
 _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
 
@@ -145,7 +145,7 @@ def _offsets_in(parts: Sequence[Buffer], sizes: Buffer) -> tuple[int, ...]:
     """The queue offsets that the records themselves carry; their own sizes may be damaged."""
     data, at, offsets = b"".join(parts), 0, []
     for size in np.frombuffer(sizes, "<i4").tolist():
-        (offset,) = _OFFSET.unpack_from(data, at + _OFFSET_AT)
+        (offset,) = _OFFSET.unpack_from(data, at + QUEUE_OFFSET_AT)
         offsets.append(offset)
         at += size
     return tuple(offsets)

@@ -44,7 +44,7 @@ from rocketmq_wire.pop_records import (
     encode_ack,
     encode_checkpoint,
 )
-from rocketmq_wire.properties import UNIQUE_KEY, encode_properties
+from rocketmq_wire.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
 from rocketmq_wire.record import decode_record
 
 _LOG = logging.getLogger(__name__)
@@ -57,8 +57,6 @@ BACKOFF_SECONDS: Final = (
 _TURN_RECORDS_MAX: Final = 500
 _TURN_LOANS_MAX: Final = 64
 _SCAN_BYTES_MAX: Final = 4 * 1024 * 1024
-_DELIVERY_TIME: Final = "TIMER_DELIVER_MS"
-"""RocketMQ's reviver takes the time of a record from here."""
 _CHECKPOINT_LEAD_MS: Final = 1_000
 
 
@@ -187,7 +185,8 @@ class Revival:
             topic=self.topic,
             queue_index=revive_queue,
             body=body,
-            properties=encode_properties({"TAGS": tag, _DELIVERY_TIME: str(due_ms)}),
+            # RocketMQ's reviver reads a record's time from DELIVER_MS.
+            properties=encode_properties({TAGS: tag, DELIVER_MS: str(due_ms)}),
             flag=0,
             sys_flag=0,
             born_ms=now_ms,

@@ -13,6 +13,7 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.properties import encode_properties
+from rocketmq_wire.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
 UNREADABLE_PAUSE_MS: Final = 60_000
 """How long what cannot be read is left alone: damage stays until somebody repairs it."""
-_V6_BITS: Final = 0x30
+_V6_BITS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 
 
 def block_again(

@@ -23,7 +23,7 @@ from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.delays import DELAY, delayed, level_of
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Outcome, Peer
 from rocketmq_broker_sim.engine.routes import Identity, record_host
-from rocketmq_broker_sim.engine.timers import DELAY_MS, DELAY_SECONDS, DELIVER_MS, Timers, due_of
+from rocketmq_broker_sim.engine.timers import DELAY_MS, DELAY_SECONDS, Timers, due_of
 from rocketmq_broker_sim.engine.topics import Topics, is_group_topic
 from rocketmq_broker_sim.engine.transactions import Transactions
 from rocketmq_broker_sim.storage.settings import Appended
@@ -31,7 +31,14 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
-from rocketmq_wire.properties import LITE_TOPIC, UNIQUE_KEY, decode_properties, encode_properties
+from rocketmq_wire.pop_handles import RECEIPT
+from rocketmq_wire.properties import (
+    DELIVER_MS,
+    LITE_TOPIC,
+    UNIQUE_KEY,
+    decode_properties,
+    encode_properties,
+)
 from rocketmq_wire.requests import (
     SendBatch,
     SendMessage,
@@ -45,7 +52,6 @@ _TIMER_PROPERTIES: Final = (DELAY_SECONDS, DELAY_MS, DELIVER_MS)
 _DISPATCH_PROPERTIES: Final = frozenset({"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
 """They would list a message in further queues once RocketMQ takes the directory over."""
 _CLUSTER_PROPERTY: Final = "CLUSTER"
-_RECEIPT_PROPERTY: Final = "POP_CK"
 _SEPARATOR: Final = b"\x02"
 # A position in the log ends an offset message id, as 16 hexadecimal digits.
 _POSITION_DIGITS: Final = 16
@@ -241,8 +247,8 @@ class Sending:
         self, properties: bytes, names: dict[str, str], now_ms: int
     ) -> tuple[bytes, str]:
         """The properties as stored, and the message's unique key: both as a 5.x broker does it."""
-        if _RECEIPT_PROPERTY in names:
-            receipt = _RECEIPT_PROPERTY.encode() + b"\x01"
+        if RECEIPT in names:
+            receipt = RECEIPT.encode() + b"\x01"
             items = properties.split(_SEPARATOR)
             properties = _SEPARATOR.join(item for item in items if not item.startswith(receipt))
         if properties and not properties.endswith(_SEPARATOR):

@@ -36,7 +36,7 @@ from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
-from rocketmq_wire.properties import TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
 from rocketmq_wire.recall import (
     RecallHandle,
     RecallMessage,
@@ -53,7 +53,6 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 DUE: Final = "TIMER_OUT_MS"
 DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
 DELAY_MS: Final = "TIMER_DELAY_MS"
-DELIVER_MS: Final = "TIMER_DELIVER_MS"
 RECALLED: Final = "TIMER_DEL_UNIQKEY"
 _RECALL_TAG: Final = "_RECALL_TAG_"
 WAITING_MAX: Final = 1_000_000

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.outcomes import Peer
 from rocketmq_broker_sim.security.guard import Guard
 from rocketmq_broker_sim.security.tls_files import TlsFiles
@@ -40,8 +41,6 @@ _LOG = logging.getLogger(__name__)
 # Large enough that a reply of megabytes needs few wake-ups of the loop.
 _SEND_BUFFER_SIZE: Final = 1024 * 1024
 _IDLE_CHECKS: Final = 4
-_SYSTEM_ERROR: Final = 1
-_NOT_SUPPORTED: Final = 3
 
 
 def _allocate(size: int) -> memoryview:
@@ -274,7 +273,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not role.takes(request):
             remark = f" request type {asked.code} not supported by the {role.value}"
-            self._output.write(self._session.answer(asked, broker_error(_NOT_SUPPORTED, remark)))
+            self._output.write(
+                self._session.answer(asked, broker_error(refusals.NOT_SUPPORTED, remark))
+            )
             return
         self._in_flight += 1
 
@@ -283,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_closed:
                 return
             if not isinstance(result, (Reply, BrokerError)):
-                result = broker_error(_SYSTEM_ERROR, str(result))
+                result = broker_error(refusals.SYSTEM_ERROR, str(result))
             if not self._output.is_holding:
                 # A sync completes many sends at once, and an arrival many pulls.
                 self._output.hold()

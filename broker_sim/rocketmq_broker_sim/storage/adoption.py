@@ -27,14 +27,13 @@ from rocketmq_broker_sim.storage.foreign_queues import ForeignQueue, foreign_que
 from rocketmq_broker_sim.storage.foreign_timers import adopt_timers
 from rocketmq_broker_sim.storage.mark import MARK_NAME, Mark, MarkFile, write_first_mark
 from rocketmq_broker_sim.storage.queue_index import ENTRY, QUEUE_DIRECTORY
-from rocketmq_broker_sim.storage.scan import Bytes, Scanned, chain, columns_of
+from rocketmq_broker_sim.storage.scan import RECORD_HEAD, Bytes, Scanned, chain, columns_of
 from rocketmq_broker_sim.storage.seals import SEALS_NAME, Seal
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker_sim.storage.settings import Adoption, StoreConfig
 from rocketmq_wire.model import Bounds
 
 _ROWS_PER_CHUNK: Final = 16_384
-_HEAD: Final = struct.Struct(">iI")
 _POSITION: Final = struct.Struct(">q")
 _ROCKSDB_TOPICS: Final = "topics"
 _LOCK_WORD: Final = b"lock"
@@ -248,10 +247,10 @@ class _Adoption:
 
     def _is_record(self, position: int) -> bool:
         segment = self._segments.get(position - position % self._size)
-        if segment is None or segment.end - position < _HEAD.size + 28:
+        if segment is None or segment.end - position < RECORD_HEAD.size + PHYSICAL_OFFSET_AT:
             return False
         begin = position - segment.start
-        _, magic = _HEAD.unpack_from(segment.view, begin)
+        _, magic = RECORD_HEAD.unpack_from(segment.view, begin)
         (written,) = _POSITION.unpack_from(segment.view, begin + PHYSICAL_OFFSET_AT)
         return magic in (MAGIC_V1, MAGIC_V2) and written == position
 

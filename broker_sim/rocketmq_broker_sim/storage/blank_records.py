@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocketmq_arrow.layout import BODY_SIZE_AT, HEADER_SIZE
 from rocketmq_broker_sim.storage.log import FILLER, FILLER_MAGIC
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.record import RECORD_SIZE_MIN, encode_record
@@ -17,8 +18,6 @@ BLANK_SIZE_MIN: Final = RECORD_SIZE_MIN + len(BLANK_TOPIC)
 _BLANK_SIZE_MAX: Final = 1024 * 1024
 """The key index takes the log a few MiB at a time, and no record may be longer than that."""
 _NOBODY: Final = Host(b"\x00\x00\x00\x00", 0)
-_BODY_SIZE_AT: Final = 84
-_BODY_AT: Final = 88
 _IS_BLANK: Final = bytes((len(BLANK_TOPIC),)) + BLANK_TOPIC.encode()
 
 
@@ -52,8 +51,8 @@ def has_blank_record(size: int, *, ends_file: bool) -> bool:
 
 def is_blank(record: memoryview) -> bool:
     """True for a record of ours: it has short hosts and no properties."""
-    body_size = int.from_bytes(record[_BODY_SIZE_AT:_BODY_AT], "big")
-    end = _BODY_AT + body_size
+    body_size = int.from_bytes(record[BODY_SIZE_AT:HEADER_SIZE], "big")
+    end = HEADER_SIZE + body_size
     return len(record) == end + 4 and bytes(record[end : end + 2]) == _IS_BLANK
 
 

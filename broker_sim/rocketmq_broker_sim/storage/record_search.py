@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
-from rocketmq_arrow.layout import read_layout
+from rocketmq_arrow.layout import PHYSICAL_OFFSET_AT, read_layout
 from rocketmq_broker_sim.storage.blank_records import BLANK_SIZE_MIN, BLANK_TOPIC
 from rocketmq_broker_sim.storage.due_times import SCHEDULE_TOPIC
 from rocketmq_broker_sim.storage.listed_messages import ListedMessages
@@ -27,6 +27,7 @@ from rocketmq_broker_sim.storage.scan import Bytes, chain, columns_of, is_filler
 from rocketmq_broker_sim.storage.segment import segment_name
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import StoredMessage
+from rocketmq_wire.properties import TAGS
 from rocketmq_wire.record import decode_record
 from rocketmq_wire.tags import java_hash
 
@@ -35,8 +36,6 @@ _MAGICS: Final = (struct.pack(">I", MAGIC_V1), struct.pack(">I", MAGIC_V2))
 _FILLER_MAGIC: Final = struct.pack(">I", FILLER_MAGIC)
 _MAGIC_AT: Final = 4
 _PLACE: Final = struct.Struct(">q")
-_PLACE_AT: Final = 28
-_TAGS: Final = "TAGS"
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -155,7 +154,7 @@ class RecordSearch:
         entry = self._listed.entry(key, offset)
         goes_on = self._goes_on(key, offset)
         if entry is not None and entry[:2] == (position, size):
-            tag_hash = java_hash(message.properties.get(_TAGS, ""))
+            tag_hash = java_hash(message.properties.get(TAGS, ""))
             if message.topic != SCHEDULE_TOPIC and entry[2] != tag_hash:
                 return f"its tags are not those that {name} is listed with"
         elif self._listed.is_promised(key, offset) and self._next.get(key) != offset:
@@ -222,7 +221,7 @@ class RecordSearch:
 def _record_end(data: Bytes, base: int, at: int) -> int | None:
     if at < 0 or len(data) - at < BLANK_SIZE_MIN:
         return None
-    if _PLACE.unpack_from(data.data, at + _PLACE_AT)[0] != base + at:
+    if _PLACE.unpack_from(data.data, at + PHYSICAL_OFFSET_AT)[0] != base + at:
         return None
     try:
         return decode_record(data.data, at)[1]

@@ -37,7 +37,8 @@ Positions = npt.NDArray[np.int64]
 
 _ROWS_PER_CHUNK: Final = 16_384
 """Columns of this many records stay in the processor's cache."""
-_HEAD: Final = struct.Struct(">iI")
+RECORD_HEAD: Final = struct.Struct(">iI")
+"""A record's size and magic number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,8 @@ def chain(
     """What looks like a row of records: their places, its end, and whether a filler ends it."""
     view, end = data.data, len(data)
     starts: list[int] = []
-    while end - position >= _HEAD.size and (count_max is None or len(starts) < count_max):
-        size, magic = _HEAD.unpack_from(view, position)
+    while end - position >= RECORD_HEAD.size and (count_max is None or len(starts) < count_max):
+        size, magic = RECORD_HEAD.unpack_from(view, position)
         if magic == FILLER_MAGIC and size == end - position:
             return np.array(starts, np.int64), position, True
         if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_SIZE_MIN <= size <= end - position:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
+from rocketmq_arrow.layout import PHYSICAL_OFFSET_AT
 from rocketmq_broker_sim.storage.blank_records import is_blank
 from rocketmq_broker_sim.storage.blocks import Block
 from rocketmq_broker_sim.storage.due_times import entry_hashes
@@ -32,6 +33,7 @@ from rocketmq_broker_sim.storage.queue_index import QueueIndex
 from rocketmq_broker_sim.storage.queue_table import make_entries
 from rocketmq_broker_sim.storage.reading import ReadResult, gather, select
 from rocketmq_broker_sim.storage.recovery import ABORT_NAME, LOCK_NAME, Recovered, recover
+from rocketmq_broker_sim.storage.scan import RECORD_HEAD
 from rocketmq_broker_sim.storage.segment import LOG_DIRECTORY
 from rocketmq_broker_sim.storage.settings import (
     Appended,
@@ -42,13 +44,11 @@ from rocketmq_broker_sim.storage.settings import (
 )
 from rocketmq_wire.errors import BrokerBusyError
 from rocketmq_wire.model import Bounds
+from rocketmq_wire.record import RECORD_SIZE_MIN
 from rocketmq_wire.requests import Boundary
 
 _SYSTEM_BUSY: Final = 2
-_HEAD: Final = struct.Struct(">iI")
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
-_RECORD_SIZE_MIN: Final = 91
-"""No record is smaller, so a byte limit also limits the consume-queue entries worth looking at."""
 
 
 class Store:
@@ -233,7 +233,8 @@ class Store:
             if queue is None or not queue.start <= start < queue.end or count_max < 1:
                 return ReadResult(parts=(), sizes=b"", count=0, next_begin=start)
             if tag_hashes is None:
-                wanted = min(count_max, bytes_max // _RECORD_SIZE_MIN + 1)
+                # No record is smaller: a byte limit also limits the entries worth reading.
+                wanted = min(count_max, bytes_max // RECORD_SIZE_MIN + 1)
             else:
                 wanted = max(scan_max, 1)
             if stops_at_file_end:
@@ -295,17 +296,19 @@ class Store:
     def record_at(self, position: int) -> memoryview | None:
         """The published record that begins at a log position, or None if none does."""
         with self._lock:
-            if not self._log.start <= position <= self._queues.published_end - _RECORD_SIZE_MIN:
+            if not self._log.start <= position <= self._queues.published_end - RECORD_SIZE_MIN:
                 return None
             segment = self._log.segment_at(position)
-            if segment is None or segment.end - position < _RECORD_SIZE_MIN:
+            if segment is None or segment.end - position < RECORD_SIZE_MIN:
                 return None
             begin = position - segment.start
-            size, magic = _HEAD.unpack_from(segment.view, begin)
-            (written_position,) = _PHYSICAL_OFFSET.unpack_from(segment.view, begin + 28)
+            size, magic = RECORD_HEAD.unpack_from(segment.view, begin)
+            (written_position,) = _PHYSICAL_OFFSET.unpack_from(
+                segment.view, begin + PHYSICAL_OFFSET_AT
+            )
             if magic not in (MAGIC_V1, MAGIC_V2) or written_position != position:
                 return None
-            if size < _RECORD_SIZE_MIN or begin + size > segment.size:
+            if size < RECORD_SIZE_MIN or begin + size > segment.size:
                 return None
             self._older.require(position)
             record = segment.view[begin : begin + size]

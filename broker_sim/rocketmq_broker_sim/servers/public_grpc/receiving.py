@@ -15,7 +15,6 @@ from rocketmq_broker_sim.servers.public_grpc.facts import Facts, accepted_types
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker_sim.servers.public_grpc.renewals import Renewals
 from rocketmq_broker_sim.servers.public_grpc.routing import (
-    ANY_QUEUE,
     group_named,
     lite_refusal,
     require_topic,
@@ -43,8 +42,16 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.pop_handles import ReceiptHandle
-from rocketmq_wire.pop_requests import InitMode, PopMessages, PopReply, PopStatus, ack_of, change_of
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.pop_requests import (
+    ANY_QUEUE,
+    InitMode,
+    PopMessages,
+    PopReply,
+    PopStatus,
+    ack_of,
+    change_of,
+)
+from rocketmq_wire.record import FLAG_COMPRESSED, GZIP_MAGIC, decode_record
 from rocketmq_wire.stubs import public
 from rocketmq_wire.tags import TagExpression
 
@@ -53,8 +60,6 @@ _SQL: Final = 2
 """`FilterType` in the protocol."""
 _POLL_MARGIN_MS: Final = 200
 """An answer has to arrive before the client gives up."""
-_COMPRESSED: Final = 0x1
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _OWN_CODE_SINCE: Final = (5, 0, 3)
 """Clients before know no code of its own for too little time."""
 _DEAD: Final = -1
@@ -371,9 +376,9 @@ def _counts(reply: PopReply) -> list[int | None]:
 
 def sendable_body(stored: StoredMessage) -> tuple[bytes, int]:
     """Clients of this service inflate gzip and nothing else."""
-    if not stored.sys_flag & _COMPRESSED:
+    if not stored.sys_flag & FLAG_COMPRESSED:
         return stored.body, IDENTITY
-    if stored.body.startswith(_GZIP_MAGIC):
+    if stored.body.startswith(GZIP_MAGIC):
         return stored.body, GZIP
     try:
         return inflate(stored.body, stored.sys_flag, BODY_SIZE_MAX), IDENTITY

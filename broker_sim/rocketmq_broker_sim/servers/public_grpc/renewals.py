@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_broker_sim.servers.public_grpc.limits import MINUTE_MS
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.pop_handles import ReceiptHandle
 from rocketmq_wire.pop_requests import ChangeInvisibleTime, InvisibleTimeReply, change_of
 
 _LOG = logging.getLogger(__name__)
-_MINUTE_MS: Final = 60_000
 CHECK_SECONDS: Final = 5.0
 _AHEAD_MS: Final = 10_000
-_BACKOFF_MS: Final = tuple(minutes * _MINUTE_MS for minutes in (1, 3, 5, 10, 30, 60))
-_RENEWED_MS_MAX: Final = 3 * 60 * _MINUTE_MS
+_BACKOFF_MS: Final = tuple(minutes * MINUTE_MS for minutes in (1, 3, 5, 10, 30, 60))
+_RENEWED_MS_MAX: Final = 3 * 60 * MINUTE_MS
 _FAILURES_MAX: Final = 3
 _COUNT_MAX: Final = 100_000
 """Leases kept at once; beyond it messages come again after their first time."""

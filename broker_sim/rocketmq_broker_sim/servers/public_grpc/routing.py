@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from rocketmq_broker_sim.engine.topics import check_topic_name
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts, accepted_types
@@ -15,12 +15,12 @@ from rocketmq_wire.model import (
     TopicConfig,
     is_system_topic,
 )
+from rocketmq_wire.pop_requests import ANY_QUEUE
 from rocketmq_wire.stubs import public
 
 NONE, READ, WRITE, READ_WRITE = 1, 2, 3, 4
 """`Permission` in the protocol."""
 _IPV4, _IPV6, _DOMAIN = 1, 2, 3
-ANY_QUEUE: Final = -1
 
 
 def topic_named(resource: Any) -> str:

@@ -9,7 +9,6 @@ from rocketmq_broker_sim.servers.public_grpc.caller import Caller
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts, accepted_types
 from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker_sim.servers.public_grpc.routing import (
-    ANY_QUEUE,
     require_topic,
     topic_named,
 )
@@ -25,6 +24,7 @@ from rocketmq_wire.grpc_public_codes import (
 )
 from rocketmq_wire.grpc_public_messages import PRIORITY, TRANSACTION, outgoing_of
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
+from rocketmq_wire.pop_requests import ANY_QUEUE
 from rocketmq_wire.properties import encode_properties
 from rocketmq_wire.recall import RecallMessage
 from rocketmq_wire.requests import SendMessage, SendStatus

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rocketmq_broker_sim.servers.public_grpc.facts import Facts, GroupFacts
-from rocketmq_broker_sim.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker_sim.servers.public_grpc.limits import MINUTE_MS, PublicLimits
 from rocketmq_broker_sim.servers.public_grpc.routing import lite_refusal
 from rocketmq_wire.grpc_public_codes import Code, PublicRefusal
 from rocketmq_wire.grpc_public_messages import put_duration
 
 PRODUCER, PUSH, SIMPLE, PULL, _LITE_PUSH, _LITE_SIMPLE = range(1, 7)
 """`ClientType` in the protocol."""
-_MINUTE_MS: Final = 60_000
 # What RocketMQ waits before each further delivery: its delay levels from the third on.
 RETRY_DELAYS_MS: Final = (
-    *(10_000, 30_000, _MINUTE_MS),
-    *(minutes * _MINUTE_MS for minutes in (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+    *(10_000, 30_000, MINUTE_MS),
+    *(minutes * MINUTE_MS for minutes in (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
 )
 _ATTEMPTS_MAX: Final = 3
 """Of a producer to send a message."""
@@ -75,5 +74,5 @@ def _put_backoff(policy: Any, group: GroupFacts) -> None:
         return
     exponential = policy.exponential_backoff
     put_duration(exponential.initial, int(group.backoff.get("initial", 5_000)))
-    put_duration(exponential.max, int(group.backoff.get("max", 2 * 60 * _MINUTE_MS)))
+    put_duration(exponential.max, int(group.backoff.get("max", 2 * 60 * MINUTE_MS)))
     exponential.multiplier = float(group.backoff.get("multiplier", 2))
