@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from rocketmq_arrow.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.checksums import are_right
-from rocketmq_arrow.gather import Bytes, Positions, as_text, rows_of, take_rows
+from rocketmq_arrow.gather import Bytes, Positions, as_text, is_ascii, rows_of, take_rows
 from rocketmq_arrow.layout import (
     BODY_SIZE_AT,
     CRC_AT,
@@ -39,7 +39,7 @@ from rocketmq_arrow.layout import (
     Layout,
 )
 from rocketmq_arrow.property_scan import PropertyScan
-from rocketmq_arrow.property_template import shape_of
+from rocketmq_arrow.property_template import Attempts, shape_of
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.record import (
     FLAG_BORN_HOST_V6,
@@ -60,9 +60,7 @@ _FOREIGN_FLAGS: Final = FLAG_COMPRESSED | FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 _PASSED_BODY_MAX: Final = 256
 # So many bytes of records are one row of a pass: its result stays in the first cache.
 _PASS_ROW_SIZE: Final = 8 * 1024
-_PAUSE_MAX: Final = 64
 _SEPARATOR_MAX: Final = 2
-_ASCII_MAX: Final = 0x7F
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ class AlikeItems:
             return pa.nulls(count, pa.string())
         start, end = place
         values = take_rows(self._layout.data, start, self._template.row_size, end - start, count)
-        return as_text(values, is_ascii=int(self._largest[start:end].max()) <= _ASCII_MAX)
+        return as_text(values, is_ascii=is_ascii(self._largest[start:end]))
 
     def map_array(self, map_type: pa.MapType) -> pa.MapArray:
         """Each row's properties as a map."""
@@ -142,9 +140,8 @@ class AlikeReader:
 
     def __init__(self) -> None:
         self._template: _Template | None = None
-        self._failures = 0
-        self._pause = 0
-        """So many bodies are not tried: records of various sizes seldom become alike."""
+        self._attempts = Attempts()
+        """Records of various sizes seldom become alike."""
 
     def read(
         self,
@@ -158,13 +155,10 @@ class AlikeReader:
         row_size = _one_size(data, sizes)
         if not row_size or len(data) > count_max * row_size:
             return None
-        if self._pause:
-            self._pause -= 1
+        if self._attempts.is_paused():
             return None
         found = self._read(queue, wanted, data, row_size)
-        self._failures = 0 if found is not None else self._failures + 1
-        if found is None:
-            self._pause = min(2**self._failures, _PAUSE_MAX) - 1
+        self._attempts.note(succeeded=found is not None)
         return found
 
     def _read(

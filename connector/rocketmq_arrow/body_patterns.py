@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_arrow.gather import Mask
+from rocketmq_arrow.numpy_arrays import mask_of
 
 # Some 150 fields. Beyond that the states of the expression do not fit in its memory, and looking
 # for it takes longer than judging the bodies one by one.
@@ -36,5 +37,4 @@ def matches(bodies: pa.BinaryArray, pattern: str) -> Mask:
     """In which of the bodies it is found; in none if it is too large."""
     if len(pattern) > _SIZE_MAX:
         return np.zeros(len(bodies), np.bool_)
-    mask: Mask = pc.match_substring_regex(bodies, pattern).to_numpy(zero_copy_only=False)
-    return mask
+    return mask_of(pc.match_substring_regex(bodies, pattern))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_arrow.gather import Mask
-from rocketmq_arrow.numpy_arrays import mask_of
+from rocketmq_arrow.numpy_arrays import array_of, mask_of, string_array
 from rocketmq_wire.record import (
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
@@ -84,5 +84,5 @@ def compress_bodies(bodies: pa.Array, codec: str, threshold: int) -> tuple[pa.Ar
         return bodies, None
     is_packed: Mask = np.zeros(len(bodies), bool)
     is_packed[list(packed)] = True
-    smaller_bodies = pa.array(packed.values(), pa.binary())
-    return pc.replace_with_mask(binary, pa.array(is_packed), smaller_bodies), is_packed
+    smaller_bodies = string_array(list(packed.values()), pa.binary())
+    return pc.replace_with_mask(binary, array_of(is_packed), smaller_bodies), is_packed

@@ -233,10 +233,14 @@ def texts_of(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     return data, offsets[:-1], offsets[1:]
 
 
-def _refuse_separators(text: Bytes, starts: Positions, name: str) -> None:
+def _refuse_separators(
+    text: Bytes, starts: Positions, name: str, rows: Positions | None = None
+) -> None:
+    """Refuses the row of the first separator; `rows` are those of the texts if they are several."""
     is_separator = (text == _NAME_END[0]) | (text == _VALUE_END[0])
     if is_separator.any():
-        row = int(np.searchsorted(starts, int(np.argmax(is_separator)), "right")) - 1
+        index = int(np.searchsorted(starts, int(np.argmax(is_separator)), "right")) - 1
+        row = index if rows is None else int(rows[index])
         raise RowRefusedError(row, f"has {name} with a character 0x01 or 0x02 inside")
 
 
@@ -251,8 +255,8 @@ def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     names, name_starts, name_ends = texts_of(items.field(0))
     values, value_starts, value_ends = texts_of(items.field(1))
     item_rows = np.repeat(np.arange(len(column)), counts)
-    _refuse_item_separators(names, name_starts, item_rows)
-    _refuse_item_separators(values, value_starts, item_rows)
+    _refuse_separators(names, name_starts, "properties", item_rows)
+    _refuse_separators(values, value_starts, "properties", item_rows)
     is_sent = value_ends > value_starts
     is_nameless = is_sent & (name_ends == name_starts)
     if is_nameless.any():
@@ -273,12 +277,3 @@ def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
 def _as_list(column: pa.MapArray) -> pa.ListArray:
     fields = [pa.field("key", column.type.key_type), pa.field("value", column.type.item_type)]
     return column.cast(pa.list_(pa.struct(fields)))
-
-
-def _refuse_item_separators(text: Bytes, starts: Positions, item_rows: Positions) -> None:
-    is_separator = (text == _NAME_END[0]) | (text == _VALUE_END[0])
-    if is_separator.any():
-        item = int(np.searchsorted(starts, int(np.argmax(is_separator)), "right")) - 1
-        raise RowRefusedError(
-            int(item_rows[item]), "has properties with a character 0x01 or 0x02 inside"
-        )

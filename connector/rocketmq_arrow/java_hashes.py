@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.gather import Bytes, Positions, take_binary, values_of
+from rocketmq_arrow.gather import Bytes, Positions, is_ascii, take_binary, values_of
 from rocketmq_wire.tags import java_hash
 
 # The running sum goes over pieces of about this size, which stay in the cache.
@@ -32,7 +32,7 @@ def java_hashes(data: Bytes, starts: Positions, ends: Positions) -> NDArray[np.i
     data, offsets = values_of(take_binary(data, starts, ends))
     starts, ends = offsets[:-1], offsets[1:]
     size = int(ends[0]) if len(ends) else 0
-    if 0 < size <= _EQUAL_SIZE_MAX and _is_ascii(data) and (ends - starts == size).all():
+    if 0 < size <= _EQUAL_SIZE_MAX and is_ascii(data) and (ends - starts == size).all():
         return _hash_rows(data.reshape(-1, size))
     hashes = np.empty(len(starts), np.int32)
     first = 0
@@ -50,10 +50,6 @@ def _hash_rows(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
     factors = powers[: rows.shape[1]][::-1]
     hashes: NDArray[np.uint32] = np.einsum("ij,j->i", rows, factors)
     return hashes.view(np.int32)
-
-
-def _is_ascii(data: Bytes) -> bool:
-    return int(data.max()) < 0x80
 
 
 def shifted_hashes(hashes: NDArray[np.int32], prefix: str, sizes: Positions) -> NDArray[np.int32]:
@@ -81,7 +77,7 @@ def _hash_piece(data: Bytes, starts: Positions, ends: Positions) -> NDArray[np.i
     np.cumsum(data * inverses[: len(data)], dtype=np.uint32, out=sums[1:])
     unsigned = (sums[ends] - sums[starts]) * powers[np.maximum(ends - 1, 0)]
     hashes = unsigned.view(np.int32)
-    if len(data) and int(data.max()) >= 0x80:
+    if not is_ascii(data):
         # Java hashes UTF-16 units: texts with other characters than ASCII are hashed singly.
         is_odd = np.concatenate([[0], np.cumsum(data >= 0x80)])
         rows = np.flatnonzero(is_odd[ends] != is_odd[starts])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.blocks import RecordBlock
-from rocketmq_arrow.gather import Bytes, Mask, Positions
+from rocketmq_arrow.gather import Bytes, Mask, Positions, is_ascii
 from rocketmq_arrow.java_hashes import java_hashes, shifted_hashes
 from rocketmq_arrow.property_scan import PropertyScan
 from rocketmq_wire.properties import KEYS, UNIQUE_KEY
@@ -84,7 +84,7 @@ def _places_within(found: Mask, starts: Positions, ends: Positions) -> Positions
 def _utf16_sizes(text: Bytes, starts: Positions, ends: Positions) -> Positions:
     """The texts' sizes as Java counts them."""
     sizes = ends - starts
-    if not len(text) or int(text.max()) < 0x80:
+    if is_ascii(text):
         return sizes
     rows = np.flatnonzero(np.add.reduceat(text >= 0x80, starts) if len(starts) else sizes)
     for row in rows:

@@ -25,6 +25,8 @@ from rocketmq_arrow.gather import (
     Positions,
     as_text,
     equals_at,
+    is_ascii,
+    is_utf8,
     overlapping,
     take_binary,
     values_of,
@@ -79,7 +81,7 @@ class PropertyScan:
 
     @cached_property
     def is_ascii(self) -> bool:
-        return not len(self._text) or int(self._text.max()) < 0x80
+        return is_ascii(self._text)
 
     @cached_property
     def _separators(self) -> Positions:
@@ -227,7 +229,7 @@ class PropertyScan:
 
     def map_array(self, map_type: pa.MapType) -> pa.MapArray:
         """Each row's properties as a map."""
-        if not self.is_ascii and not _is_utf8(self._text):
+        if not self.is_ascii and not is_utf8(self._text):
             # Names that differ only in broken bytes become equal: such a chunk is read as text.
             return self._map_of_texts(map_type)
         items = self.items()
@@ -253,14 +255,6 @@ class PropertyScan:
 
 def _none_of(count: int) -> Mask:
     return np.zeros(count, np.bool_)
-
-
-def _is_utf8(text: Bytes) -> bool:
-    try:
-        text.tobytes().decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _without_duplicates(text: Bytes, items: Items) -> Items:

@@ -109,21 +109,41 @@ class PlacedItems:
         return starts, self.segment_starts[value.last] + value.end
 
 
+class Attempts:
+    """After each failure in a row twice as many bodies, or chunks, are not tried."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self.pause = 0
+        """How many are left out next."""
+
+    def is_paused(self) -> bool:
+        """Whether to leave out the next one, which is counted."""
+        if not self.pause:
+            return False
+        self.pause -= 1
+        return True
+
+    def note(self, *, succeeded: bool) -> None:
+        """Takes how the attempt ended."""
+        self._failures = 0 if succeeded else self._failures + 1
+        if not succeeded:
+            self.pause = min(2**self._failures, _PAUSE_MAX) - 1
+
+
 class RowTemplate:
     """Places the items of one chunk after the other; remembers how the rows were built so far."""
 
     def __init__(self) -> None:
         self._shape: Shape | None = None
-        self._failures = 0
-        self._pause = 0
-        """So many chunks are not tried: rows of several producers seldom become alike."""
+        self.attempts = Attempts()
+        """Rows of several producers seldom become alike."""
 
     def place(self, text: Bytes, bounds: Positions) -> PlacedItems | None:
         """The items of the rows between the bounds, or None unless all rows are built alike."""
         if len(bounds) - 1 < _ROWS_MIN:
             return None
-        if self._pause:
-            self._pause -= 1
+        if self.attempts.is_paused():
             return None
         shape = self._shape
         if shape is not None:
@@ -133,12 +153,8 @@ class RowTemplate:
             if shape is not None:
                 placed, shape = _place_by(shape, text, bounds)
         self._shape = shape
-        if shape is None:
-            self._failures += 1
-            self._pause = min(2**self._failures, _PAUSE_MAX) - 1
-            return None
-        self._failures = 0
-        return placed
+        self.attempts.note(succeeded=shape is not None)
+        return None if shape is None else placed
 
 
 def _sampled_shape(text: Bytes, bounds: Positions) -> Shape | None:

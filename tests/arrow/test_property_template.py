@@ -187,7 +187,7 @@ def test_rows_of_several_producers_are_tried_ever_less_often() -> None:
     template = RowTemplate()
     tried = 0
     for _ in range(100):
-        tried += not template._pause
+        tried += not template.attempts.pause
         assert not is_placed(mixed, template)
     assert tried < 10
     check(mixed, template)
