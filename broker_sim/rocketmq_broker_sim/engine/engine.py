@@ -27,13 +27,15 @@ from rocketmq_broker_sim.engine.filtering import check_subscription
 from rocketmq_broker_sim.engine.locks import QueueLocks
 from rocketmq_broker_sim.engine.member_questions import MemberQuestions
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
-from rocketmq_broker_sim.engine.pop_engine import ORDERS_FILE, Pops
+from rocketmq_broker_sim.engine.pop_engine import Pops
+from rocketmq_broker_sim.engine.pop_orders import ORDERS_FILE
 from rocketmq_broker_sim.engine.pulling import Pulling, PullLimits
 from rocketmq_broker_sim.engine.retries import SendBacks
 from rocketmq_broker_sim.engine.routes import Identity, cluster_of, route_of
 from rocketmq_broker_sim.engine.sending import Sending, SendLimits
 from rocketmq_broker_sim.engine.settings import Settings
 from rocketmq_broker_sim.engine.statistics import Statistics
+from rocketmq_broker_sim.storage.configs import GROUPS, PROGRESS, TIMERS, TOPICS
 from rocketmq_broker_sim.storage.store import Store
 from rocketmq_wire import requests as ask
 from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, SendBack, UnlockQueues
@@ -64,15 +66,13 @@ class Engine:
         self._commit_needs_group = config.commit_needs_group
         self.clients = Clients(expiry_ms=config.client_expiry_seconds * 1_000)
         self.topics = topics.Topics(
-            load(topics.FILE_NAME),
+            load(TOPICS),
             save,
             auto_create=config.auto_create_topic,
             auto_create_queues=config.auto_create_topic_queues,
         )
-        self.groups = groups.Groups(
-            load(groups.FILE_NAME), save, auto_create=config.auto_create_group
-        )
-        self.progress = progress.Progress(load(progress.FILE_NAME))
+        self.groups = groups.Groups(load(GROUPS), save, auto_create=config.auto_create_group)
+        self.progress = progress.Progress(load(PROGRESS))
         self._waits_for_sync = config.flush == "sync"
         self._pulling = self._open_pulling(config)
         self.timers = self._open_timers()
@@ -118,7 +118,7 @@ class Engine:
 
     def _open_timers(self) -> timers.Timers:
         return timers.Timers(
-            self._store.configs.load(timers.FILE_NAME),
+            self._store.configs.load(TIMERS),
             identity=self._identity,
             store=self._store,
             topics=self.topics,
@@ -235,7 +235,7 @@ class Engine:
     def take_timers(self) -> ConfigFile | None:
         """Up to which time messages with a time are delivered, if that changed: to be saved."""
         content = self.timers.take_changes(self._store.durable_end)
-        return ConfigFile(timers.FILE_NAME, content) if content is not None else None
+        return ConfigFile(TIMERS, content) if content is not None else None
 
     def take_transactions(self) -> ConfigFile | None:
         """How often producers were asked, if that changed: the caller saves it."""
@@ -257,7 +257,7 @@ class Engine:
         self.pops.advance()
         self.transactions.settle()
         content = self.progress.take_changes()
-        return ConfigFile(progress.FILE_NAME, content) if content is not None else None
+        return ConfigFile(PROGRESS, content) if content is not None else None
 
     def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
         sending = self._sending

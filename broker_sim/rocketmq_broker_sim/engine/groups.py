@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
 from rocketmq_broker_sim.engine.topics import Save
+from rocketmq_broker_sim.storage.configs import GROUPS
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
-
-FILE_NAME: Final = "subscriptionGroup.json"
 
 # What RocketMQ gives a group that was made by its first use.
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -115,5 +114,5 @@ class Groups:
     def _write(self, table: dict[str, dict[str, Any]]) -> None:
         self._version += 1
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
-        self._save(FILE_NAME, {"dataVersion": version, "subscriptionGroupTable": table})
+        self._save(GROUPS, {"dataVersion": version, "subscriptionGroupTable": table})
         self._table = table

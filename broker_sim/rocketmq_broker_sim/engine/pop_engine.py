@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_broker_sim.engine import pop_orders
 from rocketmq_broker_sim.engine.groups import Groups
 from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, HoldPop, Outcome
 from rocketmq_broker_sim.engine.pop_assignment import Assignments
 from rocketmq_broker_sim.engine.pop_loans import Loans, PopPlace
 from rocketmq_broker_sim.engine.pop_looking import Looking
-from rocketmq_broker_sim.engine.pop_orders import Orders
+from rocketmq_broker_sim.engine.pop_orders import ORDERS_FILE, Orders
 from rocketmq_broker_sim.engine.pop_places import Places
 from rocketmq_broker_sim.engine.pop_revive import Revival
 from rocketmq_broker_sim.engine.pop_service import PopLimits, Popping
@@ -25,8 +24,6 @@ from rocketmq_wire import pop_requests as ask
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.pop_handles import RetryKind
 from rocketmq_wire.requests import Done, Reply
-
-ORDERS_FILE: Final = pop_orders.FILE_NAME
 
 
 class Pops:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rocketmq_broker_sim.engine.pop_loans import PopPlace
 from rocketmq_broker_sim.storage.light_queues import is_light_queue, parent_of
 
-FILE_NAME: Final = "consumerOrderInfo.json"
+ORDERS_FILE: Final = "consumerOrderInfo.json"
 _SEPARATOR: Final = "@"
 _FORGOTTEN_AFTER_MS: Final = 24 * 3_600 * 1_000
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 from rocketmq_broker_sim.storage.light_queues import parent_of
 from rocketmq_wire.model import QueueId
 
-FILE_NAME: Final = "consumerOffset.json"
 # Neither a topic's nor a group's name can contain it.
 _SEPARATOR: Final = "@"
 

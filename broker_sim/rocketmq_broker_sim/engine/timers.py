@@ -48,7 +48,6 @@ from rocketmq_wire.record import decode_record
 
 _LOG = logging.getLogger(__name__)
 
-FILE_NAME: Final = "timers.json"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 DUE: Final = "TIMER_OUT_MS"
 DELAY_SECONDS: Final = "TIMER_DELAY_SEC"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rocketmq_broker_sim.engine import refusals
+from rocketmq_broker_sim.storage.configs import TOPICS
 from rocketmq_broker_sim.storage.light_queues import is_for_lite_topics
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
@@ -23,7 +24,6 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
 
-FILE_NAME: Final = "topics.json"
 QUEUE_COUNT_MAX: Final = 65_536
 # INHERIT: other topics may be made after this one.
 _PERMISSION_INHERIT: Final = 1
@@ -207,7 +207,7 @@ class Topics:
         self._version += 1
         table = {name: _config_to_json(self._table[name]) for name in sorted(self._table)}
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
-        self._save(FILE_NAME, {"dataVersion": version, "topicConfigTable": table})
+        self._save(TOPICS, {"dataVersion": version, "topicConfigTable": table})
 
 
 def _config_to_json(config: TopicConfig) -> dict[str, Any]:

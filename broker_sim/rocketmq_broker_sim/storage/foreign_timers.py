@@ -9,10 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, Configs
+from rocketmq_broker_sim.storage.configs import CONFIG_DIRECTORY, TIMERS, Configs
 from rocketmq_broker_sim.storage.files import Files, join, read_file
 
-TIMERS: Final = "timers.json"
 _NAME: Final = "timercheck"
 _READ_UNTIL: Final = struct.Struct(">q")
 

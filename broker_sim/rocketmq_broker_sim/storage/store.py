@@ -204,11 +204,6 @@ class Store:
         queue = self._queues.get(topic, queue_index)
         return Bounds(0, 0) if queue is None else Bounds(queue.start, queue.end)
 
-    def next_offset(self, topic: str, queue_index: int) -> int:
-        """The offset of the next record that is appended."""
-        queue = self._queues.get(topic, queue_index)
-        return 0 if queue is None else queue.next
-
     def read(
         self,
         topic: str,
