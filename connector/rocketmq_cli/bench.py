@@ -66,7 +66,7 @@ def _bench(args: argparse.Namespace) -> int:
         cluster.create_topic(TopicConfig(topic, args.queues, args.queues))
         try:
             began = time.perf_counter()
-            line = CountLine("message", total=args.messages, done=" sent")
+            line = CountLine(total=args.messages, done=" sent")
             with LineSender(settings, topic) as sender:
                 for some in _bodies(args.messages, args.size):
                     sender.send(some)
@@ -119,7 +119,7 @@ def _read(cluster: Cluster, topic: str) -> int:
         for queue, held in cluster.bounds(cluster.queues(topic)).items()
         if isinstance(held, Bounds) and held.end > held.start
     ]
-    line = CountLine("message", total=sum(map(len, ranges)), done=" read")
+    line = CountLine(total=sum(map(len, ranges)), done=" read")
     for chunk in cluster.read_ranges(ranges, ReadSpec("rmq-bench")):
         for batch in decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes):
             line.add(batch.num_rows)

@@ -124,7 +124,7 @@ def _replay(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         replay = _Replay.plan(cluster, args.group, is_again=args.again, limit=args.limit)
         if args.execute:
-            line = CountLine("message", total=replay.count)
+            line = CountLine(total=replay.count)
             is_done = False
             try:
                 for topic in replay.sent_to(args.to):

@@ -78,21 +78,19 @@ def known_group(cluster: Cluster, group: str) -> None:
         raise UnknownGroupError(group, did_you_mean(group, groups))
 
 
-def group_queues(
-    cluster: Cluster, group: str, topic: str | None = None
-) -> Mapping[QueueId, QueueProgress]:
-    """Where a group stands in every queue of its topics, or of one; empty for nowhere.
+def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, QueueProgress]:
+    """Where a group stands in every queue of its topics; empty for nowhere.
 
     Raises IncompleteProgressError when a broker does not say.
     """
-    places = group_places(cluster, group, topic)
+    places = group_places(cluster, group)
     if places.problem is not None:
         raise places.problem
     return places.queues
 
 
 def group_places(cluster: Cluster, group: str, topic: str | None = None) -> GroupPlaces:
-    """As `group_queues`, with what is known when some brokers do not answer.
+    """As `group_queues`, or of one topic, with what is known when some brokers do not answer.
 
     Raises the first failure when none does.
     """

@@ -83,7 +83,7 @@ def _produce(args: argparse.Namespace) -> int:
         if not Path(name).is_file():
             raise UsageError(f"{name} is no file; nothing was sent")
     sizes = [Path(name).stat().st_size for name in args.files]
-    line = CountLine("message", size_total=sum(sizes) or None)
+    line = CountLine(size_total=sum(sizes) or None)
     sender = LineSender(
         connection_settings(args),
         args.topic,

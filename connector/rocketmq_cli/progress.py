@@ -11,22 +11,21 @@ _INTERVAL_S = 0.2
 
 
 class CountLine:
-    """Shows how many are done, of how many where that is known, and how fast; redrawn in place."""
+    """Shows how many messages are done, of how many if known, and how fast; redrawn in place."""
 
     def __init__(
         self,
-        what: str,
         *,
         total: int | None = None,
         size_total: int | None = None,
         is_shown: bool = True,
         done: str = "",
     ) -> None:
-        """`what` is one of them, and `done` is said behind.
+        """`done` is said behind the count.
 
         `size_total` is the whole work in what `add` counts beside, where no total is known.
         """
-        self._what, self._done = what, done
+        self._done = done
         self._total, self._size_total, self._size = total, size_total, 0
         self._began = self._shown = time.monotonic()
         self._is_shown = is_shown and sys.stderr.isatty()
@@ -59,7 +58,7 @@ class CountLine:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _named(self, count: int) -> str:
-        return counted(count, self._what) + self._done
+        return counted(count, "message") + self._done
 
     def _rate(self) -> float:
         return self.count / max(time.monotonic() - self._began, 1e-3)

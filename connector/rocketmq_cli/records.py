@@ -14,21 +14,6 @@ from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscriptio
 from rocketmq_wire.properties import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_wire.record import decode_record, decompress_body
 
-MESSAGE_FIELDS: Final = (
-    "topic",
-    "broker",
-    "queue",
-    "offset",
-    "id",
-    "offsetId",
-    "tags",
-    "keys",
-    "born",
-    "stored",
-    "reconsumeTimes",
-    "properties",
-    "body",
-)
 _ONE: Final = ("message", "is", "it")
 
 

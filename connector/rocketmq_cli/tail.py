@@ -101,7 +101,7 @@ def _print(
 
     size = sum(max(0, ends[queue] - at) for queue, at in positions.items())
     is_seen = sys.stdout.isatty()
-    line = CountLine("message", total=printer.left, size_total=size, is_shown=not is_seen)
+    line = CountLine(total=printer.left, size_total=size, is_shown=not is_seen)
     try:
         printer.print_between(cluster, positions, ends, line)
     finally:

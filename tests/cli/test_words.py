@@ -110,10 +110,10 @@ def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        (lambda: CountLine("message"), "\r50 messages, 50/s\x1b[K"),
-        (lambda: CountLine("message", total=80), "\r50 of 80 messages, 50/s\x1b[K"),
-        (lambda: CountLine("message", size_total=1_000), "\r50 messages (50 %), 50/s\x1b[K"),
-        (lambda: CountLine("message", size_total=0), "\r50 messages, 50/s\x1b[K"),
+        (lambda: CountLine(), "\r50 messages, 50/s\x1b[K"),
+        (lambda: CountLine(total=80), "\r50 of 80 messages, 50/s\x1b[K"),
+        (lambda: CountLine(size_total=1_000), "\r50 messages (50 %), 50/s\x1b[K"),
+        (lambda: CountLine(size_total=0), "\r50 messages, 50/s\x1b[K"),
     ],
     ids=["count", "total", "share", "nothing to do"],
 )
@@ -128,7 +128,7 @@ def test_progress_is_shown_to_people_only_and_cleared(
 
 
 def test_one_message_is_counted_as_one() -> None:
-    line = CountLine("message", done=" sent")
+    line = CountLine(done=" sent")
     line.add(1)
     assert line.summary().startswith("1 message sent, ")
     line.add(1_200)
@@ -138,7 +138,7 @@ def test_one_message_is_counted_as_one() -> None:
 def test_what_is_printed_to_a_terminal_is_its_own_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert shown_by(lambda: CountLine("message", is_shown=False), True, monkeypatch) == ""
+    assert shown_by(lambda: CountLine(is_shown=False), True, monkeypatch) == ""
 
 
 def test_a_table_aligns_numbers_to_the_right_and_text_to_the_left() -> None:
