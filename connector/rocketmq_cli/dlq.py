@@ -13,6 +13,7 @@ from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.progress import CountLine
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.counted import counted
+from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -223,7 +224,7 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
 
 def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
     from rocketmq_wire.errors import TopicNotFoundError
-    from rocketmq_wire.model import DEAD_LETTER_PREFIX, Bounds
+    from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
     topic = DEAD_LETTER_PREFIX + group
     try:
@@ -236,25 +237,16 @@ def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
         raise UsageError(
             f"{topic} may not be read: rmq topic alter '{topic}' --permission rw changes that"
         )
-    found: dict[QueueId, Bounds] = {}
-    for queue, bounds in cluster.bounds(queues).items():
-        if not isinstance(bounds, Bounds):
-            raise bounds
-        found[queue] = bounds
-    return found
+    return raise_first(cluster.bounds(queues))
 
 
 def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> dict[QueueId, int]:
     """How far each queue was sent again; 0 for not at all."""
-    from rocketmq_wire.errors import RocketMQError
-
-    found: dict[QueueId, int] = {}
-    for queue, at in cluster.progress(REPLAY_GROUP, ends).items():
-        if isinstance(at, RocketMQError):
-            raise at
-        # Behind the end: the topic was deleted since, and these letters are others.
-        found[queue] = 0 if at is None or at > ends[queue].end else at
-    return found
+    # Behind the end: the topic was deleted since, and these letters are others.
+    return {
+        queue: 0 if at is None or at > ends[queue].end else at
+        for queue, at in raise_first(cluster.progress(REPLAY_GROUP, ends)).items()
+    }
 
 
 def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[OffsetRange]:
@@ -271,6 +263,4 @@ def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[Offse
 
 
 def _remember(cluster: Cluster, queue: QueueId, offset: int) -> None:
-    for error in cluster.commit(REPLAY_GROUP, {queue: offset}).values():
-        if error is not None:
-            raise error
+    raise_first(cluster.commit(REPLAY_GROUP, {queue: offset}))

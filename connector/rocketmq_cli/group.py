@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketmq_cli.attributes import add_attribute_option, attributes_of
@@ -15,7 +14,7 @@ from rocketmq_cli.output import Record, add_json_option, moment, show
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.counted import counted
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, raise_first
 
 if TYPE_CHECKING:
     from rocketmq_cli.group_members import Members
@@ -275,9 +274,7 @@ def _create(args: argparse.Namespace) -> int:
             if args.group in listed.groups:
                 raise UsageError(f"group {args.group} is there already, and is left as it is")
         request = PutGroup({"groupName": args.group, "attributes": attributes})
-        for answer in cluster.ask_masters(request).values():
-            if isinstance(answer, RocketMQError):
-                raise answer
+        raise_first(cluster.ask_masters(request))
     if args.json:
         show([{"group": args.group, "created": True}], {}, as_json=True)
     else:
@@ -297,12 +294,7 @@ def _delete(args: argparse.Namespace) -> int:
                 f"group {args.group} has {len(members.clients)} live members: stop them first"
             )
         confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
-        answers: Mapping[str, object] = cluster.ask_masters(
-            DeleteGroup(args.group, forgets_progress=True)
-        )
-    for answer in answers.values():
-        if isinstance(answer, RocketMQError):
-            raise answer
+        raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_progress=True)))
     if args.json:
         show([{"group": args.group, "deleted": True}], {}, as_json=True)
     else:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rocketmq_cli.times import parse_moment_ms
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.admin_requests import GetBrokerSettings, QueueOffsetsReply, ResetProgress
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, QueueId
 
-V = TypeVar("V")
 _TO_THE_END = -1
 
 
@@ -78,11 +76,11 @@ def plan_move(
     queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
     if not queues:
         raise UsageError(f"topic {topic} has no queue {index}")
-    bounds = _known(cluster.bounds(queues))
-    committed = _known(cluster.progress(group, queues))
+    bounds = raise_first(cluster.bounds(queues))
+    committed = raise_first(cluster.progress(group, queues))
     searched: Mapping[QueueId, int] = {}
     if target.time_ms is not None and target.time_ms > 0:
-        searched = _known(cluster.search_offsets(dict.fromkeys(queues, target.time_ms)))
+        searched = raise_first(cluster.search_offsets(dict.fromkeys(queues, target.time_ms)))
     moves = []
     for queue in queues:
         wanted = _wanted(target, bounds[queue], committed[queue], searched.get(queue))
@@ -105,7 +103,7 @@ def _wanted(target: Target, bounds: Bounds, committed: int | None, searched: int
 
 def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) -> None:
     """Write the offsets of a group that nobody is in."""
-    _known(cluster.commit(group, offsets))
+    raise_first(cluster.commit(group, offsets))
 
 
 def move_online(
@@ -160,12 +158,3 @@ def _require_single_queues(cluster: Cluster, brokers: set[str], group: str, inde
                 f"once only, not in queue {index} alone (useServerSideResetOffset is not on "
                 "there): leave out --queue, or stop the members first"
             )
-
-
-def _known(found: Mapping[QueueId, V | RocketMQError]) -> dict[QueueId, V]:
-    known = {}
-    for queue, value in found.items():
-        if isinstance(value, RocketMQError):
-            raise value
-        known[queue] = value
-    return known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.output import Record, add_json_option, cell_text, show
 from rocketmq_cli.usage import UsageError
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, raise_first
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -84,7 +84,7 @@ def _get(args: argparse.Namespace) -> int:
 
 def _by_offset(cluster: Cluster, args: argparse.Namespace) -> list[Record]:
     from rocketmq_cli.records import message_record, read_messages
-    from rocketmq_wire.model import Bounds, OffsetRange
+    from rocketmq_wire.model import OffsetRange
 
     if args.queue is None:
         raise UsageError("--offset needs --queue")
@@ -96,9 +96,7 @@ def _by_offset(cluster: Cluster, args: argparse.Namespace) -> list[Record]:
     if not queues:
         raise UsageError(f"topic {args.topic} has no queue {args.queue}")
     found: list[Record] = []
-    for queue, bounds in cluster.bounds(queues).items():
-        if not isinstance(bounds, Bounds):
-            raise bounds
+    for queue, bounds in raise_first(cluster.bounds(queues)).items():
         if bounds.start <= args.offset < bounds.end:
             wanted = OffsetRange(queue, args.offset, args.offset + 1)
             for at, message in read_messages(cluster, [wanted], _GROUP):

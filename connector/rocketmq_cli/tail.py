@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
     from rocketmq_cli.printing import Printer
@@ -78,7 +79,7 @@ def _tail(args: argparse.Namespace) -> int:
         ]
         if not queues:
             raise UsageError(f"topic {args.topic} has no queue {args.queue}")
-        bounds = _bounds(cluster, queues)
+        bounds = raise_first(cluster.bounds(queues))
         start = args.start or ("latest" if args.follow else "earliest")
         positions = _places(cluster, start, "--from", bounds)
         ends = {queue: bounds[queue].end for queue in queues}
@@ -108,24 +109,11 @@ def _print(
         line.close()
 
 
-def _bounds(cluster: Cluster, queues: list[QueueId]) -> dict[QueueId, Bounds]:
-    from rocketmq_wire.model import Bounds
-
-    found = cluster.bounds(queues)
-    known: dict[QueueId, Bounds] = {}
-    for queue, bounds in found.items():
-        if not isinstance(bounds, Bounds):
-            raise bounds
-        known[queue] = bounds
-    return known
-
-
 def _places(
     cluster: Cluster, text: str, option: str, bounds: Mapping[QueueId, Bounds]
 ) -> dict[QueueId, int]:
     """The offset that a word means in every queue, within what the queue holds."""
     from rocketmq_cli.times import parse_moment_ms
-    from rocketmq_wire.errors import RocketMQError
 
     if text == "earliest":
         return {queue: held.start for queue, held in bounds.items()}
@@ -142,9 +130,4 @@ def _places(
         time_ms = parse_moment_ms(text, time.time_ns() // 1_000_000)
     except UsageError as error:
         raise UsageError(f"{option}: {error}; or earliest, latest, an offset, -N") from None
-    places: dict[QueueId, int] = {}
-    for queue, found in cluster.search_offsets(dict.fromkeys(bounds, time_ms)).items():
-        if isinstance(found, RocketMQError):
-            raise found
-        places[queue] = found
-    return places
+    return raise_first(cluster.search_offsets(dict.fromkeys(bounds, time_ms)))

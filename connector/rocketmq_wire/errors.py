@@ -8,8 +8,11 @@ between Spark's processes. The text is one line: a stable class in brackets, the
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 _HELP_LINK: Final = re.compile(r"See https?://\S+ for further details\.?")
 
 
@@ -374,3 +377,13 @@ def broker_error(code: int, remark: str) -> BrokerError:
     if code in (_SYSTEM_ERROR, _ILLEGAL) and _TOO_LARGE.search(remark):
         return MessageTooLargeError(code, remark)
     return ERROR_CLASSES.get(code, BrokerError)(code, remark)
+
+
+def raise_first(answers: Mapping[K, V | RocketMQError]) -> dict[K, V]:
+    """The values of answers of which none is an error; raises the first one that is."""
+    values: dict[K, V] = {}
+    for key, answer in answers.items():
+        if isinstance(answer, RocketMQError):
+            raise answer
+        values[key] = answer
+    return values

@@ -10,8 +10,8 @@ from rocketmq_cli.records import message_record, read_messages
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
-from rocketmq_wire.model import Bounds, OffsetRange
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, raise_first
+from rocketmq_wire.model import OffsetRange
 
 _GROUP: Final = "rmq-status-page"
 _SHOWN_MAX: Final = 50
@@ -88,9 +88,7 @@ def _by_place(
         raise _QueueMissingError(topic, index)
     count = _SHOWN_MAX if index is not None else _NEWEST_PER_QUEUE
     ranges = []
-    for queue, held in sorted(cluster.bounds(queues).items()):
-        if not isinstance(held, Bounds):
-            raise held
+    for queue, held in sorted(raise_first(cluster.bounds(queues)).items()):
         start = max(held.start, held.end - count if offset is None else offset)
         end = min(held.end, start + count)
         if start < end:
