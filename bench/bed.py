@@ -21,8 +21,8 @@ from bench.capture import Capture, capture
 from bench.load import QUEUES, load_topic
 from bench.registry import Scale
 from bench.replay import FORMAT, EmptySource, ReplaySource
-from rocketmq_cli.broker_process import BrokerProcess
-from rocketmq_cli.local_spark import local_session
+from rocketmq_cli.support.broker_process import BrokerProcess
+from rocketmq_cli.support.local_spark import local_session
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 

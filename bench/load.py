@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from rocketmq_arrow.encode import encode_batch_body, encode_records
+from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Host, QueueId, TopicConfig
-from rocketmq_wire.requests import SendBatch, SendRecords
+from rocketmq_wire.requests.core import SendBatch, SendRecords
 
 QUEUES = 8
 # A body begins with its number in its queue, as so many digits.

@@ -14,10 +14,10 @@ from types import TracebackType
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import Transport
+from rocketmq_client.transport.contract import Transport
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.requests import SendMessage
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.core import SendMessage
 
 STAMP_SIZE = 20
 _BODY_SIZE = 100

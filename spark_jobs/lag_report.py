@@ -17,16 +17,16 @@ from datetime import datetime, timezone
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq import Lag, measure_group_lag
-from pyspark_rocketmq.job_arguments import (
+from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_cluster_arguments,
     count,
     positive,
     source_options,
 )
-from pyspark_rocketmq.job_failures import run_job
-from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, say
-from pyspark_rocketmq.job_session import job_session
+from pyspark_rocketmq.jobs.failures import run_job
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, say
+from pyspark_rocketmq.jobs.session import job_session
 
 _ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
     messages BIGINT, seconds DOUBLE"""

@@ -16,7 +16,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_rocketmq.job_arguments import (
+from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_cluster_arguments,
     add_trigger_argument,
@@ -25,13 +25,13 @@ from pyspark_rocketmq.job_arguments import (
     source_options,
     triggered,
 )
-from pyspark_rocketmq.job_checks import files_in, queues_to_write, require_rows_fit
-from pyspark_rocketmq.job_failures import JobError, refused_as, run_job
-from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
-from pyspark_rocketmq.job_session import job_session
-from pyspark_rocketmq.pacing import at_rate
-from pyspark_rocketmq.resending import as_sent_anew
-from pyspark_rocketmq.sink_schema import sink_columns
+from pyspark_rocketmq.jobs.failures import JobError, refused_as, run_job
+from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.rate_limit import at_rate
+from pyspark_rocketmq.jobs.resend import as_sent_anew
+from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.sink.encoding.schema import sink_columns
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq import pin_offsets
-from pyspark_rocketmq.job_arguments import (
+from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_cluster_arguments,
     connection_of,
@@ -33,13 +33,13 @@ from pyspark_rocketmq.job_arguments import (
     source_options,
     take_sending,
 )
-from pyspark_rocketmq.job_checks import queues_to_write
-from pyspark_rocketmq.job_failures import JobError, run_job
-from pyspark_rocketmq.job_progress import counted, say
-from pyspark_rocketmq.job_session import job_session
-from pyspark_rocketmq.options import ReadOptions, parse_options
-from pyspark_rocketmq.pacing import at_rate
-from pyspark_rocketmq.resending import as_sent_anew
+from pyspark_rocketmq.jobs.failures import JobError, run_job
+from pyspark_rocketmq.jobs.preflight import queues_to_write
+from pyspark_rocketmq.jobs.progress import counted, say
+from pyspark_rocketmq.jobs.rate_limit import at_rate
+from pyspark_rocketmq.jobs.resend import as_sent_anew
+from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -17,18 +17,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_rocketmq import GroupProgressListener
-from pyspark_rocketmq.job_arguments import (
+from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
     add_stream_arguments,
     stream_options,
     triggered,
 )
-from pyspark_rocketmq.job_checks import require_topics_to_read
-from pyspark_rocketmq.job_failures import run_job
-from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
-from pyspark_rocketmq.job_session import job_session
-from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.jobs.failures import run_job
+from pyspark_rocketmq.jobs.preflight import require_topics_to_read
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.options.parse import parse_options
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -16,10 +16,10 @@ import time
 from datetime import datetime, timezone
 
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
-from pyspark_rocketmq.job_arguments import JobParser, add_source_arguments, source_options
-from pyspark_rocketmq.job_failures import refused_as, run_job
-from pyspark_rocketmq.job_progress import counted, say
-from pyspark_rocketmq.job_session import job_session
+from pyspark_rocketmq.jobs.arguments import JobParser, add_source_arguments, source_options
+from pyspark_rocketmq.jobs.failures import refused_as, run_job
+from pyspark_rocketmq.jobs.progress import counted, say
+from pyspark_rocketmq.jobs.session import job_session
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pyspark_rocketmq import GroupProgressListener
-from pyspark_rocketmq.job_arguments import (
+from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
     add_stream_arguments,
@@ -31,10 +31,10 @@ from pyspark_rocketmq.job_arguments import (
     stream_options,
     triggered,
 )
-from pyspark_rocketmq.job_checks import require_topics_to_read
-from pyspark_rocketmq.job_failures import run_job
-from pyspark_rocketmq.job_progress import ask_at_sigterm, counted, follow, say
-from pyspark_rocketmq.job_session import job_session
+from pyspark_rocketmq.jobs.failures import run_job
+from pyspark_rocketmq.jobs.preflight import require_topics_to_read
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.session import job_session
 
 _TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
 _COLUMNS = ("topic", "tags", "keys")

@@ -24,7 +24,7 @@ PACKAGES = {
     "pyspark_rocketmq",
     "rocketmq_cli",
     "pytest_rocketmq",
-    "rocketmq_broker_sim",
+    "rocketmq_broker",
 }
 # Spark's own search for Python sources, run in a fresh interpreter as Spark runs it.
 LOOKUP = """

@@ -27,7 +27,7 @@ from bench.accounting.reader import Reader
 from bench.accounting.sender import Sender
 from bench.accounting.sink_files import read_rows
 from bench.load import NUMBER_SIZE, QUEUES, create_topic, load_topic
-from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.settings import ConnectionSettings
 
 _BODY_SIZE = 100

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_rocketmq.options import parse_options, require_sink
-from pyspark_rocketmq.sink_layout import SinkPlan, WriteId
-from pyspark_rocketmq.sink_plan import sink_plan
-from pyspark_rocketmq.sink_tasks import commit_write, write_task
+from pyspark_rocketmq.options.parse import parse_options, require_sink
+from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import sink_plan
+from pyspark_rocketmq.sink.task import commit_write, write_task
 from rocketmq_wire.errors import RocketMQError
 
 _TASKS = 2

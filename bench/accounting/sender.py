@@ -10,12 +10,12 @@ import numpy as np
 
 from bench.accounting.ledger import Numbers
 from bench.load import QUEUES, numbered_bodies
-from rocketmq_arrow.encode import encode_batch_body
+from rocketmq_arrow.encode.rows import encode_batch_body
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, TransportError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests import SendBatch
+from rocketmq_wire.requests.core import SendBatch
 
 GROUP = "accounting-producer"
 _BODY_SIZE = 100

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from rocketmq_cli.local_spark import QUICK_START
+from rocketmq_cli.support.local_spark import QUICK_START
 
 ROOT = Path(__file__).parents[2]
 _END_SECONDS_MAX = 60.0

@@ -23,7 +23,7 @@ from typing import Final
 
 from bench.accounting.writer import Writer
 from bench.accounting.written import Count, Decisions, count_rows, rows_of
-from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import TopicConfig

@@ -11,9 +11,9 @@ from bench.bed import Bed, say
 from bench.load import BATCH, GROUP, batch_request, create_topic, records_request
 from bench.machine import Figures, cpu_seconds, rates, repeat
 from bench.registry import measurement
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests import SendBatch, SendRecords
+from rocketmq_wire.requests.core import SendBatch, SendRecords
 
 _BODY_SIZE = 100
 _BATCHES = (BATCH, 32)

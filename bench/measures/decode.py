@@ -11,10 +11,10 @@ from bench.bed import BODY_SIZES, Bed
 from bench.machine import Figures, alternate, median_seconds, quietness, repeat
 from bench.registry import measurement
 from rocketmq_arrow.columns import DEFAULT_COLUMNS, arrow_schema
-from rocketmq_arrow.decode import DecodeOptions, Decoder
-from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.record import decode_record
 
 _MESSAGES_MAX = 200_000
 _SCALAR_MESSAGES = 5_000

@@ -13,11 +13,11 @@ from bench.load import GROUP, create_topic
 from bench.machine import Figures, percentile
 from bench.registry import measurement
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.producer import Producer
-from rocketmq_client.timers import delayed
+from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.timed_messages import delayed
 from rocketmq_wire.model import Message, QueueId
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import PullMessages
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import PullMessages
 
 _PAUSE_SECONDS = 0.0373
 """Between two messages: no multiple of the broker's turns, and few enough to leave it idle."""

@@ -18,10 +18,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bench.bed import Bed
 from bench.machine import Figures
 from bench.registry import measurement
-from pyspark_rocketmq.options import parse_options
-from pyspark_rocketmq.read_plan import make_plan
-from pyspark_rocketmq.stream_driver import Ports, StreamDriver
-from pyspark_rocketmq.stream_reader import StreamReader
+from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.read.plan import make_plan
+from pyspark_rocketmq.stream.pull.driver import Ports, StreamDriver
+from pyspark_rocketmq.stream.reader import StreamReader
 from rocketmq_wire.model import Bounds, QueueId
 from support.fake_cluster import FakeQueue, FakeWorld
 

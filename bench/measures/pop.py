@@ -11,13 +11,13 @@ from bench.load import load_topic
 from bench.machine import Figures, cpu_seconds, rates, repeat
 from bench.measures.pushing import consume
 from bench.registry import measurement
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.pop_consumer import PopConsumer
-from rocketmq_client.groups.pop_settings import PopSettings
-from rocketmq_client.groups.start_offset import ConsumeFrom
-from rocketmq_wire.admin_requests import PutGroup
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.pop import PopConsumer
+from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.pop_requests import ConsumeMode, SetConsumeMode
+from rocketmq_wire.requests.admin import PutGroup
+from rocketmq_wire.requests.pop import ConsumeMode, SetConsumeMode
 
 _BATCH = 32
 _BODY_SIZE = 100

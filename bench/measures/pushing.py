@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 from bench.bed import Bed
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus
-from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.groups.pop_settings import PopSettings
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_client.consumer.push import PushConsumer
 
 _SECONDS_MAX = 300.0
 

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from bench.bed import say
 from bench.load import QUEUES, batch_request, create_topic
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange
-from rocketmq_wire.requests import SendBatch
+from rocketmq_wire.requests.core import SendBatch
 from support.real_cluster import RealCluster
 from support.real_cluster.java import class_path, compile_program, make_home
 

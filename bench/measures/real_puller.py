@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rocketmq_client.settings import split_address
-from rocketmq_wire.frames import encode_frame_head
-from rocketmq_wire.headers import Header
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.remoting import encode_request
-from rocketmq_wire.requests import PullMessages
+from rocketmq_wire.remoting.codec import encode_request
+from rocketmq_wire.remoting.frames import encode_frame_head
+from rocketmq_wire.remoting.headers import Header
+from rocketmq_wire.requests.core import PullMessages
 
 GROUP: Final = "bench-bare"
 _COUNT_MAX: Final = 32

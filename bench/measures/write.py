@@ -23,7 +23,7 @@ from bench.drop import FORMAT, DropSink
 from bench.load import QUEUES, load_topic
 from bench.machine import Figures, Run, alternate, median_seconds, rates
 from bench.registry import measurement
-from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, TopicConfig

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any
 from pyspark_rocketmq.source import RocketMQDataSource as DefaultSource
 
 if TYPE_CHECKING:
-    from pyspark_rocketmq.lag import Lag, LagListener, measure_group_lag, measure_lag
-    from pyspark_rocketmq.listener import GroupProgressListener
-    from pyspark_rocketmq.pinning import PinnedOffsets, pin_offsets
-    from pyspark_rocketmq.progress_display import show_progress
-    from pyspark_rocketmq.resending import as_sent_anew
-    from pyspark_rocketmq.sink_replays import drop_replays
-    from pyspark_rocketmq.transactions import answer_checks, finish_transactions
+    from pyspark_rocketmq.consumer_group.listener import GroupProgressListener
+    from pyspark_rocketmq.jobs.resend import as_sent_anew
+    from pyspark_rocketmq.monitoring.lag import Lag, LagListener, measure_group_lag, measure_lag
+    from pyspark_rocketmq.monitoring.progress_display import show_progress
+    from pyspark_rocketmq.read.pinned_offsets import PinnedOffsets, pin_offsets
+    from pyspark_rocketmq.sink.deduplicate import drop_replays
+    from pyspark_rocketmq.sink.transactional.recovery import answer_checks, finish_transactions
 
 _LAZY = {
-    "as_sent_anew": "pyspark_rocketmq.resending",
-    "drop_replays": "pyspark_rocketmq.sink_replays",
-    "GroupProgressListener": "pyspark_rocketmq.listener",
-    "Lag": "pyspark_rocketmq.lag",
-    "LagListener": "pyspark_rocketmq.lag",
-    "PinnedOffsets": "pyspark_rocketmq.pinning",
-    "measure_group_lag": "pyspark_rocketmq.lag",
-    "measure_lag": "pyspark_rocketmq.lag",
-    "pin_offsets": "pyspark_rocketmq.pinning",
-    "show_progress": "pyspark_rocketmq.progress_display",
-    "answer_checks": "pyspark_rocketmq.transactions",
-    "finish_transactions": "pyspark_rocketmq.transactions",
+    "as_sent_anew": "pyspark_rocketmq.jobs.resend",
+    "drop_replays": "pyspark_rocketmq.sink.deduplicate",
+    "GroupProgressListener": "pyspark_rocketmq.consumer_group.listener",
+    "Lag": "pyspark_rocketmq.monitoring.lag",
+    "LagListener": "pyspark_rocketmq.monitoring.lag",
+    "PinnedOffsets": "pyspark_rocketmq.read.pinned_offsets",
+    "measure_group_lag": "pyspark_rocketmq.monitoring.lag",
+    "measure_lag": "pyspark_rocketmq.monitoring.lag",
+    "pin_offsets": "pyspark_rocketmq.read.pinned_offsets",
+    "show_progress": "pyspark_rocketmq.monitoring.progress_display",
+    "answer_checks": "pyspark_rocketmq.sink.transactional.recovery",
+    "finish_transactions": "pyspark_rocketmq.sink.transactional.recovery",
 }
 
 __all__ = [

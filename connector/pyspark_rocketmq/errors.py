@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from rocketmq_wire.counted import counted
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.plural import counted
 
 
 class OptionError(RocketMQError, ValueError):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.option_definition import Use
-from pyspark_rocketmq.options import (
+from pyspark_rocketmq.options.definition import Use
+from pyspark_rocketmq.options.parse import (
     ReadOptions,
     parse_options,
     require,
@@ -24,13 +24,13 @@ from pyspark_rocketmq.options import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_rocketmq.batch_reader import BatchReader
-    from pyspark_rocketmq.lookup_reader import LookupReader
-    from pyspark_rocketmq.narrowing_reader import NarrowingReader
-    from pyspark_rocketmq.partition_read import ReadPlan
-    from pyspark_rocketmq.pop_reader import PopStreamReader
-    from pyspark_rocketmq.stream_reader import StreamReader
-    from pyspark_rocketmq.writers import BatchWriter, StreamWriter
+    from pyspark_rocketmq.read.batch_reader import BatchReader
+    from pyspark_rocketmq.read.filtered_reader import NarrowingReader
+    from pyspark_rocketmq.read.lookup_reader import LookupReader
+    from pyspark_rocketmq.read.task import ReadPlan
+    from pyspark_rocketmq.sink.writers import BatchWriter, StreamWriter
+    from pyspark_rocketmq.stream.pop.reader import PopStreamReader
+    from pyspark_rocketmq.stream.reader import StreamReader
 
 
 class RocketMQDataSource(DataSource):
@@ -58,34 +58,36 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader | LookupReader | NarrowingReader:
         """A batch read."""
-        from pyspark_rocketmq.batch_reader import BatchReader  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
         options = require(self._parsed, self.options, Use.BATCH)
         if options.message_key is not None or options.message_id is not None:
-            from pyspark_rocketmq.lookup_reader import LookupReader  # Keeps lookup light.
+            from pyspark_rocketmq.read.lookup_reader import LookupReader  # Keeps lookup light.
 
             return LookupReader(options, self._plan(options, schema))
         if options.push_down == "once":
-            from pyspark_rocketmq.narrowing_reader import narrowing_reader  # Keeps lookup light.
+            from pyspark_rocketmq.read.filtered_reader import (
+                narrowing_reader,  # Keeps lookup light.
+            )
 
             return narrowing_reader(options, self._plan(options, schema), schema)
         return BatchReader(options, self._plan(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader | PopStreamReader:
         """A stream."""
-        from pyspark_rocketmq.stream_reader import StreamReader  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
 
         options = require(self._parsed, self.options, Use.STREAM)
         if options.consume_mode == "pop":
-            from pyspark_rocketmq.pop_reader import PopStreamReader  # Keeps lookup light.
+            from pyspark_rocketmq.stream.pop.reader import PopStreamReader  # Keeps lookup light.
 
             return PopStreamReader(options, self._plan(options, schema))
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write."""
-        from pyspark_rocketmq import sink_plan as plans  # Keeps Spark's lookup light.
-        from pyspark_rocketmq.writers import BatchWriter  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.sink.encoding import plan as plans  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.sink.writers import BatchWriter  # Keeps Spark's lookup light.
 
         if overwrite:
             plans.refuse_overwrite("batch")
@@ -95,8 +97,11 @@ class RocketMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """The writes of a stream's batches."""
-        from pyspark_rocketmq.sink_plan import refuse_overwrite, sink_plan  # Keeps lookup light.
-        from pyspark_rocketmq.writers import stream_writer  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.sink.encoding.plan import (  # Keeps lookup light.
+            refuse_overwrite,
+            sink_plan,
+        )
+        from pyspark_rocketmq.sink.writers import stream_writer  # Keeps Spark's lookup light.
 
         if overwrite:
             refuse_overwrite("stream")
@@ -104,6 +109,6 @@ class RocketMQDataSource(DataSource):
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:
-        from pyspark_rocketmq.read_plan import make_plan  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.read.plan import make_plan  # Keeps Spark's lookup light.
 
         return make_plan(options, schema)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pytest_rocketmq.fault_proxy import FaultProxy, Way
 from pytest_rocketmq.handle import RocketMQ
-from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_cli.support.broker_process import BrokerProcess
 
 
 class RocketMQFaults(RocketMQ):

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from pathlib import Path
 
-LOGGER = "rocketmq_broker_sim"
+LOGGER = "rocketmq_broker"
 _LINES_KEPT = 500
 _TAIL_SIZE = 64 * 1024
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pytest_rocketmq.faults import RocketMQFaults
     from pytest_rocketmq.handle import RocketMQ
     from pytest_rocketmq.streams import StreamCollector
-    from rocketmq_broker_sim import Broker
-    from rocketmq_cli.broker_process import BrokerProcess
+    from rocketmq_broker import Broker
+    from rocketmq_cli.support.broker_process import BrokerProcess
 
 _HANDLES: pytest.StashKey[list[RocketMQ]] = pytest.StashKey()
 _LOG_LINES = 30
@@ -71,7 +71,7 @@ def _noted(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
 def _rocketmq_broker() -> Iterator[tuple[Broker, Callable[[], list[str]]]]:
     with _collector_off():
         from pytest_rocketmq.logs import RecentLines
-        from rocketmq_broker_sim import Broker, BrokerConfig
+        from rocketmq_broker import Broker, BrokerConfig
 
     config = BrokerConfig(flush="memory")
     with RecentLines() as recent, Broker(config, grpc_when_asked=True) as broker:
@@ -109,7 +109,7 @@ def rocketmq(
 
 @pytest.fixture(scope="session")
 def _rocketmq_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    from rocketmq_cli.broker_process import BrokerProcess
+    from rocketmq_cli.support.broker_process import BrokerProcess
 
     with BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--memory", "--verbose") as process:
         yield process
@@ -188,7 +188,7 @@ def rocketmq_factory(
 def _own_process(
     stack: ExitStack, folder: Path, request: pytest.FixtureRequest, settings: dict[str, Any]
 ) -> RocketMQ:
-    from rocketmq_cli.broker_process import BrokerProcess
+    from rocketmq_cli.support.broker_process import BrokerProcess
 
     given = [f"--set={name}={_toml(value)}" for name, value in settings.items()]
     process = stack.enter_context(BrokerProcess(folder, "--verbose", *given))
@@ -200,8 +200,8 @@ def _own_broker(
 ) -> RocketMQ:
     from pytest_rocketmq.handle import RocketMQ
     from pytest_rocketmq.logs import RecentLines
-    from rocketmq_broker_sim import Broker
-    from rocketmq_broker_sim.config import config_from
+    from rocketmq_broker import Broker
+    from rocketmq_broker.config import config_from
 
     values = {"flush": "memory", "data_dir": str(folder / "data"), **settings}
     recent = stack.enter_context(RecentLines())
@@ -226,7 +226,7 @@ def rocketmq_faults(
     """
     from pytest_rocketmq.faults import RocketMQFaults
     from pytest_rocketmq.logs import last_lines
-    from rocketmq_cli.broker_process import BrokerProcess
+    from rocketmq_cli.support.broker_process import BrokerProcess
 
     process = BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose")
     process.start()
@@ -246,7 +246,7 @@ def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     """A small local Spark session that finds the source; the one there is, if there is one."""
     from pyspark.sql import SparkSession
 
-    from rocketmq_cli.local_spark import QUICK_START, local_session
+    from rocketmq_cli.support.local_spark import QUICK_START, local_session
 
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
     from rocketmq_client.settings import ConnectionSettings
     from rocketmq_client.tls import TlsSettings
-    from rocketmq_wire.acl import Credentials
+    from rocketmq_wire.signing import Credentials
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 # Keys are no options: every user of a machine sees the words of a command line.
@@ -72,7 +72,7 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
 
 
 def _credentials() -> Credentials | None:
-    from rocketmq_wire.acl import Credentials
+    from rocketmq_wire.signing import Credentials
 
     access_key = os.environ.get(ACCESS_KEY_VARIABLE)
     secret_key = os.environ.get(SECRET_KEY_VARIABLE)

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from rocketmq_cli.command_line import parse
+from rocketmq_cli.arguments import parse
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError
 

@@ -14,17 +14,17 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
-from rocketmq_client.bounds import (
+from rocketmq_client.offsets.bounds import (
     ask_bounds,
     first_store_time,
     one_pull,
     search_times,
 )
-from rocketmq_client.commit_rounds import commit_in_rounds
+from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
-from rocketmq_client.transport import RangeChunk, ReadSpec, Transport
-from rocketmq_client.transport_choice import open_transport
+from rocketmq_client.transport.choose import open_transport
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec, Transport
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
@@ -47,7 +47,7 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.core import (
     Boundary,
     ClientsReply,
     CommitProgress,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_client.tls import Security, TlsSettings
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even where nothing is ever committed. It is never registered.
 READER_GROUP: Final = "pyspark-rocketmq-reader"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from browser.chromium import Page, chromium
-from rocketmq_broker_sim import Broker, BrokerConfig
+from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_cli.status_page.web import StatusPage
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, TopicConfig
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.main import main
 
 Produce = Callable[..., int]

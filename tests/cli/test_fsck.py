@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.storage.files import OsFiles
-from rocketmq_broker_sim.storage.inspection import inspect
-from rocketmq_broker_sim.storage.settings import StoreConfig
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker.storage.disk.files import OsFiles
+from rocketmq_broker.storage.repair.inspection import inspect
+from rocketmq_broker.storage.settings import StoreConfig
+from rocketmq_broker.storage.store import Store
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 from support.documented_fields import documented
 from support.storage_blocks import block_of

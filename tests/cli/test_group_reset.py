@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker.broker import Broker
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
-from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.lite_pull import LitePullConsumer
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.admin_requests import (
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription
+from rocketmq_wire.requests.admin import (
     GetBrokerSettings,
     QueueOffsetsReply,
     ResetProgress,
     SettingsReply,
 )
-from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription
-from rocketmq_wire.requests import ClientsReply, ListGroupClients, Reply, Request
+from rocketmq_wire.requests.core import ClientsReply, ListGroupClients, Reply, Request
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_cli.dlq import revived
+from rocketmq_broker.broker import Broker
+from rocketmq_cli.commands.dlq import revived
 from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, main
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
 

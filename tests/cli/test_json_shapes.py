@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker.broker import Broker
 from rocketmq_cli.main import main
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, TopicConfig
 from support.documented_fields import documented

@@ -8,15 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_cli.group_lag import IncompleteProgressError, group_places, group_queues
+from rocketmq_broker.broker import Broker
+from rocketmq_cli.groups.lag import IncompleteProgressError, group_places, group_queues
 from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED, main
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.admin_requests import GetConsumers
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress
-from rocketmq_wire.requests import ConsumeStatsReply, GetConsumeStats, PullMessages, Reply, Request
+from rocketmq_wire.requests.admin import GetConsumers
+from rocketmq_wire.requests.core import (
+    ConsumeStatsReply,
+    GetConsumeStats,
+    PullMessages,
+    Reply,
+    Request,
+)
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
@@ -142,7 +148,7 @@ def test_lag_is_looked_at_again_and_again_until_it_is_exceeded(
         return knows_the_group(asked)
 
     alone.script = grows
-    monkeypatch.setattr("rocketmq_cli.lag.time", Clock(pauses))
+    monkeypatch.setattr("rocketmq_cli.commands.lag.time", Clock(pauses))
     words = ["lag", "g", "--watch", "90s", "--max", "4", "--json", "--name-server", alone.address]
     assert main(words) == EXIT_EXCEEDED
     assert [json.loads(line)["lag"] for line in capfd.readouterr().out.splitlines()] == [1, 3, 5]
@@ -155,7 +161,7 @@ def test_a_watch_outlives_a_broker_that_is_away_and_ends_when_interrupted(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("rocketmq_cli.lag.time", Clock(pauses, interrupted_after=2))
+    monkeypatch.setattr("rocketmq_cli.commands.lag.time", Clock(pauses, interrupted_after=2))
     words = ["lag", "g", "--watch", "2", "--max", "4", "--name-server", torn.address]
     assert main(words) == EXIT_INTERRUPTED
     assert pauses == [2.0, 2.0]

@@ -12,20 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_cli.main import EXIT_USAGE, main
-from rocketmq_cli.message_lines import (
+from rocketmq_cli.messages.lines import (
     Outgoing,
     Place,
     Sending,
     batches,
     outgoing_lines,
 )
-from rocketmq_cli.rendering import JSON_COLUMNS
+from rocketmq_cli.messages.rendering import JSON_COLUMNS
 from rocketmq_cli.usage import UsageError
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import BrokerAddresses, Message, QueueId
-from rocketmq_wire.properties import decode_properties
-from rocketmq_wire.requests import Reply, Request, SendBatch, SendMessage, SendReply, SendStatus
+from rocketmq_wire.records.properties import decode_properties
+from rocketmq_wire.requests.core import (
+    Reply,
+    Request,
+    SendBatch,
+    SendMessage,
+    SendReply,
+    SendStatus,
+)
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -10,7 +10,7 @@ import pytest
 from rocketmq_cli.main import EXIT_FAILED, main
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueStats
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.core import (
     GetTopicStats,
     GroupsReply,
     ListGroups,

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_cli import check_cluster, check_spark
-from rocketmq_cli.check_findings import Finding
+from rocketmq_broker.broker import Broker
+from rocketmq_cli.checks import cluster as check_cluster
+from rocketmq_cli.checks import spark as check_spark
+from rocketmq_cli.checks.findings import Finding
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.admin_requests import GetBrokerSettings, SettingsReply
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests.admin import GetBrokerSettings, SettingsReply
+from rocketmq_wire.requests.core import Reply, Request
 from support.scripted_broker import Script, ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
@@ -280,7 +281,7 @@ def test_a_package_that_hides_every_source_is_found(tmp_path: Path) -> None:
     broken = tmp_path / "pyspark_broken"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('no such wheel')\n")
-    code = "from rocketmq_cli import check_spark; print([*check_spark.discovery()][0].found)"
+    code = "from rocketmq_cli.checks.spark import discovery; print([*discovery()][0].found)"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},

@@ -10,10 +10,10 @@ from rocketmq_cli.status_page.observer import look
 from rocketmq_cli.status_page.samples import Sample
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress, QueueStats
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
+from rocketmq_wire.requests.core import (
     ConsumeStatsReply,
     GetConsumeStats,
     GetTopicStats,

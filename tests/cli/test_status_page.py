@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_broker_sim.broker import Broker
+from rocketmq_broker.broker import Broker
 from rocketmq_cli.status_page import metrics, pages
 from rocketmq_cli.status_page.charts import line_chart, nice_top, short, thinned
 from rocketmq_cli.status_page.history import History, Point

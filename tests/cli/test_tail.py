@@ -10,17 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_cli.command_line import parse
-from rocketmq_cli.follow import Follower, Seen, go_on
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_cli.arguments import parse
 from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, _guarded, main
-from rocketmq_cli.printing import Printer
-from rocketmq_cli.records import MessagesGoneError, require_whole
+from rocketmq_cli.messages.follow import Follower, Seen, go_on
+from rocketmq_cli.messages.printing import Printer
+from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import RangeChunk
+from rocketmq_client.transport.contract import RangeChunk
 from rocketmq_wire.errors import UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId
 from support.records import lay_out, make_messages

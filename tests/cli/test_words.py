@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rocketmq_cli.command_line import VERBS, make_parser, parse
+from rocketmq_cli.arguments import VERBS, make_parser, parse
+from rocketmq_cli.commands.produce import LINE_SIZE_MAX, paced, read_lines
 from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import EXIT_USAGE, main
-from rocketmq_cli.output import Record, moment, show
-from rocketmq_cli.produce import LINE_SIZE_MAX, paced, read_lines
-from rocketmq_cli.progress import CountLine
-from rocketmq_cli.table import format_table, format_time
+from rocketmq_cli.terminal.output import Record, moment, show
+from rocketmq_cli.terminal.progress import CountLine
+from rocketmq_cli.terminal.table import format_table, format_time
 from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
 from rocketmq_cli.usage import UsageError
 
@@ -96,7 +96,7 @@ class Terminal(io.StringIO):
 def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a line of progress writes in a second of work, ten steps of it."""
     clock = [0.0]
-    monkeypatch.setattr("rocketmq_cli.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("rocketmq_cli.terminal.progress.time.monotonic", lambda: clock[0])
     error = Terminal() if is_seen else io.StringIO()
     monkeypatch.setattr(sys, "stderr", error)
     counted = line()
@@ -307,7 +307,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 def test_help_imports_no_verb() -> None:
     code = (
         "import sys\n"
-        "from rocketmq_cli.command_line import VERBS, parse\n"
+        "from rocketmq_cli.arguments import VERBS, parse\n"
         "try:\n    parse(['--help'])\nexcept SystemExit:\n    pass\n"
         "print([verb for verb in VERBS if f'rocketmq_cli.{verb}' in sys.modules])"
     )
@@ -371,9 +371,10 @@ def test_records_are_a_table_for_people_and_lines_of_json_for_programs(
 
 def test_lines_are_paced_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("rocketmq_cli.produce.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("rocketmq_cli.commands.produce.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "rocketmq_cli.produce.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+        "rocketmq_cli.commands.produce.time.sleep",
+        lambda seconds: clock.__setitem__(0, clock[0] + seconds),
     )
     lines = [b"%d" % number for number in range(250)]
     parts = list(paced([lines[:180], lines[180:]], rate=100))

@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.accounting.sink_files import read_rows
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.column_sends import MessageColumns
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.column_batches import MessageColumns
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
-from rocketmq_wire.consumption_requests import SendBack
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange, TopicConfig
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.consumption import SendBack
 from support.standalone import StandaloneCluster
 
 ROOT = Path(__file__).parents[2]

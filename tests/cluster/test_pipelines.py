@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from rocketmq_broker_sim import Broker, BrokerConfig
+from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds

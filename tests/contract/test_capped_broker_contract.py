@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import Message, OffsetRange, QueueId, Subscription, TopicConfig
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import SendReply
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import SendReply
 
 COUNT = 4_000
 ORDERS = [QueueId("orders", "broker-a", index) for index in range(2)]

@@ -8,10 +8,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from rocketmq_client.arrivals import ArrivalWatch
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.column_sends import MessageColumns
-from rocketmq_client.producer import Producer
+from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.producer.column_batches import MessageColumns
+from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import (
     Bounds,
@@ -20,7 +20,7 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.core import (
     Boundary,
     GetMaxOffset,
     GetRoute,

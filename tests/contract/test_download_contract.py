@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
-from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import (
     Bounds,
     OffsetRange,

@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_client.arrivals import ArrivalWatch
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import GetMaxOffset, SendReply
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import GetMaxOffset, SendReply
 from support.fault_proxy import FaultProxy, Way, seeded_cuts
 
 COUNT = 3_000

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_cli.main import main
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.pop_consumer import PopConsumer
-from rocketmq_client.groups.push_consumer import PushConsumer
-from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.pop import PopConsumer
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import OffsetRange, Subscription, TopicConfig
 from support.consuming import Collector
 from support.contracts import SPEC, fill, messages_in, queue_of, read

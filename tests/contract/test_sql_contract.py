@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import FilterUnsupportedError
 from rocketmq_wire.model import Message, OffsetRange, QueueId, Subscription, TopicConfig
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.record import decode_record
 
 QUEUE = QueueId("orders", "broker-a", 0)
 COUNT = 2_500

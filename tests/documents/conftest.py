@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rocketmq_broker_sim import Broker, BrokerConfig
-from rocketmq_cli.local_spark import local_session
+from rocketmq_broker import Broker, BrokerConfig
+from rocketmq_cli.support.local_spark import local_session
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, TopicConfig
 

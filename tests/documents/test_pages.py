@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from documents.blocks import Block, blocks_of
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

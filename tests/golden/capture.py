@@ -18,14 +18,13 @@ from typing import Any, Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.batch import BatchEntry, encode_batch
-from rocketmq_wire.frames import Frame, FrameDecoder, encode_frame
-from rocketmq_wire.headers import Header
 from rocketmq_wire.model import QueueId, Subscription, TopicConfig
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.remoting import encode_request
-from rocketmq_wire.remoting_requests import GetTopicConfig
-from rocketmq_wire.requests import (
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.remoting.codec import encode_request
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
+from rocketmq_wire.remoting.headers import Header
+from rocketmq_wire.requests.core import (
     GetCluster,
     GetConsumeStats,
     GetEarliestStoreTime,
@@ -40,6 +39,7 @@ from rocketmq_wire.requests import (
     SendBatch,
     SendMessage,
 )
+from rocketmq_wire.requests.remoting import GetTopicConfig
 from support.real_cluster import VERSIONS, RealCluster, run_program
 
 _HERE: Final = Path(__file__).parent

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import TopicConfig

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from interop.brokers import our_broker, real_broker
-from pyspark_rocketmq.sink_layout import SinkLayout, SinkPlan, WriteId
-from pyspark_rocketmq.sink_schema import SinkColumns
-from pyspark_rocketmq.sink_tasks import write_task
+from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.schema import SinkColumns
+from pyspark_rocketmq.sink.task import write_task
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import run_program
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.groups.listening import OrderlyStatus
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.consumer.common.listener import OrderlyStatus
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from support.consuming import Collector, Topic, settings_of, until
 from support.real_cluster import VERSIONS, fetch_jars, run_admin, run_program

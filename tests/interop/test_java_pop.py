@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_client.groups.pop_settings import PopSettings
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
+from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.pop_handles import ReceiptHandle
+from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from support.consuming import Collector, Topic, settings_of, until
 from support.real_cluster import VERSIONS, fetch_jars, run_program
 from support.real_cluster.java import run_admin

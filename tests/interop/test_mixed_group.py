@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
 from support.consuming import Topic

@@ -25,7 +25,7 @@ from interop.brokers import JAVA, Place, on_both, our_broker, real_broker
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.record import decode_record
 from support.real_cluster import JavaProcess, run_program
 from support.real_cluster.java import compile_program, program_arguments
 

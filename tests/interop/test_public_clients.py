@@ -21,13 +21,13 @@ from interop.sdks import (
     run_client,
     rust_built,
 )
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.acl import Credentials
-from rocketmq_wire.admin_requests import PutGroup
 from rocketmq_wire.model import TopicConfig
+from rocketmq_wire.requests.admin import PutGroup
+from rocketmq_wire.signing import Credentials
 from rocketmq_wire.stubs import public
 from support.certificates import Authority
 from support.real_cluster import RealCluster

@@ -11,7 +11,7 @@ import pyarrow.compute  # noqa: F401
 import pytest
 
 import pytest_rocketmq.handle  # noqa: F401
-import rocketmq_broker_sim  # noqa: F401
+import rocketmq_broker  # noqa: F401
 from pytest_rocketmq.logs import RecentLines
 
 pytest_plugins = ["pytester"]
@@ -36,7 +36,7 @@ import logging
 
 def test_it(rocketmq):
     for number in range(50):
-        logging.getLogger("rocketmq_broker_sim.engine").warning("line %d", number)
+        logging.getLogger("rocketmq_broker.engine").warning("line %d", number)
     assert rocketmq.consume_all() == ["something"]
 
 def test_without_a_broker():
@@ -48,7 +48,7 @@ def test_a_failure_shows_the_brokers_last_log_lines(run) -> None:
     result = run(FAILING, "-o", "rocketmq_log_lines=3", "-p", "no:logging")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*RocketMQ broker 127.0.0.1:*: last log lines*"])
-    shown = [line for line in result.stdout.lines if "rocketmq_broker_sim.engine: line" in line]
+    shown = [line for line in result.stdout.lines if "rocketmq_broker.engine: line" in line]
     assert [line.rpartition(" ")[2] for line in shown] == ["47", "48", "49"]
 
 
@@ -60,13 +60,11 @@ def test_it(rocketmq):
 
 
 def test_a_failure_shows_what_an_ordinary_broker_says(run) -> None:
-    logger = logging.getLogger("rocketmq_broker_sim")
+    logger = logging.getLogger("rocketmq_broker")
     before = logger.level
     result = run(ORDINARY)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*RocketMQ broker *: last log lines*", "* INFO rocketmq_broker_sim.*"]
-    )
+    result.stdout.fnmatch_lines(["*RocketMQ broker *: last log lines*", "* INFO rocketmq_broker.*"])
     said = result.stdout.str()
     assert "it logged nothing" not in said
     assert "store opened: log from 0 to 0\n" in said
@@ -77,7 +75,7 @@ def test_a_failure_shows_what_an_ordinary_broker_says(run) -> None:
 
 
 def test_several_brokers_in_this_process_leave_the_logger_as_it_was() -> None:
-    logger = logging.getLogger("rocketmq_broker_sim")
+    logger = logging.getLogger("rocketmq_broker")
     before = logger.level
     one, other = RecentLines(), RecentLines()
     with one:

@@ -54,7 +54,7 @@ def test_the_fixture_starts_without_loading_what_a_test_may_never_need(tmp_path:
 def test_a_broker_serves_grpc_from_when_it_is_asked_for_its_address() -> None:
     program = """
 import socket, sys
-from rocketmq_broker_sim import Broker, BrokerConfig
+from rocketmq_broker import Broker, BrokerConfig
 
 with Broker(BrokerConfig(flush="memory"), grpc_when_asked=True) as broker:
     assert "grpc" not in sys.modules

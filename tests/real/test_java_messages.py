@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.model import Message, QueueId, TopicConfig
 from support.expected_rows import shown_time
 from support.loader import Loader

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.model import Message
 from support.consuming import Topic, settings_of, until
 from support.mixed_members import Ledger, Member, Place, Polled, Pushed, Seated, are_at_rest

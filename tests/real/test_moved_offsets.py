@@ -12,9 +12,9 @@ import pytest
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.loss import LossReason, RangeLostError
-from rocketmq_client.transport import ReadLimits, ReadSpec
+from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
-from rocketmq_wire.requests import PullStatus
+from rocketmq_wire.requests.core import PullStatus
 from support.loader import Loader
 from support.real_cluster import RealCluster
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 import groups.test_orderly_push_consumer as in_order
 import groups.test_push_consumer as ours
+import pytest
+
 from real.adoption import adopt
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from support.consuming import Collector, Topic, settings_of, until
 from support.real_cluster import RealCluster

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.key_places import places_of_key
+from rocketmq_client.lookup.key_offsets import places_of_key
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
-from rocketmq_wire.requests import GetMaxOffset, PullMessages
+from rocketmq_wire.requests.core import GetMaxOffset, PullMessages
 from support.loader import Loader
 from support.queries import Batches, Queries, rows_of
 from support.real_cluster import BrokerNode, RealCluster

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
-from rocketmq_wire.acl import Credentials
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import NotAuthorizedError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
+from rocketmq_wire.signing import Credentials
 from support.real_cluster import VERSIONS, RealCluster
 from support.secured_cluster import ADMIN, READABLE, READER, READERS, add_guarded_broker
 

@@ -11,7 +11,7 @@ import spark.test_sink as sink
 import spark.test_sink_send_back as send_back
 import spark.test_sink_transactions as sink_transactions
 from real.adoption import adopt
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import MessageTooLargeError
 from rocketmq_wire.model import Message
 from support.loader import Loader

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 import connector.test_sink_checks as checks
 import connector.test_sink_transactions as ours
+import pytest
+
 from real.adoption import adopt
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import RealCluster

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_broker_sim.storage.errors import StoreLockedError
-from rocketmq_broker_sim.storage.files import OsFiles
-from rocketmq_broker_sim.storage.settings import StoreConfig
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.storage.disk.files import OsFiles
+from rocketmq_broker.storage.errors import StoreLockedError
+from rocketmq_broker.storage.settings import StoreConfig
+from rocketmq_broker.storage.store import Store
 from rocketmq_cli.main import main
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings

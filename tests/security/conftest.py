@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker_sim.security import guard, tls_files
+from rocketmq_broker.security import guard, tls_files
 from support.certificates import Authority, Pair
 
 

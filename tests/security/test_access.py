@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from pyspark_rocketmq.options import parse_options
-from pyspark_rocketmq.partition_read import read_task
-from pyspark_rocketmq.planning import BatchTask
-from pyspark_rocketmq.read_plan import make_plan
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig, ConfigError
+from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.planning.micro_batch import BatchTask
+from pyspark_rocketmq.read.plan import make_plan
+from pyspark_rocketmq.read.task import read_task
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig, ConfigError
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
-from rocketmq_wire.acl import Credentials
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import NotAuthorizedError, RocketMQError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
+from rocketmq_wire.signing import Credentials
 
 ADMIN = Credentials("AdminAdmin", "admin-secret")
 READER = Credentials("ReaderReader", "reader-secret")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_wire.acl import (
+from rocketmq_wire.errors import NotAuthorizedError, broker_error
+from rocketmq_wire.signing import (
     Credentials,
     call_signature,
     is_signed_by,
@@ -16,7 +17,6 @@ from rocketmq_wire.acl import (
     sign_request,
     signed_version,
 )
-from rocketmq_wire.errors import NotAuthorizedError, broker_error
 
 KEYS = Credentials("ak", "sk")
 VERSION = 401

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.main import EXIT_FAILED, main
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.tls import TlsSettings
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 from support.certificates import Authority, Pair
 
 NAMES = ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN")

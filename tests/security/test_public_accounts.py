@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_wire.acl import Credentials, sign_call
-from rocketmq_wire.grpc_public_codes import Code
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
+from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.signing import Credentials, sign_call
 from support.public_peer import PublicPeer, resource
 
 _ACCOUNTS = """\

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from pyspark_rocketmq.connecting import connection_settings
+from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options import parse_options
+from pyspark_rocketmq.options.parse import parse_options
 from rocketmq_client.tls import TlsSettings
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}
 KEYS = {"accessKey": "the-access", "secretKey": "the-secret", "securityToken": "the-token"}

@@ -12,9 +12,9 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_cli.local_spark import QUICK_START
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_cli.support.local_spark import QUICK_START
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from support.loader import Loader

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq import DefaultSource, pin_offsets
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from support.loader import Loader
 from support.queries import rows_of
 

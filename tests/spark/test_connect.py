@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from support.loader import Loader
 
 # What a client needs besides Spark: the extra `connect`.

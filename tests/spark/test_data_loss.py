@@ -12,11 +12,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_broker_sim.storage.files import OsFiles
-from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.storage.disk.files import OsFiles
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.store import Store
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, TopicConfig

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq import GroupProgressListener
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from rocketmq_wire.model import ConsumerInfo, QueueId
-from rocketmq_wire.requests import Heartbeat
+from rocketmq_wire.requests.core import Heartbeat
 from support.loader import Loader
 from support.queries import Batches, Queries
 

@@ -15,17 +15,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pyspark_rocketmq.job_arguments import interval, microseconds_of
-from pyspark_rocketmq.job_checks import files_in, require_rows_fit
-from pyspark_rocketmq.job_failures import JobError
-from rocketmq_broker_sim import Broker
-from rocketmq_client.transport import ReadSpec
-from rocketmq_wire.consumption_requests import SendBack
+from pyspark_rocketmq.jobs.arguments import interval, microseconds_of
+from pyspark_rocketmq.jobs.failures import JobError
+from pyspark_rocketmq.jobs.preflight import files_in, require_rows_fit
+from rocketmq_broker import Broker
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import OffsetRange, QueueId
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import SendMessage
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.core import SendMessage
 from spark_jobs import (
     lag_report,
     parquet_to_topic,

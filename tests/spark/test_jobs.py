@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.accounting.sink_files import read_rows
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import BrokerConfig
-from rocketmq_cli.local_spark import QUICK_START
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.main import main as rmq
+from rocketmq_cli.support.local_spark import QUICK_START
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 

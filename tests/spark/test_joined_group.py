@@ -6,8 +6,8 @@ from collections import Counter
 
 from pyspark.sql import DataFrame
 
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_wire.model import Subscription
 from support.consuming import Collector
 from support.loader import Loader

@@ -7,7 +7,7 @@ import time
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq import Lag, LagListener, measure_lag
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from support.loader import Loader
 from support.queries import Batches, Queries
 

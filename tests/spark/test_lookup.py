@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from rocketmq_client.lookup import find_by_id
-from rocketmq_wire.batch import BatchEntry, encode_batch
+from rocketmq_client.lookup.messages import find_by_id
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.requests import SendBatch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.core import SendBatch
 from support.loader import Loader
 
 Read = Callable[..., DataFrame]

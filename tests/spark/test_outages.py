@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_rocketmq.partition_read import read_ranges
+from pyspark_rocketmq.read.task import read_ranges
 from pyspark_rocketmq.source import RocketMQDataSource
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from rocketmq_wire.model import OffsetRange
 from support.fault_proxy import FaultProxy, Way
 from support.loader import Loader

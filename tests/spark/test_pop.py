@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from rocketmq_broker_sim import Broker
-from rocketmq_client.groups.pop_consumer import PopConsumer
-from rocketmq_wire.pop_handles import ReceiptHandle
+from rocketmq_broker import Broker
+from rocketmq_client.consumer.pop import PopConsumer
+from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from support.loader import Loader
 from support.queries import Batches, Queries
 

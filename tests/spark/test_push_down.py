@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq import DefaultSource
-from pyspark_rocketmq.partitions import TaskPartition
-from rocketmq_broker_sim import Broker
+from pyspark_rocketmq.read.partitions import TaskPartition
+from rocketmq_broker import Broker
 from support.loader import Loader
 
 # Spark 4.0 has no filters to push down.

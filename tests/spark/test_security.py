@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from rocketmq_cli.broker_process import BrokerProcess
+from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.tls import TlsSettings
-from rocketmq_wire.acl import Credentials
 from rocketmq_wire.model import Bounds
+from rocketmq_wire.signing import Credentials
 from support.certificates import Authority
 from support.loader import Loader
 from support.queries import Batches, rows_of

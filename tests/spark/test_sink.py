@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq import drop_replays
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from support.loader import Loader
 from support.queries import Queries
 

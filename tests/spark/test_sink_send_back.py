@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq import drop_replays
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from rocketmq_cli.main import main
 from rocketmq_wire.model import QueueId
 from support.loader import Loader

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq import drop_replays
-from pyspark_rocketmq.transactions import answer_checks, finish_transactions
-from rocketmq_broker_sim import Broker
+from pyspark_rocketmq.sink.transactional.recovery import answer_checks, finish_transactions
+from rocketmq_broker import Broker
 from support.loader import Loader
 
 Read = Callable[..., DataFrame]

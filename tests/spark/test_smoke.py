@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from rocketmq_broker_sim import Broker
+from rocketmq_broker import Broker
 from support.loader import Loader
 from support.queries import Queries, rows_of
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from rocketmq_broker_sim import Broker
-from rocketmq_broker_sim.config import BrokerConfig
+from rocketmq_broker import Broker
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from support.loader import Loader

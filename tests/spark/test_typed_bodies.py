@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.requests import SendBatch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.core import SendBatch
 from support.loader import Loader
 
 FIELDS = (

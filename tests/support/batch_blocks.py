@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_arrow.blocks import BatchPart, RecordBlock, block_from_batches
+from rocketmq_arrow.encode.record_block import BatchPart, RecordBlock, block_from_batches
 from rocketmq_wire.model import Buffer, Host
 
 

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from rocketmq_broker_sim.storage.due_times import DELAYS_MS, SCHEDULE_TOPIC
-from rocketmq_wire.transactions import END_TOPIC, HALF_TOPIC
+from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
+from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC
 
 Place = tuple[str, int]
 """A topic and the number of a queue."""

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.listening import (
+from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
     ConsumeStatus,
 )
-from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.groups.start_offset import ConsumeFrom
-from rocketmq_client.producer import Producer
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, QueueId, Subscription, TopicConfig
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 
-from rocketmq_client.producer import Producer
-from rocketmq_client.transport import ReadSpec
+from rocketmq_client.producer.producer import Producer
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import (
     Message,
     QueueId,
 )
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import (
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import (
     SendReply,
 )
 

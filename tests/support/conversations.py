@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rocketmq_wire.frames import Frame, FrameDecoder, encode_frame
-from rocketmq_wire.headers import FLAG_REPLY, Header
 from rocketmq_wire.model import Buffer, QueueId
-from rocketmq_wire.requests import (
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
+from rocketmq_wire.remoting.headers import FLAG_REPLY, Header
+from rocketmq_wire.remoting.session import Asked, ClientSession, Completed, ServerSession
+from rocketmq_wire.requests.core import (
     GetMaxOffset,
     PullMessages,
 )
-from rocketmq_wire.session import Asked, ClientSession, Completed, ServerSession
 
 QUEUE = QueueId("orders", "broker-a", 3)
 ASK_MAX = GetMaxOffset(QUEUE)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rocketmq_arrow.gather import Mask, Positions
-from rocketmq_arrow.read_bodies import Bodies, Verdict
+from rocketmq_arrow.bodies.read import Bodies, Verdict
+from rocketmq_arrow.kernels.gather import Mask, Positions
 
 
 @dataclass

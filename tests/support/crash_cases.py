@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from support.crash_files import Density
 from support.storage_histories import TINY, History
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from rocketmq_broker_sim.storage.errors import MissingFileError, StorageError, StoreLockedError
-from rocketmq_broker_sim.storage.files import DiskUse, File
+from rocketmq_broker.storage.disk.files import DiskUse, File
+from rocketmq_broker.storage.errors import MissingFileError, StorageError, StoreLockedError
 from rocketmq_wire.model import Buffer
 
 SECTOR_SIZE = 512

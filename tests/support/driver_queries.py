@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_rocketmq.offsets import SourceOffset
-from pyspark_rocketmq.options import parse_options
-from pyspark_rocketmq.stream_driver import Ports, StreamDriver
+from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from pyspark_rocketmq.stream.pull.driver import Ports, StreamDriver
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
 from support.fake_cluster import FakeWatch, FakeWorld

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from rocketmq_broker_sim.config import config_from
-from rocketmq_broker_sim.engine.engine import Engine
-from rocketmq_broker_sim.engine.outcomes import AfterSync, Answer, Hold, Outcome, Peer
-from rocketmq_broker_sim.engine.routes import Identity
-from rocketmq_broker_sim.storage.files import Files
-from rocketmq_broker_sim.storage.memory_files import MemoryFiles
-from rocketmq_broker_sim.storage.settings import FlushMode, StoreConfig
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker.config import config_from
+from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Hold, Outcome, Peer
+from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.engine import Engine
+from rocketmq_broker.storage.disk.files import Files
+from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Host, QueueId, StoredMessage
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import Reply, Request
 from support.storage_blocks import block_of
 
 R = TypeVar("R", bound=Reply)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rocketmq_client.loss import Loss, LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
     Bounds,
@@ -17,7 +17,7 @@ from rocketmq_wire.model import (
     QueueId,
     StoredMessage,
 )
-from rocketmq_wire.requests import Boundary
+from rocketmq_wire.requests.core import Boundary
 from support.records import BORN_HOST, STORE_HOST, lay_out
 
 STORE_MS = 1_700_000_000_000
@@ -247,7 +247,7 @@ def _message(queue: QueueId, offset: int, store_ms: int, tag: str, body: bytes) 
 
 
 class FakeWatch:
-    """See rocketmq_client.arrivals.ArrivalWatch; it knows at once."""
+    """See rocketmq_client.offsets.end_offset_watcher.ArrivalWatch; it knows at once."""
 
     def __init__(self, world: FakeWorld, queues: tuple[QueueId, ...]) -> None:
         self.world, self.queues = world, queues

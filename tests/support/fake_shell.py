@@ -11,7 +11,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocketmq_wire import requests as r
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import (
     BrokerAddresses,
@@ -22,6 +21,7 @@ from rocketmq_wire.model import (
     QueueStats,
     Route,
 )
+from rocketmq_wire.requests import core as r
 
 TOPIC: Final = "orders"
 BROKER: Final = "broker-a"

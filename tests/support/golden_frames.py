@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rocketmq_wire.frames import Frame, FrameDecoder
 from rocketmq_wire.model import Host, QueueId, StoredMessage
-from rocketmq_wire.remoting import decode_reply
-from rocketmq_wire.requests import PullMessages, Reply, Request
+from rocketmq_wire.remoting.codec import decode_reply
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder
+from rocketmq_wire.requests.core import PullMessages, Reply, Request
 
 R = TypeVar("R", bound=Reply)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from rocketmq_client.groups.client_instance import ClientInstance
-from rocketmq_client.groups.wire_thread import OnDone, WireThread
-from rocketmq_wire.consumption_requests import LockQueues, QueuesReply
+from rocketmq_client.consumer.common.io_thread import OnDone, WireThread
+from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId, QueueSet, Route
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.consumption import LockQueues, QueuesReply
+from rocketmq_wire.requests.core import (
     CommitProgress,
     Done,
     GetMaxOffset,

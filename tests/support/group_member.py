@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus
-from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
-from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.groups.push_consumer import PushConsumer
-from rocketmq_client.groups.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.lite_pull import LitePullConsumer
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Subscription
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import grpc
 
-from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
-from rocketmq_wire import requests as r
-from rocketmq_wire.grpc_mapping import (
+from rocketmq_broker.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
+from rocketmq_wire.grpc.bulk.mapping import (
     PULL_RECORDS_PATH,
     method_of,
 )
-from rocketmq_wire.grpc_records import (
+from rocketmq_wire.grpc.bulk.records import (
     PullRange,
     PullRecords,
     RecordChunk,
@@ -23,6 +22,7 @@ from rocketmq_wire.grpc_records import (
     encode_pull_records,
 )
 from rocketmq_wire.model import Subscription
+from rocketmq_wire.requests import core as r
 from support.fake_shell import FakeQueue, FakeShell, queue
 
 

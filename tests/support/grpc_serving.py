@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocketmq_broker_sim.servers.grpc_server import GrpcLimits, start_grpc_server
+from rocketmq_broker.servers.grpc_server import GrpcLimits, start_grpc_server
 from support.fake_shell import FakeShell
 
 _WAIT_SECONDS = 30

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pyspark_rocketmq.joined_driver import JoinedDriver, JoinedPorts, group_settings
-from pyspark_rocketmq.offsets import SourceOffset
-from pyspark_rocketmq.options import ReadOptions, parse_options
-from pyspark_rocketmq.planning import ranges_between
-from rocketmq_client.groups.client_instance import ClientInstance
-from rocketmq_client.groups.group_consumer import ConsumerState
-from rocketmq_client.groups.group_seat import GroupSeat
-from rocketmq_client.groups.wire_thread import WireThread, now_ms
+from pyspark_rocketmq.options.parse import ReadOptions, parse_options
+from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from pyspark_rocketmq.planning.micro_batch import ranges_between
+from pyspark_rocketmq.stream.group_member.driver import JoinedDriver, JoinedPorts, group_settings
+from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.group_consumer import ConsumerState
+from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.consumption_requests import LockQueues, QueuesReply, UnlockQueues
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId, QueueSet, Route
-from rocketmq_wire.requests import Reply, Request
+from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.requests.core import Reply, Request
 from support.fake_cluster import FakeWorld
 from support.group_fakes import FakeInstance, FakeWire
 

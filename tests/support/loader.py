@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.batch import BatchEntry, encode_batch
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.requests import SendBatch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.core import SendBatch
 
 Row = tuple[str, int, int, bytes]
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.groups.allocation import Average, allocate
-from rocketmq_client.groups.consumer_settings import ConsumerSettings
-from rocketmq_client.groups.group_consumer import GroupConsumer
-from rocketmq_client.groups.group_seat import GroupSeat
-from rocketmq_client.groups.listening import ConsumeContext, ConsumeStatus
-from rocketmq_client.groups.lite_pull_consumer import LitePullConsumer
-from rocketmq_client.groups.messages import ReceivedMessage
-from rocketmq_client.groups.push_consumer import PushConsumer
+from rocketmq_client.consumer.allocation.strategies import Average, allocate
+from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.group_consumer import GroupConsumer
+from rocketmq_client.consumer.lite_pull import LitePullConsumer
+from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId

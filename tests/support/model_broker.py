@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from rocketmq_broker_sim.engine.outcomes import AfterSync
+from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_wire.model import ConsumerInfo, StoredMessage, TopicConfig
-from rocketmq_wire.record import decode_record
-from rocketmq_wire.requests import CreateTopic, Heartbeat, Reply, Request
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import CreateTopic, Heartbeat, Reply, Request
 from support.broker_model import GROUP, Place
 from support.crash_files import CrashFiles, Disk
 from support.engines import EngineUnderTest

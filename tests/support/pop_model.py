@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.pop_handles import ReceiptHandle
-from rocketmq_wire.pop_requests import change_of
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.pop import change_of
 from support import pops
 from support.engines import EngineUnderTest, queue_of
 from support.pops import Popped

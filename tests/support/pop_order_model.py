@@ -11,8 +11,8 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from rocketmq_broker_sim.engine.pop_loans import PopPlace
-from rocketmq_wire.pop_requests import change_of
+from rocketmq_broker.engine.pop.in_flight import PopPlace
+from rocketmq_wire.requests.pop import change_of
 from support import pops
 from support.engines import EngineUnderTest, queue_of
 from support.pops import Popped

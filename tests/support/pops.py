@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocketmq_broker_sim.engine.outcomes import AfterSync, HoldPop
+from rocketmq_broker.engine.core.outcomes import AfterSync, HoldPop
 from rocketmq_wire.model import QueueId, StoredMessage, Subscription
-from rocketmq_wire.pop_handles import RECEIPT, ReceiptHandle
-from rocketmq_wire.pop_requests import (
+from rocketmq_wire.records.receipt_handles import RECEIPT, ReceiptHandle
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.pop import (
     AckMessages,
     ChangeInvisibleTime,
     InitMode,
@@ -18,7 +19,6 @@ from rocketmq_wire.pop_requests import (
     ack_spans,
     change_of,
 )
-from rocketmq_wire.record import decode_record
 from support.engines import BROKER, EngineUnderTest
 
 GROUP = "g"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from rocketmq_wire.grpc_public_messages import put_duration
+from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.stubs import public
 
 TIMEOUT_SECONDS: Final = 20.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
-from rocketmq_wire.admin_requests import PutGroup
-from rocketmq_wire.grpc_public_codes import Code
-from rocketmq_wire.grpc_public_messages import put_duration
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
+from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.pop_requests import InitMode, PopMessages, PopStatus
-from rocketmq_wire.requests import CreateTopic
+from rocketmq_wire.requests.admin import PutGroup
+from rocketmq_wire.requests.core import CreateTopic
+from rocketmq_wire.requests.pop import InitMode, PopMessages, PopStatus
 from rocketmq_wire.stubs import public
 from support.public_peer import PublicPeer
 from support.remoting_peer import RemotingPeer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_client.groups.messages import ReceivedMessage
+from rocketmq_client.consumer.common.messages import ReceivedMessage
 
 LOCAL = (bytes((127, 0, 0, 1)), 10911)
 

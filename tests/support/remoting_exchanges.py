@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from rocketmq_wire.admin_requests import (
+from rocketmq_wire.errors import (
+    BrokerError,
+)
+from rocketmq_wire.model import (
+    BrokerAddresses,
+    ClusterInfo,
+    ConsumerInfo,
+    QueueId,
+    QueueProgress,
+    QueueSet,
+    QueueStats,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.remoting.codec import decode_reply, encode_reply
+from rocketmq_wire.remoting.headers import Header
+from rocketmq_wire.requests.admin import (
     AddWritePermission,
     BrokerProgressReply,
     ChangeBrokerSettings,
@@ -29,7 +47,7 @@ from rocketmq_wire.admin_requests import (
     ViewMessage,
     WipeWritePermission,
 )
-from rocketmq_wire.consumption_requests import (
+from rocketmq_wire.requests.consumption import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeRates,
@@ -47,31 +65,7 @@ from rocketmq_wire.consumption_requests import (
     SendBack,
     UnlockQueues,
 )
-from rocketmq_wire.errors import (
-    BrokerError,
-)
-from rocketmq_wire.headers import Header
-from rocketmq_wire.model import (
-    BrokerAddresses,
-    ClusterInfo,
-    ConsumerInfo,
-    QueueId,
-    QueueProgress,
-    QueueSet,
-    QueueStats,
-    Route,
-    Subscription,
-    TopicConfig,
-)
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.recall import RecallMessage, RecallReply
-from rocketmq_wire.remoting import decode_reply, encode_reply
-from rocketmq_wire.remoting_requests import (
-    CheckSubscription,
-    GetTopicConfig,
-    NotifyMembersChanged,
-)
-from rocketmq_wire.requests import (
+from rocketmq_wire.requests.core import (
     Boundary,
     ClientsReply,
     ClusterReply,
@@ -112,7 +106,13 @@ from rocketmq_wire.requests import (
     TopicStatsReply,
     UnregisterClient,
 )
-from rocketmq_wire.transactions import CheckTransaction, EndTransaction, Resolution
+from rocketmq_wire.requests.recall import RecallMessage, RecallReply
+from rocketmq_wire.requests.remoting import (
+    CheckSubscription,
+    GetTopicConfig,
+    NotifyMembersChanged,
+)
+from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction, Resolution
 
 QUEUE = QueueId("orders", "broker-a", 3)
 NAMELESS = QueueId("orders", "", 3)

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
-from rocketmq_wire.headers import BROKER_VERSION
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
-from rocketmq_wire.requests import (
+from rocketmq_wire.remoting.headers import BROKER_VERSION
+from rocketmq_wire.remoting.session import ServerSession
+from rocketmq_wire.requests.core import (
     ClusterReply,
     CommitProgress,
     Done,
@@ -29,7 +30,6 @@ from rocketmq_wire.requests import (
     Request,
     RouteReply,
 )
-from rocketmq_wire.session import ServerSession
 from support.simulated_broker import SimulatedQueue
 
 Script = Callable[[Request[Reply]], "Reply | BrokerError | None"]

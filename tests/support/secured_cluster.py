@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.tls import TlsSettings
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 from support.certificates import Authority, Pair
 from support.real_cluster import BrokerNode, RealCluster
 from support.real_cluster.cluster import CLUSTER

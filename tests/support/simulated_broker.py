@@ -9,19 +9,19 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketmq_client.fetch_window import FetchWindow
-from rocketmq_client.flights import Pull
+from rocketmq_client.download.fetch_window import FetchWindow
+from rocketmq_client.download.in_flight_pulls import Pull
 from rocketmq_client.loss import Loss, Standing
-from rocketmq_client.transport import RangeChunk, ReadLimits
+from rocketmq_client.transport.contract import RangeChunk, ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,
     DeadlineExceededError,
     broker_error,
 )
-from rocketmq_wire.joined_pulls import join_answers
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
-from rocketmq_wire.requests import PullMessages, PullReplies, PullReply, PullStatus
+from rocketmq_wire.remoting.joined_pulls import join_answers
+from rocketmq_wire.requests.core import PullMessages, PullReplies, PullReply, PullStatus
 
 _HEAD = struct.Struct(">iq")
 _ENTRIES_SCANNED_MIN = 800

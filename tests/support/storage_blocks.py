@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.filters.tags import java_hash
 from rocketmq_wire.model import Host, StoredMessage
-from rocketmq_wire.tags import java_hash
 from support.records import BORN_HOST, BORN_MS, STORE_HOST, lay_out
 
 

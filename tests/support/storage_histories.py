@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rocketmq_broker_sim.storage.errors import StorageError
-from rocketmq_broker_sim.storage.settings import StoreConfig
-from rocketmq_broker_sim.storage.store import Store
+from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.settings import StoreConfig
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Bounds
-from rocketmq_wire.record import decode_record
+from rocketmq_wire.records.record import decode_record
 from support.crash_files import Crash, CrashFiles, State
 from support.storage_blocks import SimpleBlock, block_of
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import ReadSpec
+from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import (
     OffsetRange,
     QueueId,

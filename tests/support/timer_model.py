@@ -14,9 +14,9 @@ from collections import Counter
 import pytest
 
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.properties import encode_properties
-from rocketmq_wire.recall import RecallMessage
-from rocketmq_wire.requests import SendMessage, SendReply
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.core import SendMessage, SendReply
+from rocketmq_wire.requests.recall import RecallMessage
 from support.engines import EngineUnderTest, queue_of
 
 TOPIC = "later"

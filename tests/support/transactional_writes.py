@@ -10,24 +10,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.sink_layout import SinkLayout, TransactionPlan, WriteId
-from pyspark_rocketmq.sink_requests import SinkRequests
-from pyspark_rocketmq.sink_schema import SinkColumns
-from pyspark_rocketmq.sink_transactions import (
+from pyspark_rocketmq.sink.encoding.layout import SinkLayout, TransactionPlan, WriteId
+from pyspark_rocketmq.sink.encoding.requests import SinkRequests
+from pyspark_rocketmq.sink.encoding.schema import SinkColumns
+from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
     HalvesWritten,
     write_halves,
 )
-from rocketmq_broker_sim.broker import Broker
-from rocketmq_broker_sim.config import config_from
+from rocketmq_broker.broker import Broker
+from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.producer import Producer
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport import RangeChunk, ReadSpec
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectionLostError, TopicNotFoundError
 from rocketmq_wire.model import ClusterInfo, OffsetRange, TopicConfig
-from rocketmq_wire.requests import ClusterReply, GetCluster, GetRoute
-from rocketmq_wire.transactions import EndTransaction
+from rocketmq_wire.requests.core import ClusterReply, GetCluster, GetRoute
+from rocketmq_wire.requests.transactions import EndTransaction
 from support.visible_messages import visible
 
 GROUP = "sink"

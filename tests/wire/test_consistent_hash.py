@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_wire.consistent_hash import consistent_hash
-from rocketmq_wire.tags import java_hash
+from rocketmq_wire.filters.tags import java_hash
 
 
 @pytest.mark.parametrize(("text", "bucket"), [("g1", 6), ("order-42", 3), ("-neg", 2)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_wire.batch import decode_batch, encode_batch
 from rocketmq_wire.errors import BrokerError, ProgressNotFoundError, TopicNotFoundError
 from rocketmq_wire.model import (
     BrokerAddresses,
@@ -15,10 +14,10 @@ from rocketmq_wire.model import (
     Route,
     TopicConfig,
 )
-from rocketmq_wire.properties import decode_properties
-from rocketmq_wire.record import decode_record, decompress_body
-from rocketmq_wire.remoting_requests import GetTopicConfig
-from rocketmq_wire.requests import (
+from rocketmq_wire.records.batch import decode_batch, encode_batch
+from rocketmq_wire.records.properties import decode_properties
+from rocketmq_wire.records.record import decode_record, decompress_body
+from rocketmq_wire.requests.core import (
     GetCluster,
     GetConsumeStats,
     GetEarliestStoreTime,
@@ -33,6 +32,7 @@ from rocketmq_wire.requests import (
     SendMessage,
     SendStatus,
 )
+from rocketmq_wire.requests.remoting import GetTopicConfig
 from support.golden_frames import (
     PULLS,
     QUEUE,

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from rocketmq_cli.group_lag import group_places, is_system_group
+from rocketmq_cli.groups.lag import group_places, is_system_group
 from rocketmq_cli.status_page.history import History
 from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.admin_requests import GetRuntimeInfo, SettingsReply
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId, QueueProgress, is_kept_apart
+from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720

@@ -8,10 +8,10 @@ from html import escape
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from rocketmq_cli.output import Cell, cell_text, moment
 from rocketmq_cli.status_page.charts import line_chart, short
 from rocketmq_cli.status_page.history import History
 from rocketmq_cli.status_page.samples import Sample, behind
+from rocketmq_cli.terminal.output import Cell, cell_text, moment
 
 _BODY_SHOWN: Final = 600
 _ROWS_MAX: Final = 500

@@ -11,8 +11,8 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.acl import Credentials
 from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.signing import Credentials
 from support.real_cluster.jars import fetch_jars
 from support.real_cluster.java import class_path, make_home, run_admin, run_program
 from support.real_cluster.process import JavaProcess, free_port

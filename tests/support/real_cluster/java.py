@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rocketmq_wire.acl import Credentials
+from rocketmq_wire.signing import Credentials
 from support.real_cluster.jars import cache_folder, fetch_jars
 
 # Starts in half the time: nothing here runs long enough for the optimising compiler to pay.

@@ -1,0 +1,194 @@
+"""The broker as a process: `python -m rocketmq_broker --config F --port N --ready-file F`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Final
+
+from rocketmq_broker.config import (
+    BrokerConfig,
+    ConfigError,
+    check_flush,
+    config_from,
+    parse_assignment,
+    read_values,
+)
+from rocketmq_broker.servers.start import Addresses, RunningBroker, start_broker
+from rocketmq_broker.storage.errors import StorageError
+
+_PARENT_POLL_SECONDS: Final = 0.5
+_PR_SET_PDEATHSIG: Final = 1
+# Twice the work between two collections, and old objects looked at rarely: requests make no cycles.
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+# How long a thread may keep the interpreter: the flusher must not wait 5 ms to say "durable".
+_SWITCH_SECONDS: Final = 0.000_2
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Pretends that pandas is not installed.
+
+    Where it is, pyarrow imports it by itself with the first batch that comes in: a second in which
+    nobody is served, and 60 MB, for nothing that a broker uses.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a broker does without pandas", name=fullname)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a broker process."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML file, see conf/broker.toml"
+    )
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="TCP port; 0 takes a free one and remembers it")
+    parser.add_argument("--grpc-port", type=int, help="gRPC port; 0 takes a free one")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the messages are stored")
+    parser.add_argument("--memory", action="store_true", help="store nothing on the disk")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="assignments",
+        help="any key of the configuration",
+    )
+    parser.add_argument(
+        "--ready-file", type=Path, metavar="FILE", help="written as JSON once the broker serves"
+    )
+    parser.add_argument(
+        "--exit-with-parent", action="store_true", help="end when the starting process ends"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log what the broker does")
+
+
+def config_of(arguments: argparse.Namespace) -> BrokerConfig:
+    """The configuration file's values, overridden by the command line's. Raises ConfigError."""
+    values = read_values(arguments.config) if arguments.config else {}
+    values.update(parse_assignment(text) for text in arguments.assignments)
+    for name in ("host", "port", "grpc_port", "data_dir"):
+        if getattr(arguments, name) is not None:
+            values[name] = getattr(arguments, name)
+    if arguments.memory:
+        # A wrong word is wrong also where it would not count.
+        check_flush(values.get("flush", "memory"))
+        values["flush"] = "memory"
+    if arguments.exit_with_parent:
+        values["exit_with_parent"] = True
+    return config_from(values, str(arguments.config or "the command line"))
+
+
+def run(
+    arguments: argparse.Namespace, on_ready: Callable[[Addresses], None] = lambda _: None
+) -> int:
+    """Serve until told to end; the process's exit status."""
+    logging.basicConfig(
+        level=logging.INFO if arguments.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    parent = os.getppid()
+    without_pandas = _WithoutPandas()
+    sys.meta_path.insert(0, without_pandas)
+    try:
+        config = config_of(arguments)
+        return asyncio.run(_serve(config, arguments.ready_file, parent, on_ready))
+    except (ConfigError, StorageError) as error:
+        print(f"rocketmq broker: {error}", file=sys.stderr)
+        return 1
+    finally:
+        sys.meta_path.remove(without_pandas)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="rocketmq-broker", description="A small, durable RocketMQ broker."
+    )
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+async def _serve(
+    config: BrokerConfig,
+    ready_file: Path | None,
+    parent: int,
+    on_ready: Callable[[Addresses], None],
+) -> int:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    watch = None
+    if config.exit_with_parent:
+        watch = loop.create_task(_watch_parent(parent, stop))
+    broker = await start_broker(config)
+    try:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        # What was imported and opened stays: no collection needs to look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        _announce(broker, config, ready_file)
+        on_ready(broker.addresses)
+        await stop.wait()
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        await broker.stop()
+        if watch is not None:
+            watch.cancel()
+    return 0
+
+
+def _announce(broker: RunningBroker, config: BrokerConfig, ready_file: Path | None) -> None:
+    addresses = broker.addresses
+    where = "memory" if config.in_memory else f"{Path(config.data_dir).resolve()}"
+    print(f"RocketMQ broker {config.broker_name} is ready, flush={config.flush}, data in {where}")
+    print(f"nameServer={addresses.name_server}")
+    if addresses.endpoints is not None:
+        print(f"endpoints={addresses.endpoints}")
+    sys.stdout.flush()
+    if ready_file is None:
+        return
+    content = {
+        "nameServer": addresses.name_server,
+        "endpoints": addresses.endpoints,
+        "pid": os.getpid(),
+    }
+    # Whoever waits for the file must never read half of it.
+    draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+    draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    draft.replace(ready_file)
+
+
+async def _watch_parent(parent: int, stop: asyncio.Event) -> None:
+    """Set `stop` when the starting process is gone.
+
+    Linux can signal it at once. But it does so when the *thread* that started us ends, so the
+    signal is only a hint to look; elsewhere, looking now and then has to do.
+    """
+    hint = asyncio.Event()
+    if sys.platform == "linux":
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, hint.set)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    while os.getppid() == parent:
+        hint.clear()
+        try:
+            await asyncio.wait_for(hint.wait(), _PARENT_POLL_SECONDS)
+        except asyncio.TimeoutError:
+            continue
+    stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

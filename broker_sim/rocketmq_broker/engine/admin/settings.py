@@ -1,0 +1,149 @@
+"""The broker's settings under RocketMQ's names: what tools are shown, and what they may change.
+
+A change lasts until the next start: the configuration file is its owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_broker.engine.groups.consumer_groups import Groups
+from rocketmq_broker.engine.messages.pulling import Pulling
+
+_ENTRY_SIZE: Final = 20
+_FLUSH_NAMES: Final = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "memory": "ASYNC_FLUSH"}
+_COUNT_MAX: Final = 10_000_000
+_SIZE_MAX: Final = 15 * 1024 * 1024
+"""A pull's answer has to fit a frame."""
+
+
+def _flag_of(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise refusals.setting_illegal(name, f"{text[:40]!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _number_of(name: str, text: str, high: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and 1 <= int(text) <= high):
+        raise refusals.setting_illegal(name, f"{text[:40]!r} is no number from 1 to {high}")
+    return int(text)
+
+
+class Settings:
+    """What tools see and set."""
+
+    def __init__(
+        self, config: BrokerConfig, *, pulling: Pulling, topics: Topics, groups: Groups
+    ) -> None:
+        self._config, self._pulling, self._topics, self._groups = config, pulling, topics, groups
+        self._changers: dict[str, Callable[[str, str], None]] = {
+            "enablePropertyFilter": self._change_property_filter,
+            "longPollingEnable": self._change_long_polling,
+            "maxTransferCountOnMessageInMemory": self._change_count,
+            "maxTransferBytesOnMessageInMemory": self._change_size,
+            "autoCreateTopicEnable": self._change_topics,
+            "autoCreateSubscriptionGroup": self._change_groups,
+        }
+
+    def broker_table(self, identity: Identity) -> dict[str, str]:
+        """Every setting that this broker has a counterpart of."""
+        config, limits = self._config, self._pulling.limits
+        texts = {
+            "brokerName": identity.broker_name,
+            "brokerClusterName": identity.cluster_name,
+            "brokerIP1": identity.host,
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": _FLUSH_NAMES[config.flush],
+            "storePathRootDir": config.data_dir,
+            "storePathCommitLog": f"{config.data_dir}/commitlog",
+        }
+        numbers = {
+            "brokerId": 0,
+            "brokerPermission": 6,
+            "listenPort": identity.port,
+            "defaultTopicQueueNums": config.auto_create_topic_queues,
+            "diskMaxUsedSpaceRatio": config.disk_use_percent_max,
+            "fileReservedTime": config.retention_hours,
+            "flushConsumerOffsetInterval": config.progress_flush_ms,
+            "flushIntervalCommitLog": config.flush_interval_ms,
+            "mappedFileSizeCommitLog": config.commit_log_file_bytes,
+            "mappedFileSizeConsumeQueue": config.consume_queue_file_entries * _ENTRY_SIZE,
+            "maxMessageSize": config.message_bytes_max,
+            "maxTransferBytesOnMessageInMemory": limits.bytes_max,
+            "maxTransferCountOnMessageInMemory": limits.count_max,
+            "serverChannelMaxIdleTimeSeconds": config.idle_seconds,
+        }
+        flags = {
+            "autoCreateSubscriptionGroup": self._groups.auto_create,
+            "autoCreateTopicEnable": self._topics.auto_create,
+            "enablePropertyFilter": limits.allows_sql,
+            "longPollingEnable": limits.suspend_ms_max > 0,
+            "slaveReadEnable": False,
+            "transientStorePoolEnable": False,
+            "useServerSideResetOffset": True,
+        }
+        return {
+            **texts,
+            **{name: str(number) for name, number in numbers.items()},
+            **{name: "true" if is_on else "false" for name, is_on in flags.items()},
+        }
+
+    def name_server_table(self, identity: Identity) -> dict[str, str]:
+        """As much as there is of a name server's settings."""
+        return {
+            "listenPort": str(identity.port),
+            "serverChannelMaxIdleTimeSeconds": str(self._config.idle_seconds),
+            "clusterTest": "false",
+            "enableAllTopicList": "true",
+            "enableTopicList": "true",
+            "orderMessageEnable": "false",
+        }
+
+    def change(self, settings: Mapping[str, str], identity: Identity) -> None:
+        """Change all of them or none. Names that nobody knows are ignored, as in RocketMQ.
+
+        Raises the refusal (1) of a setting that only a start can change, or of a value.
+        """
+        known = self.broker_table(identity)
+        for name, text in settings.items():
+            if name in known and name not in self._changers and text != known[name]:
+                raise refusals.setting_illegal(
+                    name, f"a running broker can only change {', '.join(sorted(self._changers))}"
+                )
+        limits = self._pulling.limits
+        are_made = self._topics.auto_create, self._groups.auto_create
+        try:
+            for name, text in settings.items():
+                if name in self._changers:
+                    self._changers[name](name, text)
+        except BaseException:
+            self._pulling.limits = limits
+            self._topics.auto_create, self._groups.auto_create = are_made
+            raise
+
+    def _change_property_filter(self, name: str, text: str) -> None:
+        self._pulling.limits = replace(self._pulling.limits, allows_sql=_flag_of(name, text))
+
+    def _change_long_polling(self, name: str, text: str) -> None:
+        suspend_ms = self._config.suspend_ms_max if _flag_of(name, text) else 0
+        self._pulling.limits = replace(self._pulling.limits, suspend_ms_max=suspend_ms)
+
+    def _change_count(self, name: str, text: str) -> None:
+        count = _number_of(name, text, _COUNT_MAX)
+        self._pulling.limits = replace(self._pulling.limits, count_max=count)
+
+    def _change_size(self, name: str, text: str) -> None:
+        size = _number_of(name, text, _SIZE_MAX)
+        self._pulling.limits = replace(self._pulling.limits, bytes_max=size)
+
+    def _change_topics(self, name: str, text: str) -> None:
+        self._topics.auto_create = _flag_of(name, text)
+
+    def _change_groups(self, name: str, text: str) -> None:
+        self._groups.auto_create = _flag_of(name, text)

@@ -1,0 +1,110 @@
+"""The name server's part: where topics live, as one broker that knows only itself sees it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_wire.model import (
+    MASTER_ID,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    BrokerAddresses,
+    ClusterInfo,
+    Host,
+    QueueSet,
+    Route,
+)
+
+LOOPBACK = bytes((127, 0, 0, 1))
+WILDCARDS = ("0.0.0.0", "::", "")
+"""Hosts that mean every address: none that a client could connect to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the broker calls itself, and where clients reach it."""
+
+    broker_name: str
+    cluster_name: str
+    host: str = ""
+    """Empty: the address by which the asking client reached us."""
+    port: int = 0
+    store_host: Host = Host(LOOPBACK, 0)  # noqa: RUF009 - a frozen value
+    """What records carry. Always IPv4: records are laid out before the broker sees them."""
+
+    def address(self, peer: Peer) -> str:
+        """The address to tell this client."""
+        reached = peer.local_host if peer.local_host not in WILDCARDS else ""
+        host = self.host or reached or "127.0.0.1"
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+class WritePermission:
+    """What a name server was told of a broker's permissions: it counts until topics change.
+
+    Then the broker registers with the name server anew, as its topics say.
+    """
+
+    def __init__(self) -> None:
+        self._may_write, self._version = True, -1
+
+    def put(self, *, may_write: bool, version: int) -> None:
+        """Overrule the topics' permissions while their table has this version."""
+        self._may_write, self._version = may_write, version
+
+    def of(self, permission: int, version: int) -> int:
+        """A topic's permission as clients are told it."""
+        if version != self._version:
+            return permission
+        if self._may_write:
+            return PERMISSION_READ | PERMISSION_WRITE
+        return permission & ~PERMISSION_WRITE
+
+
+def route_of(
+    topics: Topics, identity: Identity, topic: str, peer: Peer, permission: WritePermission
+) -> Route:
+    """The route of a topic, or its refusal (17)."""
+    config = topics.get(topic)
+    if config is None:
+        raise refusals.route_missing(topic)
+    return Route(
+        queue_sets=(
+            QueueSet(
+                identity.broker_name,
+                config.read_queue_count,
+                config.write_queue_count,
+                permission.of(config.permission, topics.version),
+                config.sys_flag,
+            ),
+        ),
+        brokers=(_addresses(identity, peer),),
+    )
+
+
+def cluster_of(identity: Identity, peer: Peer) -> ClusterInfo:
+    """The cluster of this one broker."""
+    return ClusterInfo(
+        brokers=(_addresses(identity, peer),),
+        clusters={identity.cluster_name: (identity.broker_name,)},
+    )
+
+
+def _addresses(identity: Identity, peer: Peer) -> BrokerAddresses:
+    return BrokerAddresses(
+        identity.broker_name, identity.cluster_name, {MASTER_ID: identity.address(peer)}
+    )
+
+
+@lru_cache(maxsize=4_096)
+def record_host(host: str, port: int) -> Host:
+    """An address as records store it; one that is no IP address reads as loopback."""
+    try:
+        return Host(ipaddress.ip_address(host.partition("%")[0]).packed, port)
+    except ValueError:
+        return Host(LOOPBACK, port)

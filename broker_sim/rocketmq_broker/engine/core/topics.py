@@ -1,0 +1,236 @@
+"""The topics of this broker: their table, its rules, and its file `topics.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.storage.disk.config_files import TOPICS
+from rocketmq_broker.storage.queues.light_queues import is_for_lite_topics
+from rocketmq_wire.model import (
+    DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC,
+    NAME_PATTERN,
+    NAME_SIZE_MAX,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    RETRY_PREFIX,
+    SYSTEM_NAME_SIZE_MAX,
+    QueueId,
+    TopicConfig,
+    is_system_topic,
+)
+from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
+
+QUEUE_COUNT_MAX: Final = 65_536
+# INHERIT: other topics may be made after this one.
+_PERMISSION_INHERIT: Final = 1
+_PERMISSIONS: Final = PERMISSION_READ | PERMISSION_WRITE
+_PERMISSION_BITS: Final = 15
+# A directory of RocketMQ's lists them as topics like others.
+_BROKERS_OWN: Final = frozenset({"SCHEDULE_TOPIC_XXXX", HALF_TOPIC, END_TOPIC, UNRESOLVED_TOPIC})
+
+Save = Callable[[str, Mapping[str, object]], None]
+
+
+def check_topic_name(topic: str) -> None:
+    """Raises the refusal (29) of a name that RocketMQ's topic validator does not take."""
+    if not topic.strip():
+        raise refusals.topic_illegal(topic, "the specified topic is blank")
+    if not NAME_PATTERN.fullmatch(topic):
+        raise refusals.topic_illegal(
+            topic, f"contains illegal characters, allowing only {NAME_PATTERN.pattern}"
+        )
+    size_max = SYSTEM_NAME_SIZE_MAX if is_group_topic(topic) else NAME_SIZE_MAX
+    if len(topic) > size_max:
+        raise refusals.topic_illegal(topic, f"is longer than topic max length {size_max}")
+
+
+def is_group_topic(topic: str) -> bool:
+    """True for the retry and dead-letter topics of groups: the broker makes them by itself."""
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+class Topics:
+    """Every topic by name. Each change is saved before it counts."""
+
+    def __init__(
+        self,
+        stored: Mapping[str, Any] | None,
+        save: Save,
+        *,
+        auto_create: bool,
+        auto_create_queues: int,
+    ) -> None:
+        self._save, self.auto_create, self._auto_queues = save, auto_create, auto_create_queues
+        self._table = {
+            name: _config_from_json(name, value)
+            for name, value in ((stored or {}).get("topicConfigTable") or {}).items()
+        }
+        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+        if auto_create:
+            # Producers fetch the route of this topic to learn how many queues a new one gets.
+            self._table[DEFAULT_TOPIC] = TopicConfig(
+                DEFAULT_TOPIC,
+                auto_create_queues,
+                auto_create_queues,
+                _PERMISSIONS | _PERMISSION_INHERIT,
+            )
+        else:
+            self._table.pop(DEFAULT_TOPIC, None)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._version
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def all(self) -> tuple[TopicConfig, ...]:
+        return tuple(self._table[name] for name in sorted(self._table))
+
+    def require(self, topic: str) -> TopicConfig:
+        """The topic, or its refusal (17)."""
+        config = self._table.get(topic)
+        if config is None:
+            raise refusals.topic_missing(topic)
+        return config
+
+    def require_readable(self, queue: QueueId) -> TopicConfig:
+        """The topic of a queue that may be pulled from, else 17, 16 or 29."""
+        config = self.require(queue.topic)
+        if not config.permission & PERMISSION_READ:
+            raise refusals.not_readable(queue.topic)
+        if not 0 <= queue.index < config.read_queue_count:
+            raise refusals.queue_illegal(queue, config.read_queue_count)
+        return config
+
+    def require_writable(self, queue: QueueId, *, default_queue_count: int) -> TopicConfig:
+        """The topic that a send goes to, made if that is allowed; else 17, 16 or 29."""
+        config = self._table.get(queue.topic)
+        if config is None:
+            config = self._create_for_send(queue.topic, default_queue_count)
+        elif queue.topic == DEFAULT_TOPIC or config.name.startswith("rmq_sys_"):
+            raise refusals.topic_illegal(queue.topic, "is forbidden to send to: a system topic")
+        elif config.name in _BROKERS_OWN:
+            raise refusals.not_writable(queue.topic)
+        if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
+            raise refusals.not_writable(queue.topic)
+        if is_for_lite_topics(config.attributes):
+            raise refusals.message_illegal(
+                f"topic {queue.topic} has message.type=LITE: lite topics are not supported"
+            )
+        # As in RocketMQ, a queue that is only read any more may still be written by who names it.
+        count = max(config.read_queue_count, config.write_queue_count)
+        if queue.index >= count:
+            raise refusals.queue_illegal(queue, count)
+        return config
+
+    def _create_for_send(self, topic: str, default_queue_count: int) -> TopicConfig:
+        check_topic_name(topic)
+        if not self.auto_create or (is_system_topic(topic) and not is_group_topic(topic)):
+            raise refusals.topic_missing(topic)
+        count = 1 if is_group_topic(topic) else min(max(default_queue_count, 1), self._auto_queues)
+        return self._put(TopicConfig(topic, count, count, _PERMISSIONS))
+
+    def create_retry_topic(self, group: str) -> None:
+        """`%RETRY%<group>`: Java consumers subscribe to it beside their own topics."""
+        self.ensure_group_topic(RETRY_PREFIX + group, 1)
+
+    def ensure_group_topic(self, topic: str, queue_count: int) -> int:
+        """Make a retry or dead-letter topic if it is new; how many queues it has."""
+        known = self._table.get(topic)
+        if known is None:
+            known = self._put(TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
+        return max(known.write_queue_count, 1)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or change a topic by an administrator's word; refusals are 29."""
+        check_topic_name(config.name)
+        if is_system_topic(config.name) and not is_group_topic(config.name):
+            raise refusals.topic_illegal(config.name, "is conflict with system topic.")
+        for count in (config.read_queue_count, config.write_queue_count):
+            if not 0 <= count <= QUEUE_COUNT_MAX:
+                raise refusals.topic_illegal(
+                    config.name, f"cannot have {count} queues: 0 to {QUEUE_COUNT_MAX} are possible"
+                )
+        if config.permission & ~_PERMISSION_BITS:
+            raise refusals.topic_illegal(
+                config.name, f"perm {config.permission} is not a permission"
+            )
+        known = self._table.get(config.name)
+        if is_for_lite_topics(config.attributes) and not (
+            known is not None and is_for_lite_topics(known.attributes)
+        ):
+            raise refusals.topic_illegal(
+                config.name, "cannot have message.type=LITE: lite topics are not supported"
+            )
+        if known is not None:
+            config = replace(config, attributes={**known.attributes, **config.attributes})
+        if config != known:
+            self._put(config)
+
+    def check_deletable(self, topic: str) -> None:
+        """Raises the refusal (29) of a topic that nobody may delete."""
+        if not topic.strip():
+            raise refusals.topic_illegal(topic, "the specified topic is blank")
+        if is_system_topic(topic) and not is_group_topic(topic):
+            raise refusals.topic_illegal(topic, "is conflict with system topic.")
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic."""
+        config = self._table.pop(topic)
+        try:
+            self._write()
+        except BaseException:
+            self._table[topic] = config
+            raise
+
+    def _put(self, config: TopicConfig) -> TopicConfig:
+        before = self._table.get(config.name)
+        self._table[config.name] = config
+        try:
+            self._write()
+        except BaseException:
+            # What is not on disk must not be served: a restart would not know it.
+            if before is None:
+                del self._table[config.name]
+            else:
+                self._table[config.name] = before
+            raise
+        return config
+
+    def _write(self) -> None:
+        self._version += 1
+        table = {name: _config_to_json(self._table[name]) for name in sorted(self._table)}
+        version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
+        self._save(TOPICS, {"dataVersion": version, "topicConfigTable": table})
+
+
+def _config_to_json(config: TopicConfig) -> dict[str, Any]:
+    return {
+        "attributes": dict(config.attributes),
+        "order": config.is_ordered,
+        "perm": config.permission,
+        "readQueueNums": config.read_queue_count,
+        "topicFilterType": config.filter_kind,
+        "topicName": config.name,
+        "topicSysFlag": config.sys_flag,
+        "writeQueueNums": config.write_queue_count,
+    }
+
+
+def _config_from_json(name: str, value: Mapping[str, Any]) -> TopicConfig:
+    return TopicConfig(
+        name,
+        int(value.get("readQueueNums", 16)),
+        int(value.get("writeQueueNums", 16)),
+        int(value.get("perm", _PERMISSIONS)),
+        str(value.get("topicFilterType", "SINGLE_TAG")),
+        int(value.get("topicSysFlag", 0)),
+        bool(value.get("order", False)),
+        dict(value.get("attributes") or {}),
+    )

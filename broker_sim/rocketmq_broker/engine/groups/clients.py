@@ -1,0 +1,201 @@
+"""Who is online: clients by group, learned from heartbeats and forgotten after silence.
+
+The subscription table is the group's, not the member's, as in RocketMQ: for each topic the
+heartbeat with the largest version wins, and topics that a heartbeat leaves out are dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketmq_wire.model import ConsumerInfo, Subscription
+from rocketmq_wire.requests.admin import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a client is, as tools show it."""
+
+    address: str = ""
+    language: str = ""
+    version: int = 0
+
+
+_UNKNOWN: Final = Origin()
+
+
+@dataclass(slots=True)
+class _Member:
+    peer_key: int
+    seen_ms: int
+    origin: Origin = _UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSubscription:
+    """What a group wants of a topic, with the version by which newer ones are told."""
+
+    subscription: Subscription
+    version: int
+
+
+@dataclass(slots=True)
+class _Group:
+    members: dict[str, _Member] = field(default_factory=dict)
+    subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
+    info: ConsumerInfo | None = None
+    """How the group consumes, by its newest heartbeat; None for producers."""
+
+
+_IsGone = Callable[[_Member], bool]
+
+
+class Clients:
+    """The clients that sent a heartbeat lately."""
+
+    def __init__(self, *, expiry_ms: int) -> None:
+        self._expiry_ms = expiry_ms
+        self._consumers: dict[str, _Group] = {}
+        self._producers: dict[str, _Group] = {}
+        self._changed: set[str] = set()
+        """Consumer groups whose members have not been told yet."""
+
+    def register_consumer(
+        self,
+        client_id: str,
+        info: ConsumerInfo,
+        *,
+        peer_key: int,
+        now_ms: int,
+        origin: Origin = _UNKNOWN,
+    ) -> None:
+        """Note a consumer's heartbeat."""
+        group = self._consumers.setdefault(info.group, _Group())
+        known = group.members.get(client_id)
+        group.members[client_id] = _Member(peer_key, now_ms, origin)
+        group.info = info
+        topics = {topic for topic, *_ in info.subscriptions}
+        if known is None or known.peer_key != peer_key or topics != group.subscriptions.keys():
+            self._changed.add(info.group)
+        for gone in [topic for topic in group.subscriptions if topic not in topics]:
+            del group.subscriptions[gone]
+        for topic, expression, kind, version in info.subscriptions:
+            registered = group.subscriptions.get(topic)
+            if registered is None or version > registered.version:
+                group.subscriptions[topic] = RegisteredSubscription(
+                    Subscription(expression, kind), version
+                )
+
+    def register_producer(
+        self,
+        client_id: str,
+        group: str,
+        *,
+        peer_key: int,
+        now_ms: int,
+        origin: Origin = _UNKNOWN,
+    ) -> None:
+        """Note a producer's heartbeat."""
+        members = self._producers.setdefault(group, _Group()).members
+        members[client_id] = _Member(peer_key, now_ms, origin)
+
+    def unregister(
+        self, client_id: str, *, producer_group: str | None, consumer_group: str | None
+    ) -> None:
+        """A client leaves the groups it names."""
+        for table, group in ((self._producers, producer_group), (self._consumers, consumer_group)):
+            if group is not None and group in table:
+                member = table[group].members.pop(client_id, None)
+                if member is not None and table is self._consumers:
+                    self._changed.add(group)
+                _drop_if_empty(table, group)
+
+    def forget_peer(self, peer_key: int) -> None:
+        """The connection closed: its clients are gone."""
+        self._drop(lambda member: member.peer_key == peer_key)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the clients whose last heartbeat is too old."""
+        self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
+
+    def take_changes(self) -> dict[str, frozenset[int]]:
+        """The consumer groups that changed, with their members' connections as they are now.
+
+        A change is a member that came, moved or went, or another set of topics.
+        """
+        changed, self._changed = self._changed, set()
+        return {
+            name: frozenset(member.peer_key for member in group.members.values())
+            for name in changed
+            if (group := self._consumers.get(name)) is not None
+        }
+
+    def consumer_ids(self, group: str) -> tuple[str, ...]:
+        """The members online, sorted, as every member must see the same order."""
+        found = self._consumers.get(group)
+        return tuple(sorted(found.members)) if found else ()
+
+    def consumer_peers(self, group: str) -> dict[str, int]:
+        """The connections of the members online, by client id."""
+        found = self._consumers.get(group)
+        members = sorted(found.members.items()) if found else []
+        return {client_id: member.peer_key for client_id, member in members}
+
+    def producer_peers(self, group: str) -> tuple[int, ...]:
+        """The connections of a group's producers online."""
+        found = self._producers.get(group)
+        keys = {member.peer_key for member in found.members.values()} if found else set()
+        return tuple(sorted(keys))
+
+    def consumer_groups(self) -> tuple[str, ...]:
+        return tuple(sorted(self._consumers))
+
+    def consumer_info(self, group: str) -> ConsumerInfo | None:
+        """How a group consumes; None when none of it is online."""
+        found = self._consumers.get(group)
+        return found.info if found else None
+
+    def consumer_connections(self, group: str) -> tuple[Connection, ...]:
+        return _connections(self._consumers.get(group))
+
+    def producer_connections(self, group: str) -> tuple[Connection, ...]:
+        return _connections(self._producers.get(group))
+
+    def subscriptions(self, group: str) -> Mapping[str, RegisteredSubscription]:
+        """What the group's members online want, by topic."""
+        found = self._consumers.get(group)
+        return found.subscriptions if found else {}
+
+    def subscription(self, group: str, topic: str) -> RegisteredSubscription | None:
+        found = self._consumers.get(group)
+        return found.subscriptions.get(topic) if found else None
+
+    def _drop(self, is_gone: _IsGone) -> None:
+        for table in (self._producers, self._consumers):
+            for name in list(table):
+                members = table[name].members
+                gone = _gone(members.items(), is_gone)
+                for client_id in gone:
+                    del members[client_id]
+                if gone and table is self._consumers:
+                    self._changed.add(name)
+                _drop_if_empty(table, name)
+
+
+def _connections(group: _Group | None) -> tuple[Connection, ...]:
+    members = sorted(group.members.items()) if group else []
+    return tuple(
+        Connection(client_id, *dataclasses.astuple(member.origin)) for client_id, member in members
+    )
+
+
+def _gone(members: Iterable[tuple[str, _Member]], is_gone: _IsGone) -> list[str]:
+    return [client_id for client_id, member in members if is_gone(member)]
+
+
+def _drop_if_empty(table: dict[str, _Group], name: str) -> None:
+    if not table[name].members:
+        del table[name]

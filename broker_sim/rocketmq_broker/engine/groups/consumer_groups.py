@@ -1,0 +1,118 @@
+"""The consumer groups this broker knows, and their file `subscriptionGroup.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.topics import Save
+from rocketmq_broker.storage.disk.config_files import GROUPS
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
+
+# What RocketMQ gives a group that was made by its first use.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+_LITE_BINDING: Final = "lite.bind.topic"
+"""The attribute of a group that consumes lite topics: their parent topic."""
+
+
+def check_group_name(group: str) -> None:
+    """Raises the refusal (26) of a name that RocketMQ's validator does not take."""
+    if not group.strip():
+        raise refusals.group_illegal(group, "it is blank")
+    if len(group) > GROUP_SIZE_MAX:
+        raise refusals.group_illegal(group, f"it is longer than {GROUP_SIZE_MAX}")
+    if not NAME_PATTERN.fullmatch(group):
+        raise refusals.group_illegal(group, f"it has characters beyond {NAME_PATTERN.pattern}")
+
+
+def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """`+name` sets, `-name` takes away, as tools write it; a bare name sets, too."""
+    changed = dict(known)
+    for name, value in changes.items():
+        if name.startswith("-"):
+            changed.pop(name[1:], None)
+        else:
+            changed[name.removeprefix("+")] = value
+    return changed
+
+
+class Groups:
+    """Every group by name. A new one is saved before it counts."""
+
+    def __init__(self, stored: Mapping[str, Any] | None, save: Save, *, auto_create: bool) -> None:
+        self._save, self.auto_create = save, auto_create
+        self._table: dict[str, dict[str, Any]] = dict(
+            (stored or {}).get("subscriptionGroupTable") or {}
+        )
+        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._table
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._table))
+
+    def retry_limits(self, group: str) -> tuple[int, int]:
+        """How many retry queues the group has, and after how many attempts it gives up."""
+        settings = self.settings(group)
+        return int(settings["retryQueueNums"]), int(settings["retryMaxTimes"])
+
+    def settings(self, group: str) -> dict[str, Any]:
+        """How a group consumes; of one that is not there yet, what it will be made with."""
+        return {**_DEFAULTS, **self._table.get(group, {})}
+
+    def ensure(self, group: str) -> None:
+        """Make the group if it is new and that is allowed, else refuse (26)."""
+        if group in self._table:
+            return
+        check_group_name(group)
+        if not self.auto_create:
+            raise refusals.group_missing(group)
+        self._write({**self._table, group: {**_DEFAULTS, "groupName": group}})
+
+    def put(self, settings: Mapping[str, object]) -> None:
+        """Create or change a group by an administrator's word; refusals are 26 and 29."""
+        group = settings.get("groupName")
+        if not isinstance(group, str):
+            raise refusals.group_setting_illegal("groupName", "is missing")
+        check_group_name(group)
+        for name, default in _DEFAULTS.items():
+            # bool is an int in Python, and neither may stand for the other.
+            if name in settings and type(settings[name]) is not type(default):
+                raise refusals.group_setting_illegal(name, f"is {settings[name]!r}")
+        config: dict[str, Any] = {**_DEFAULTS, **settings}
+        known = self.settings(group)["attributes"]
+        config["attributes"] = _changed_attributes(known, config["attributes"])
+        binding = config["attributes"].get(_LITE_BINDING)
+        if binding and binding != known.get(_LITE_BINDING):
+            raise refusals.group_setting_illegal(
+                _LITE_BINDING, "is set: lite topics are not supported"
+            )
+        if config != self._table.get(group):
+            self._write({**self._table, group: config})
+
+    def delete(self, group: str) -> None:
+        """Forget a group; one that is not known is no matter, as in RocketMQ."""
+        if group in self._table:
+            self._write({name: self._table[name] for name in self._table if name != group})
+
+    def _write(self, table: dict[str, dict[str, Any]]) -> None:
+        self._version += 1
+        version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
+        self._save(GROUPS, {"dataVersion": version, "subscriptionGroupTable": table})
+        self._table = table

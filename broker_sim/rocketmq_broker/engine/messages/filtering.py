@@ -1,0 +1,140 @@
+"""A subscription -> what a pull filters by: nothing, tag hashes, or an SQL92 selector.
+
+The consume queue knows the hash of a message's tag, so tags are compared there. An expression looks
+at the properties in the records themselves, so those are read first and picked from afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_arrow.decode.layout import read_layout
+from rocketmq_broker.engine.core import refusals
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.filters.sql92 import Selector, SqlSyntaxError, parse_selector
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import Buffer, Subscription
+from rocketmq_wire.records.properties import decode_properties
+
+SQL_SCAN_MAX: Final = 20_000
+"""Records that one pull evaluates: some 100 ms of the broker's loop."""
+SQL_SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Every message, when both are None."""
+
+    tag_hashes: npt.NDArray[np.int64] | None = None
+    selector: Selector | None = None
+
+
+EVERYTHING: Final = Filter()
+
+
+@lru_cache(maxsize=1_024)
+def filter_of(subscription: Subscription, *, allows_sql: bool, is_registered: bool) -> Filter:
+    """What a subscription wants. Refusals: 1, 23, 27.
+
+    As RocketMQ does, a kind that nobody knows and an expression that does not parse filter nothing,
+    unless a heartbeat brought them: that is refused. `check_subscription` is how clients find out.
+    """
+    if subscription.kind in ("TAG", ""):
+        return _tag_filter(subscription)
+    if not subscription.expression:
+        raise refusals.subscription_illegal("", "the expression is empty")
+    selector = None
+    if subscription.kind == "SQL92":
+        try:
+            selector = parse_selector(subscription.expression)
+        except SqlSyntaxError as error:
+            if is_registered:
+                raise refusals.filter_missing(str(error)) from error
+    if not allows_sql:
+        raise refusals.filter_unsupported(subscription.kind)
+    return Filter(selector=selector)
+
+
+def check_subscription(subscription: Subscription, *, allows_sql: bool) -> None:
+    """Raises the refusal (1 or 23) of a subscription that no pull can use."""
+    if subscription.kind in ("TAG", ""):
+        _tag_filter(subscription)
+        return
+    if not allows_sql:
+        raise refusals.filter_unsupported(subscription.kind)
+    if subscription.kind != "SQL92":
+        raise refusals.subscription_illegal(subscription.kind, "no such kind of filter")
+    try:
+        parse_selector(subscription.expression)
+    except SqlSyntaxError as error:
+        raise refusals.subscription_illegal(subscription.expression, str(error)) from error
+
+
+def _tag_filter(subscription: Subscription) -> Filter:
+    try:
+        expression = TagExpression.parse(subscription.expression)
+    except LocalProtocolError as error:
+        raise refusals.subscription_illegal(subscription.expression, str(error)) from error
+    if expression.matches_all:
+        return EVERYTHING
+    return Filter(tag_hashes=np.array(expression.hashes, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The records that match, and how many were looked at for that."""
+
+    parts: tuple[Buffer, ...]
+    sizes: bytes
+    count: int
+    scanned: int
+
+
+def pick(
+    selector: Selector,
+    parts: tuple[memoryview, ...],
+    sizes: npt.NDArray[np.int32],
+    *,
+    count_max: int,
+    bytes_max: int,
+) -> Picked:
+    """The matching ones of whole records back to back, up to a pull's limits; one at least."""
+    kept_parts: list[Buffer] = []
+    kept_sizes: list[int] = []
+    scanned, size = 0, 0
+    for part in parts:
+        data = np.frombuffer(part, np.uint8)
+        ends = np.cumsum(sizes[scanned:], dtype=np.int64)
+        count = int(np.searchsorted(ends, len(data), side="right"))
+        ends = ends[:count]
+        part_sizes = sizes[scanned : scanned + count].astype(np.int64)
+        layout, damaged = read_layout(data, ends - part_sizes, part_sizes, None)
+        is_sound = np.ones(count, np.bool_)
+        is_sound[damaged] = False
+        texts = zip(layout.text_start.tolist(), layout.text_end.tolist(), strict=True)
+        for row in range(count):
+            # A damaged record has no properties; whoever wants such ones reads without a filter.
+            start, end = next(texts) if is_sound[row] else (0, 0)
+            if not selector.matches(decode_properties(part[start:end])):
+                scanned += 1
+                continue
+            record_size = int(part_sizes[row])
+            if len(kept_sizes) >= count_max or (kept_sizes and size + record_size > bytes_max):
+                return _picked(kept_parts, kept_sizes, scanned)
+            begin = int(ends[row]) - record_size
+            kept_parts.append(part[begin : begin + record_size])
+            kept_sizes.append(record_size)
+            size += record_size
+            scanned += 1
+    return _picked(kept_parts, kept_sizes, scanned)
+
+
+def _picked(parts: list[Buffer], sizes: list[int], scanned: int) -> Picked:
+    # One buffer: thousands of little parts cost more to send than this copy.
+    joined = (b"".join(parts),) if parts else ()
+    return Picked(joined, np.array(sizes, "<i4").tobytes(), len(sizes), scanned)

@@ -1,0 +1,391 @@
+"""Messages that are to be delivered at a time of their own, and their recall.
+
+Such a message waits in `rmq_sys_wheel_timer` queue 0, as in RocketMQ, and says in its properties
+where it is to go and when (TIMER_OUT_MS). What wakes it is ours: the times are in memory, and
+`config/timers.json` says up to which time all are delivered, and where in the queue the first one
+is that waits. A start reads the queue from there and takes what is due later. The file speaks only
+of what is durable: after a crash some may be delivered twice, none is lost, none comes early.
+What cannot be read when it is due is held: the file names it, and it is tried again.
+
+A recall is a record of the same queue, in RocketMQ's form (TIMER_DEL_UNIQKEY).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rocketmq_arrow.encode.record_block import block_from_message
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
+from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.core.store_again import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    UNREADABLE_PAUSE_MS,
+    deliver,
+)
+from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
+from rocketmq_wire.model import QueueId, StoredMessage
+from rocketmq_wire.plural import counted
+from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.recall import (
+    RecallHandle,
+    RecallMessage,
+    RecallReply,
+    decode_handle,
+    encode_handle,
+)
+
+_LOG = logging.getLogger(__name__)
+
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+DUE: Final = "TIMER_OUT_MS"
+DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
+DELAY_MS: Final = "TIMER_DELAY_MS"
+RECALLED: Final = "TIMER_DEL_UNIQKEY"
+_RECALL_TAG: Final = "_RECALL_TAG_"
+WAITING_MAX: Final = 1_000_000
+"""Some 250 bytes each."""
+_BLOCK: Final = 4_096
+# In one turn, so that a million that are due at once leave the loop its breath.
+_TURN_COUNT_MAX: Final = 500
+_READ_COUNT_MAX: Final = 10_000
+_READ_BYTES_MAX: Final = 4 * 1024 * 1024
+_DUE_BYTES: Final = f"{DUE}\x01".encode()
+_RECALLED_BYTES: Final = f"{RECALLED}\x01".encode()
+_ROLLED: Final = "TIMER_ROLL_TIMES"
+_ROLLED_BYTES: Final = f"{_ROLLED}\x01".encode()
+
+
+def due_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> int | None:
+    """When a message wants to be delivered; None for at once. Raises the refusal (13)."""
+    if DUE in properties:
+        # It has been delivered once, as RocketMQ sees it: somebody passes it on.
+        return None
+    for name, unit_ms, base_ms in (
+        (DELAY_SECONDS, 1_000, now_ms),
+        (DELAY_MS, 1, now_ms),
+        (DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is None:
+            continue
+        if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 18:
+            raise refusals.timer_illegal(f"{name} is no number: {text[:40]!r}")
+        due_ms = base_ms + int(text) * unit_ms
+        if due_ms - now_ms > delay_ms_max:
+            raise refusals.timer_illegal(
+                f"the delay time should not be bigger than the max delay {delay_ms_max}ms"
+            )
+        return due_ms if due_ms > now_ms else None
+    return None
+
+
+class _Delivered(NamedTuple):
+    position: int
+    """The log's end behind the deliveries."""
+    until_ms: int
+    start: int
+    """Where in the queue the first one was that waited then."""
+
+
+class Timers:
+    """What waits, by the time when it is due."""
+
+    def __init__(
+        self,
+        stored: Mapping[str, Any] | None,
+        *,
+        identity: Identity,
+        store: Store,
+        topics: Topics,
+        waits_for_sync: bool,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._identity = identity
+        self._waits_for_sync = waits_for_sync
+        self._slots: dict[int, list[int]] = {}
+        self._due: list[int] = []
+        self._blocks: dict[int, int] = {}
+        """How many wait, by blocks of the queue, which are in its order."""
+        self.waiting_count = 0
+        self._next = 0
+        self._opened_ms = -1
+        self._until_ms = int((stored or {}).get("deliveredUntilMs", 0))
+        self._undurable: deque[_Delivered] = deque()
+        self._saved = self._until_ms, int((stored or {}).get("start", 0))
+        self._is_changed = False
+        self._held: dict[int, int | None] = {}
+        """Offsets that could not be read when due; later on, the log's end behind the delivery."""
+        self._load(self._saved[1], frozenset((stored or {}).get("held", ())))
+
+    # --- taking -------------------------------------------------------------------------------
+
+    def wait(
+        self, queue: QueueId, properties: Mapping[str, str], due_ms: int
+    ) -> tuple[QueueId, dict[str, str]]:
+        """Where a message for `queue` waits, and with which properties. Refusals: 2."""
+        if self.waiting_count >= WAITING_MAX:
+            raise refusals.too_many_waiting("messages with a time of delivery", WAITING_MAX)
+        # Should the clock have stepped back: what is delivered up to a time, stays delivered.
+        due_ms = max(due_ms, self._until_ms + 1)
+        named = {DUE: str(due_ms), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
+        return QueueId(TIMER_TOPIC, queue.broker, 0), {**properties, **named}
+
+    def note(self, offset: int, properties: Mapping[str, str]) -> str:
+        """A message was stored that waits; the handle by which it can be recalled."""
+        due_ms = int(properties[DUE])
+        self._add(due_ms, offset)
+        return encode_handle(
+            RecallHandle(
+                properties[REAL_TOPIC],
+                self._identity.broker_name,
+                due_ms,
+                properties.get(UNIQUE_KEY, ""),
+            )
+        )
+
+    def _add(self, due_ms: int, offset: int) -> None:
+        slot = self._slots.get(due_ms)
+        if slot is None:
+            self._slots[due_ms] = [offset]
+            heapq.heappush(self._due, due_ms)
+        else:
+            slot.append(offset)
+        block = offset // _BLOCK
+        self._blocks[block] = self._blocks.get(block, 0) + 1
+        self._next = max(self._next, offset + 1)
+        self.waiting_count += 1
+
+    def _drop(self, offset: int) -> None:
+        block = offset // _BLOCK
+        self._blocks[block] -= 1
+        if not self._blocks[block]:
+            del self._blocks[block]
+        self.waiting_count -= 1
+
+    # --- delivering ---------------------------------------------------------------------------
+
+    def is_due(self, now_ms: int) -> bool:
+        """Something is to be delivered now."""
+        return bool(self._due) and self._due[0] <= now_ms
+
+    def deliver(self, now_ms: int) -> bool:
+        """Deliver some of what is due; True if something was appended to the log."""
+        count = 0
+        while self.is_due(now_ms) and count < _TURN_COUNT_MAX:
+            due_ms = self._due[0]
+            slot = self._slots[due_ms]
+            if due_ms != self._opened_ms:
+                # The first one is taken off the end; nothing is added any more.
+                slot.reverse()
+                self._opened_ms = due_ms
+            while slot and count < _TURN_COUNT_MAX:
+                if not self._deliver_one(slot[-1], now_ms):
+                    # Not visible yet: its sender has not had its answer either.
+                    return count > 0
+                self._drop(slot.pop())
+                count += 1
+            if slot:
+                break
+            heapq.heappop(self._due)
+            del self._slots[due_ms]
+            # What is held since an earlier start was due before.
+            self._until_ms = max(self._until_ms, due_ms)
+            start = next(iter(self._blocks), None)
+            start = self._next if start is None else start * _BLOCK
+            self._undurable.append(_Delivered(self._store.appended_end, self._until_ms, start))
+        return count > 0
+
+    def _deliver_one(self, offset: int, now_ms: int) -> bool:
+        """Deliver, hold or drop a message; False if it is not there yet."""
+        bounds = self._store.bounds(TIMER_TOPIC, 0)
+        if offset >= bounds.end:
+            return False
+        try:
+            # It gets a new checksum where it goes, so this is the last time to compare.
+            message = self._message_at(offset, check_crc=True)
+        except (StorageError, CorruptRecordError) as error:
+            reason = error.reason if isinstance(error, CorruptRecordError) else str(error)
+            self._hold(offset, now_ms, reason)
+            return True
+        if message is None:
+            _LOG.error("offset=%d of %s expired while it waited", offset, TIMER_TOPIC)
+        else:
+            deliver(
+                message,
+                now_ms,
+                store=self._store,
+                topics=self._topics,
+                store_host=self._identity.store_host,
+            )
+        if offset in self._held:
+            self._held[offset] = self._store.appended_end
+        return True
+
+    def _hold(self, offset: int, now_ms: int, reason: str) -> None:
+        """Let a message wait that cannot be read, and it alone; said once."""
+        # Behind the slot that is being delivered, even if the clock has stepped back.
+        self._add(max(now_ms, self._opened_ms) + UNREADABLE_PAUSE_MS, offset)
+        if offset not in self._held:
+            self._held[offset] = None
+            _LOG.error(
+                "offset=%d of %s is due and cannot be read: it waits until its file is put back or "
+                "`rmq fsck DIR --repair` sets it aside: %s",
+                *(offset, TIMER_TOPIC, reason),
+            )
+
+    def _message_at(self, offset: int, *, check_crc: bool = False) -> StoredMessage | None:
+        found = self._store.read(TIMER_TOPIC, 0, offset, count_max=1, bytes_max=_READ_BYTES_MAX)
+        return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
+
+    # --- recalling ----------------------------------------------------------------------------
+
+    def recall(self, request: RecallMessage, now_ms: int) -> Outcome:
+        """Code 370. Refusals: 17, 604."""
+        self._topics.require(request.topic)
+        try:
+            handle = decode_handle(request.handle)
+        except RemoteProtocolError as error:
+            raise refusals.recall_illegal("recall handle is invalid") from error
+        if handle.topic != request.topic:
+            raise refusals.recall_illegal("topic not match")
+        if handle.broker != self._identity.broker_name:
+            raise refusals.recall_illegal("broker service not available")
+        if handle.due_ms <= now_ms:
+            raise refusals.recall_illegal("timestamp invalid")
+        # RocketMQ rounds what it stores, and so adds one to what it tells.
+        for due_ms in (handle.due_ms, handle.due_ms - 1):
+            offset = self._find(due_ms, handle)
+            if offset is not None:
+                break
+        else:
+            raise refusals.recall_illegal(
+                "the message does not wait: it is delivered, or recalled already"
+            )
+        end_position = self._store_recall(request, handle, due_ms, now_ms)
+        self._slots[due_ms].remove(offset)
+        self._drop(offset)
+        reply = RecallReply(handle.unique_key)
+        return AfterSync(reply, end_position) if self._waits_for_sync else Answer(reply)
+
+    def _find(self, due_ms: int, handle: RecallHandle) -> int | None:
+        for offset in self._slots.get(due_ms, ()):
+            message = self._message_at(offset)
+            if message is not None and _key_of(message) == f"{handle.topic}+{handle.unique_key}":
+                return offset
+        return None
+
+    def _store_recall(
+        self, request: RecallMessage, handle: RecallHandle, due_ms: int, now_ms: int
+    ) -> int:
+        properties = {
+            TAGS: _RECALL_TAG,
+            RECALLED: f"{handle.topic}+{handle.unique_key}",
+            UNIQUE_KEY: handle.unique_key,
+            DELIVER_MS: str(due_ms),
+            DUE: str(due_ms),
+            REAL_TOPIC: handle.topic,
+            REAL_QUEUE: "0",
+            "PGROUP": request.group,
+        }
+        block = block_from_message(
+            topic=TIMER_TOPIC,
+            queue_index=0,
+            body=b"0",
+            properties=encode_properties(properties),
+            flag=0,
+            sys_flag=0,
+            born_ms=now_ms,
+            born_host=self._identity.store_host,
+            store_host=self._identity.store_host,
+        )
+        return self._store.append(TIMER_TOPIC, 0, block, now_ms).end_position
+
+    # --- what is kept -------------------------------------------------------------------------
+
+    def take_changes(self, durable_end: int) -> dict[str, Any] | None:
+        """The file's new content, as far as deliveries are durable; None if nothing is new."""
+        while self._undurable and self._undurable[0].position <= durable_end:
+            _, until_ms, start = self._undurable.popleft()
+            self._saved = until_ms, start
+            self._is_changed = True
+        for offset, end in tuple(self._held.items()):
+            if end is not None and end <= durable_end:
+                del self._held[offset]
+                self._is_changed = True
+        if not self._is_changed:
+            return None
+        self._is_changed = False
+        content = {"deliveredUntilMs": self._saved[0], "start": self._saved[1]}
+        return {**content, "held": list(self._held)} if self._held else content
+
+    def put_back(self) -> None:
+        """What was taken could not be saved: it is to be taken again."""
+        self._is_changed = True
+
+    def _load(self, start: int, held: frozenset[int]) -> None:
+        """Find out from the queue what waits, beside what is held."""
+        bounds = self._store.bounds(TIMER_TOPIC, 0)
+        self._next, start = bounds.end, max(start, bounds.start)
+        recalled: list[tuple[int, str, int]] = []
+        while start < bounds.end:
+            found = self._store.read(
+                TIMER_TOPIC, 0, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
+            )
+            if found.lost:
+                told = counted(found.lost, "message")
+                _LOG.error("%s of %s lost before delivery", told, TIMER_TOPIC)
+                start = found.next_begin
+                continue
+            if not found.count:
+                break
+            data, at = b"".join(found.parts), 0
+            for size in np.frombuffer(found.sizes, "<i4").tolist():
+                if start in held:
+                    self._held[start] = None
+                    self._add(self._until_ms, start)
+                else:
+                    self._load_one(data[at : at + size], start, recalled)
+                at += size
+                start += 1
+        for due_ms, key, before in recalled:
+            for offset in tuple(self._slots.get(due_ms, ())):
+                if offset >= before:
+                    continue
+                message = self._message_at(offset)
+                if message is not None and _key_of(message) == key:
+                    self._slots[due_ms].remove(offset)
+                    self._drop(offset)
+
+    def _load_one(self, record: bytes, offset: int, recalled: list[tuple[int, str, int]]) -> None:
+        if _RECALLED_BYTES in record or _ROLLED_BYTES in record:
+            message = decode_record(record, check_crc=False)[0]
+            properties, due_ms = message.properties, int(message.properties.get(DUE, "0"))
+            if RECALLED in properties:
+                recalled.append((due_ms, properties[RECALLED], offset))
+                return
+            if _ROLLED in properties:
+                # RocketMQ has stored it once more, and looks at this copy alone.
+                recalled.append((due_ms, _key_of(message), offset))
+        # The properties are a record's end, so this is theirs, whatever the body says.
+        at = record.rfind(_DUE_BYTES)
+        text = record[at + len(_DUE_BYTES) :].partition(b"\x02")[0] if at >= 0 else b""
+        if text.isdigit() and int(text) > self._until_ms:
+            self._add(int(text), offset)
+
+
+def _key_of(message: StoredMessage) -> str:
+    properties = message.properties
+    return f"{properties.get(REAL_TOPIC, '')}+{properties.get(UNIQUE_KEY, '')}"

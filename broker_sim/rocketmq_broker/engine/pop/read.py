@@ -1,0 +1,151 @@
+"""Reads a queue for a pop: which messages match, at which offsets, as records to send."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from rocketmq_arrow.decode.layout import QUEUE_OFFSET_AT
+from rocketmq_broker.engine.messages.filtering import (
+    SQL_SCAN_MAX,
+    SQL_SCAN_SIZE_MAX,
+    Filter,
+    check_subscription,
+    filter_of,
+    pick,
+)
+from rocketmq_broker.storage.errors import DamagedStoreError
+from rocketmq_broker.storage.queues.reading import ReadResult
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.model import Buffer, Subscription
+from rocketmq_wire.plural import counted
+from rocketmq_wire.records.receipt_handles import RECEIPT, ReceiptHandle
+from rocketmq_wire.records.record import decode_record, encode_record
+
+_LOG = logging.getLogger(__name__)
+
+_OFFSET: Final = struct.Struct(">q")
+_CRC_AT: Final = slice(8, 12)
+_SCAN_MAX: Final = 800
+
+
+class Unreadable:
+    """Tells of queues that pops cannot read, once of each damage: the others are read all the same.
+
+    A pop that failed as a whole would give nobody what it has lent of them already.
+    """
+
+    ERRORS: Final = (DamagedStoreError, CorruptRecordError)
+    _TOLD_MAX: Final = 1_000
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, topic: str, queue_index: int, error: Exception) -> None:
+        words = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
+        if words not in self._told and len(self._told) < self._TOLD_MAX:
+            self._told.add(words)
+            _LOG.error("%s", words)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a queue holds from an offset on, as far as it was looked at."""
+
+    parts: tuple[Buffer, ...]
+    sizes: bytes
+    offsets: tuple[int, ...]
+    end: int
+    """Behind the last entry that was looked at."""
+
+
+@lru_cache(maxsize=1_024)
+def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
+    """What a pop wants. Refusals: 1, 23; unlike a pull, one that does not parse is refused."""
+    check_subscription(subscription, allows_sql=allows_sql)
+    return filter_of(subscription, allows_sql=allows_sql, is_registered=False)
+
+
+def read_queue(
+    store: Store,
+    topic: str,
+    queue_index: int,
+    start: int,
+    *,
+    wanted: Filter,
+    count_max: int,
+    bytes_max: int,
+) -> Found:
+    """Matching messages from an offset on, which must be inside the queue's bounds."""
+    if wanted.selector is not None:
+        read = store.read(
+            topic, queue_index, start, count_max=SQL_SCAN_MAX, bytes_max=SQL_SCAN_SIZE_MAX
+        )
+        _report_lost(topic, queue_index, start, read)
+        if read.lost:
+            return Found((), b"", (), read.next_begin)
+        picked = pick(
+            wanted.selector,
+            read.parts,
+            np.frombuffer(read.sizes, "<i4"),
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
+        offsets = _offsets_in(picked.parts, picked.sizes)
+        return Found(picked.parts, picked.sizes, offsets, start + picked.scanned)
+    read = store.read(
+        topic,
+        queue_index,
+        start,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        tag_hashes=wanted.tag_hashes,
+        scan_max=_SCAN_MAX,
+    )
+    _report_lost(topic, queue_index, start, read)
+    if read.count == read.next_begin - start:
+        offsets = tuple(range(start, read.next_begin))
+    else:
+        offsets = _offsets_in(read.parts, read.sizes)
+    return Found(read.parts, read.sizes, offsets, read.next_begin)
+
+
+def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> None:
+    """Pops have no answer that says it."""
+    if read.lost:
+        _LOG.error(
+            "topic=%s queue=%d: pops pass over %s before offset %d, which a repair gave up; "
+            "the read began at offset %d",
+            *(topic, queue_index, counted(read.lost, "message"), read.next_begin, start),
+        )
+
+
+def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) -> Found:
+    """Records of a retry topic under the name of the topic popped, each with its handle."""
+    data, at, records = b"".join(found.parts), 0, []
+    for handle in handles:
+        message, at = decode_record(data, at, check_crc=False)
+        properties = {**message.properties, RECEIPT: handle.text()}
+        record = bytearray(encode_record(replace(message, topic=topic, properties=properties)))
+        # The checksum that is stored: whoever gets the message is to see if its body changed.
+        record[_CRC_AT] = message.body_crc.to_bytes(4, "big", signed=True)
+        records.append(bytes(record))
+    sizes = np.array([len(record) for record in records], "<i4").tobytes()
+    return replace(found, parts=tuple(records), sizes=sizes)
+
+
+def _offsets_in(parts: Sequence[Buffer], sizes: Buffer) -> tuple[int, ...]:
+    """The queue offsets that the records themselves carry; their own sizes may be damaged."""
+    data, at, offsets = b"".join(parts), 0, []
+    for size in np.frombuffer(sizes, "<i4").tolist():
+        (offset,) = _OFFSET.unpack_from(data, at + QUEUE_OFFSET_AT)
+        offsets.append(offset)
+        at += size
+    return tuple(offsets)

@@ -1,0 +1,371 @@
+"""The calls of the bulk gRPC service: bytes -> typed requests to the shell -> bytes.
+
+Everything passes as bytes here: the mapping makes and reads the messages, so that records are
+joined once into what is sent and seen through a view in what was received.
+
+A stream of ranges reads its next chunk only when gRPC has taken the last one, which it does as fast
+as the client reads: a client that stops reading makes us hold one chunk and gRPC another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from urllib.parse import unquote
+
+import grpc
+
+from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.security.guard import Guard
+from rocketmq_wire.errors import BrokerError, RemoteProtocolError
+from rocketmq_wire.grpc.bulk.mapping import METHODS, error_to_metadata
+from rocketmq_wire.grpc.bulk.methods import Method, Outcome
+from rocketmq_wire.grpc.bulk.records import (
+    PullRange,
+    PullRecords,
+    RecordChunk,
+    chunk_of_reply,
+    decode_pull_records,
+    decode_send_records,
+    encode_chunk,
+    encode_send_outcome,
+)
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.core import (
+    LOST_REMARK,
+    PullMessages,
+    PullReply,
+    PullStatus,
+    Reply,
+    Request,
+    SendReply,
+)
+
+R = TypeVar("R", bound=Reply)
+_Sending = asyncio.Future[SendReply]
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+# What a client gets that names no size. A chunk costs both sides some 0.2 ms whatever its size;
+# our client asks for larger ones, which also decode in fewer steps.
+CHUNK_SIZE: Final = 1024 * 1024
+CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
+CHUNK_COUNT_MAX: Final = 10_000
+SUSPEND_MS_MAX: Final = 60_000
+# Under a filter a stretch without a match is passed over silently, but not for too long: the client
+# must see that the stream is alive, and where to go on if it breaks.
+UNMATCHED_PULLS_MAX: Final = 64
+# Sends of one stream that wait for the disk. Their bytes are what the client may make us hold.
+SENDS_IN_FLIGHT_MAX: Final = 32
+# A call with many questions lets others have their turn now and then.
+_ITEMS_PER_TURN: Final = 256
+
+_NO_PROGRESS: Final = 1
+# Only for people who look at the call with gRPC's own tools; our client reads the metadata. Never
+# UNAVAILABLE: clients repeat such a call by themselves.
+_STATUS_CODES: Final = {
+    2: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    3: grpc.StatusCode.UNIMPLEMENTED,
+    14: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    16: grpc.StatusCode.PERMISSION_DENIED,
+    17: grpc.StatusCode.NOT_FOUND,
+    22: grpc.StatusCode.NOT_FOUND,
+    26: grpc.StatusCode.NOT_FOUND,
+    215: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    1500: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class Shell(Protocol):
+    """Who carries out requests: `servers.shell.EngineShell`, or a fake."""
+
+    async def ask(self, request: Request[R], peer: Peer) -> R:
+        """The reply to a request. Raises BrokerError."""
+        ...
+
+    def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
+        """Have a send done; its reply or BrokerError comes later."""
+        ...
+
+
+def parse_peer(text: str, *, local_host: str = "") -> Peer:
+    """gRPC's name of a connection (`ipv4:10.0.0.1:4711`, `ipv6:%5B::1%5D:4711`) as a Peer.
+
+    Its key is negative, so that it never equals one of the TCP server's connection numbers.
+    """
+    kind, _, address = unquote(text).partition(":")
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal() or not _is_address(host):
+        host, port = "127.0.0.1", "0"
+    key = zlib.crc32(host.encode()) << 16 | int(port)
+    return Peer(-1 - key, host, int(port), local_host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _Client(NamedTuple):
+    """Who makes a call, and what it says about itself."""
+
+    peer: Peer
+    metadata: Mapping[str, str]
+
+
+class BulkCalls:
+    """The handlers of the service, by name."""
+
+    def __init__(
+        self, shell: Shell, *, local_host: str, suspend_ms_max: int, guard: Guard | None = None
+    ) -> None:
+        self._shell = shell
+        self._guard = guard
+        self._local_host = local_host
+        self._suspend_ms_max = suspend_ms_max
+        self.relayed_peers: Mapping[int, tuple[str, int]] = {}
+        """Who is behind a connection that was passed on to us, by the port it came from."""
+        # Open streams of sends, and how many of their batches wait for an answer.
+        self._send_streams: dict[asyncio.Task[Any], int] = {}
+
+    def end_idle_streams(self) -> None:
+        """End the streams of sends that wait for nothing: producers keep theirs open for ever."""
+        for stream, unanswered in list(self._send_streams.items()):
+            if not unanswered:
+                stream.cancel()
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """One handler a call. They take and give bytes: no serialisers."""
+        found = {
+            method.name: grpc.unary_unary_rpc_method_handler(self._unary(method))
+            for method in METHODS
+        }
+        found["PullRecords"] = grpc.unary_stream_rpc_method_handler(self.pull_records)
+        found["SendRecordsStream"] = grpc.stream_stream_rpc_method_handler(self.send_records)
+        return found
+
+    async def _ask(self, request: Request[R], client: _Client) -> R:
+        """Have a request done for a client that may want it. Raises BrokerError."""
+        self._check_right(request, client)
+        return await self._shell.ask(request, client.peer)
+
+    def _check_right(self, request: Request[R], client: _Client) -> None:
+        if self._guard is not None:
+            # Asked every time: a stream of sends is open for as long as its producer lives.
+            host = client.peer.host
+            account = self._guard.identify_call(host, client.metadata)
+            self._guard.check_right(account, host, request)
+
+    def _client(self, context: Context) -> _Client:
+        if self._guard is None:
+            return _Client(self.peer_of(context), {})
+        found = context.invocation_metadata() or ()
+        return _Client(
+            self.peer_of(context),
+            {name: value for name, value in found if isinstance(value, str)},
+        )
+
+    def peer_of(self, context: Context) -> Peer:
+        """Who is behind a call, also where its connection was passed on to us."""
+        peer = parse_peer(context.peer(), local_host=self._local_host)
+        behind = self.relayed_peers.get(peer.port)
+        return peer if behind is None else replace(peer, host=behind[0], port=behind[1])
+
+    def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def answer(content: bytes, context: Context) -> bytes:
+            client = self._client(context)
+            try:
+                wanted = method.decode_requests(content)
+                outcomes = await self._ask_all(wanted, client)
+                return method.encode_outcomes(wanted, outcomes)
+            except BrokerError as error:
+                await _refuse(context, error)
+            except RemoteProtocolError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+        return answer
+
+    async def _ask_all(self, wanted: Sequence[Request[Any]], client: _Client) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for place, request in enumerate(wanted, 1):
+            try:
+                outcomes.append(await self._ask(request, client))
+            except BrokerError as error:
+                outcomes.append(error)
+            if place % _ITEMS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return outcomes
+
+    # --- streams ------------------------------------------------------------------------------
+
+    async def pull_records(self, content: bytes, context: Context) -> None:
+        """Stream every range of the request, one after the other, up to one that cannot be had.
+
+        Behind that one nothing is sent: the client has to ask again for it, and takes the ranges
+        in their order.
+        """
+        try:
+            request = decode_pull_records(content)
+        except RemoteProtocolError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        client = self._client(context)
+        for index, wanted in enumerate(request.ranges):
+            if not await self._stream_range(request, index, wanted, client, context):
+                return
+
+    async def _stream_range(
+        self, request: PullRecords, index: int, wanted: PullRange, client: _Client, context: Context
+    ) -> bool:
+        """Stream one range; False if it was not streamed up to its end."""
+        start = covered = wanted.start
+        unmatched = 0
+        while wanted.end is None or start < wanted.end:
+            pull = self._pull(request, wanted, start)
+            try:
+                reply = await self._ask(pull, client)
+            except BrokerError as error:
+                failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
+                await context.write(encode_chunk(failed))
+                return False
+            is_lost = reply.remark == LOST_REMARK
+            if is_lost and covered < start:
+                # What the filter passed over is no part of what is lost.
+                passed = PullReply(PullStatus.NO_MATCHED_MESSAGE, start, reply.start, reply.end)
+                await context.write(
+                    encode_chunk(chunk_of_reply(passed, start=covered, range_index=index))
+                )
+                covered = start
+            chunk = _chunk(reply, wanted, asked=start, covered=covered, index=index)
+            is_passed = chunk.status is PullStatus.NO_MATCHED_MESSAGE and not is_lost
+            if is_passed and chunk.end != wanted.end:
+                unmatched += 1
+                if unmatched < UNMATCHED_PULLS_MAX:
+                    start = chunk.end
+                    await asyncio.sleep(0)
+                    continue
+            await context.write(encode_chunk(chunk))
+            if chunk.ends_range:
+                # Without an end, a range goes as far as there are messages.
+                return wanted.end is None and chunk.status is PullStatus.NO_NEW_MESSAGE
+            start = covered = chunk.end
+            unmatched = 0
+        return True
+
+    def _pull(self, request: PullRecords, wanted: PullRange, start: int) -> PullMessages:
+        count_max = min(request.chunk_count_max or CHUNK_COUNT_MAX, CHUNK_COUNT_MAX)
+        suspend_ms = None
+        if wanted.end is not None:
+            count_max = min(count_max, wanted.end - start)
+        elif request.suspend_ms:
+            suspend_ms = min(request.suspend_ms, self._suspend_ms_max)
+        return PullMessages(
+            group=request.group,
+            queue=wanted.queue,
+            start=start,
+            count_max=count_max,
+            bytes_max=min(request.chunk_size or CHUNK_SIZE, CHUNK_SIZE_MAX),
+            subscription=request.subscription,
+            suspend_ms=suspend_ms,
+        )
+
+    async def send_records(self, batches: AsyncIterator[bytes], context: Context) -> None:
+        """Store every batch of a stream; answers keep the order of the batches."""
+        client = self._client(context)
+        stream = asyncio.current_task()
+        assert stream is not None
+        self._send_streams[stream] = 0
+        waiting: asyncio.Queue[_Sending | None] = asyncio.Queue(SENDS_IN_FLIGHT_MAX)
+        answering = asyncio.create_task(self._answer_sends(waiting, stream, context))
+        try:
+            async for content in batches:
+                self._send_streams[stream] += 1
+                await waiting.put(self._send(content, client))
+                if answering.done():
+                    break
+            if not answering.done():
+                await waiting.put(None)
+            await answering
+        finally:
+            del self._send_streams[stream]
+            answering.cancel()
+            while not waiting.empty():
+                sending = waiting.get_nowait()
+                # What was refused meanwhile has been seen, too.
+                if sending is not None and not sending.cancel() and not sending.cancelled():
+                    sending.exception()
+
+    def _send(self, content: bytes, client: _Client) -> _Sending:
+        """Hand a batch to the shell at once: what comes first is stored first. No task for each:
+        it cost the loop one more turn.
+        """
+        try:
+            request = decode_send_records(content)
+            self._check_right(request, client)
+            return self._shell.ask_later(request, client.peer)
+        except (BrokerError, RemoteProtocolError) as error:
+            failed: _Sending = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
+    async def _answer_sends(
+        self,
+        waiting: asyncio.Queue[_Sending | None],
+        stream: asyncio.Task[Any],
+        context: Context,
+    ) -> None:
+        while (sending := await waiting.get()) is not None:
+            outcome: SendReply | BrokerError
+            try:
+                outcome = await sending
+            except BrokerError as error:
+                outcome = error
+            except RemoteProtocolError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.write(encode_send_outcome(outcome))
+            if stream in self._send_streams:
+                self._send_streams[stream] -= 1
+
+
+def _chunk(
+    reply: PullReply, wanted: PullRange, *, asked: int, covered: int, index: int
+) -> RecordChunk:
+    """What a pull's answer says, as one chunk that also covers what was silently passed over."""
+    chunk = chunk_of_reply(reply, start=covered, range_index=index)
+    if chunk.ends_range:
+        return chunk
+    if chunk.end <= asked:
+        return _stuck(wanted.queue, asked, chunk)
+    if wanted.end is not None and chunk.end > wanted.end:
+        # The last pull of a filtered range may have looked behind the range's end.
+        return chunk_of_reply(_cut(reply, wanted.end), start=covered, range_index=index)
+    return chunk
+
+
+def _cut(reply: PullReply, end: int) -> PullReply:
+    return PullReply(
+        reply.status,
+        end,
+        reply.start,
+        reply.end,
+        reply.records,
+        reply.sizes,
+        reply.suggested_broker_id,
+        reply.remark,
+    )
+
+
+def _stuck(queue: QueueId, asked: int, chunk: RecordChunk) -> RecordChunk:
+    error = BrokerError(_NO_PROGRESS, f"a pull of {queue} at {asked} goes on at {chunk.end}")
+    return RecordChunk(chunk.start, asked, status=None, range_index=chunk.range_index, error=error)
+
+
+async def _refuse(context: Context, error: BrokerError) -> NoReturn:
+    code = _STATUS_CODES.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
+    await context.abort(code, str(error), error_to_metadata(error))

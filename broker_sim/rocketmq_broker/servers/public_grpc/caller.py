@@ -1,0 +1,66 @@
+"""Who makes a call of the public service, and how it asks the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.security.accounts import Account
+from rocketmq_broker.security.guard import Guard
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
+from rocketmq_wire.requests.core import Reply, Request
+
+R = TypeVar("R", bound=Reply)
+CLIENT_ID = "x-mq-client-id"
+CLIENT_VERSION = "x-mq-client-version"
+
+
+class Asking(Protocol):
+    """Who carries out requests: `servers.shell.EngineShell`, or a fake."""
+
+    async def ask(self, request: Request[R], peer: Peer) -> R:
+        """The reply to a request. Raises BrokerError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One call's client."""
+
+    client_id: str
+    peer: Peer
+    metadata: Mapping[str, str]
+    seconds_left: float | None
+    """Until the client gives the call up; None if it never does."""
+    now_ms: int
+    asking: Asking
+    guard: Guard | None
+    account: Account | None
+
+    async def ask(self, request: Request[R]) -> R:
+        """Have a request done that the client may want. Raises BrokerError, PublicRefusal."""
+        self.check_right(request)
+        return await self.asking.ask(request, self.peer)
+
+    def check_right(self, request: Request[R]) -> None:
+        """Raises PublicRefusal (40100)."""
+        if self.guard is not None:
+            try:
+                self.guard.check_right(self.account, self.peer.host, request)
+            except BrokerError as error:
+                raise PublicRefusal(Code.UNAUTHORIZED, error.remark) from error
+
+
+def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> Account | None:
+    """Who the caller is. Raises PublicRefusal (40100, 40017)."""
+    if not metadata.get(CLIENT_ID):
+        raise PublicRefusal(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing")
+    if guard is None:
+        return None
+    try:
+        return guard.identify_call(peer.host, metadata)
+    except BrokerError as error:
+        raise PublicRefusal(Code.UNAUTHORIZED, error.remark) from error

@@ -1,0 +1,122 @@
+"""Pulls by offset and groups' progress on the public service, which RocketMQ's proxy leaves out.
+
+The messages are in the protocol, their meaning is ours: a pull's answer is a status, messages, and
+always where to go on. No message and OK: nothing new, or nothing that matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from rocketmq_broker.servers.public_grpc.caller import Caller
+from rocketmq_broker.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker.servers.public_grpc.lookup import Facts
+from rocketmq_broker.servers.public_grpc.receiving import sendable_body, subscription_of
+from rocketmq_broker.servers.public_grpc.routing import (
+    group_named,
+    require_topic,
+    topic_named,
+)
+from rocketmq_wire.errors import ProgressNotFoundError
+from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status
+from rocketmq_wire.grpc.public.messages import Delivery, incoming_of, milliseconds
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import (
+    CommitProgress,
+    GetMaxOffset,
+    GetMinOffset,
+    GetProgress,
+    PullMessages,
+    PullStatus,
+    SearchOffset,
+)
+from rocketmq_wire.stubs import public
+
+_BEGINNING, _END, _TIMESTAMP = 0, 1, 2
+"""`QueryOffsetPolicy` in the protocol."""
+_MARGIN_MS: Final = 200
+
+
+class Pulls:
+    """PullMessage, UpdateOffset, GetOffset, QueryOffset."""
+
+    def __init__(self, facts: Facts, limits: PublicLimits) -> None:
+        self._facts, self._limits = facts, limits
+
+    async def pull(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
+        """The frames of the answer: a status, messages, where to go on."""
+        queue, group = self._queue_of(request.message_queue), group_named(request.group)
+        wait_ms = milliseconds(request.long_polling_timeout)
+        wait_ms = min(max(wait_ms, 0), self._limits.poll_ms_max)
+        if caller.seconds_left is not None:
+            wait_ms = min(wait_ms, max(int(caller.seconds_left * 1_000) - _MARGIN_MS, 0))
+        reply = await caller.ask(
+            PullMessages(
+                group,
+                queue,
+                request.offset,
+                min(max(request.batch_size, 1), self._limits.pull_count_max),
+                bytes_max=self._limits.pull_bytes_max,
+                subscription=subscription_of(request.filter_expression),
+                suspend_ms=wait_ms or None,
+            )
+        )
+        frame = public.message_class("PullMessageResponse")
+        if reply.status is PullStatus.OFFSET_ILLEGAL:
+            text = f"offset {request.offset} is outside [{reply.start}, {reply.end})"
+            yield frame(status=make_status(Code.ILLEGAL_OFFSET, text))
+            yield frame(next_offset=reply.next_begin)
+            return
+        yield frame(status=make_status(Code.OK))
+        content = memoryview(b"".join(reply.records))
+        position = 0
+        while position < len(content):
+            stored, position = decode_record(content, position, check_crc=False)
+            yield frame(message=incoming_of(stored, Delivery(queue.topic, body_of=sendable_body)))
+        yield frame(next_offset=reply.next_begin)
+
+    async def update(self, caller: Caller, request: Any) -> Any:
+        """Store how far a group is."""
+        queue, group = self._queue_of(request.message_queue), group_named(request.group)
+        await caller.ask(CommitProgress(group, queue, request.offset))
+        return public.message_class("UpdateOffsetResponse")(status=make_status(Code.OK))
+
+    async def get(self, caller: Caller, request: Any) -> Any:
+        """How far a group is."""
+        queue, group = self._queue_of(request.message_queue), group_named(request.group)
+        try:
+            found = await caller.ask(GetProgress(group, queue))
+        except ProgressNotFoundError as error:
+            raise PublicRefusal(Code.OFFSET_NOT_FOUND, error.remark) from error
+        return public.message_class("GetOffsetResponse")(
+            status=make_status(Code.OK), offset=found.value
+        )
+
+    async def query(self, caller: Caller, request: Any) -> Any:
+        """A queue's first offset, its next one, or that of a time."""
+        queue = self._queue_of(request.message_queue)
+        end = (await caller.ask(GetMaxOffset(queue))).value
+        if request.query_offset_policy == _END:
+            offset = end
+        elif request.query_offset_policy == _BEGINNING:
+            offset = (await caller.ask(GetMinOffset(queue))).value
+        elif request.query_offset_policy == _TIMESTAMP and request.HasField("timestamp"):
+            search = SearchOffset(queue, milliseconds(request.timestamp))
+            offset = min((await caller.ask(search)).value, end)
+        else:
+            raise PublicRefusal(Code.BAD_REQUEST, "a query by timestamp needs one")
+        return public.message_class("QueryOffsetResponse")(
+            status=make_status(Code.OK), offset=offset
+        )
+
+    def _queue_of(self, queue: Any) -> QueueId:
+        name = topic_named(queue.topic)
+        config = require_topic(self._facts, name)
+        if not 0 <= queue.id < config.read_queue_count:
+            raise PublicRefusal(
+                Code.BAD_REQUEST,
+                f"topic {name} has {config.read_queue_count} queues, not {queue.id}",
+            )
+        return QueueId(name, self._facts.broker_name, queue.id)

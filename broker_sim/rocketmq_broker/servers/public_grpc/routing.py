@@ -1,0 +1,125 @@
+"""Routes and assignments of the public service: a topic's queues, and where to ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rocketmq_broker.engine.core.topics import check_topic_name
+from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status
+from rocketmq_wire.model import (
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    TopicConfig,
+    is_system_topic,
+)
+from rocketmq_wire.requests.pop import ANY_QUEUE
+from rocketmq_wire.stubs import public
+
+NONE, READ, WRITE, READ_WRITE = 1, 2, 3, 4
+"""`Permission` in the protocol."""
+_IPV4, _IPV6, _DOMAIN = 1, 2, 3
+
+
+def topic_named(resource: Any) -> str:
+    """The name of a topic, checked. Raises PublicRefusal."""
+    name: str = resource.name
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        raise PublicRefusal(Code.ILLEGAL_TOPIC, error.remark) from error
+    if is_system_topic(name):
+        raise PublicRefusal(Code.ILLEGAL_TOPIC, f"topic {name} is the system's own")
+    return name
+
+
+def group_named(resource: Any) -> str:
+    """The name of a consumer group, checked. Raises PublicRefusal."""
+    # A group's retry topic must be a topic's name, too.
+    try:
+        check_topic_name(resource.name)
+    except BrokerError as error:
+        raise PublicRefusal(Code.ILLEGAL_CONSUMER_GROUP, error.remark) from error
+    return str(resource.name)
+
+
+def lite_refusal(what: str) -> PublicRefusal:
+    """The refusal (50100) of whatever concerns lite topics."""
+    return PublicRefusal(Code.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
+
+
+def require_topic(facts: Facts, name: str) -> TopicConfig:
+    """Raises PublicRefusal (40402)."""
+    config = facts.topic(name)
+    if config is None:
+        raise PublicRefusal(
+            Code.TOPIC_NOT_FOUND,
+            f"No topic route info in name server for the topic: {name}. Create the topic first",
+        )
+    return config
+
+
+def route_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
+    """The answer to QueryRoute. Raises PublicRefusal."""
+    name = topic_named(request.topic)
+    config = require_topic(facts, name)
+    reply = public.message_class("QueryRouteResponse")(status=make_status(Code.OK))
+    types = accepted_types(config)
+    for index, permission in enumerate(_permissions(config)):
+        queue = reply.message_queues.add(id=index, permission=permission)
+        _fill_queue(queue, request, facts, own)
+        queue.accept_message_types.extend(types)
+    return reply
+
+
+def assignment_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
+    """The answer to QueryAssignment: all members of a group share every queue."""
+    name = topic_named(request.topic)
+    group = group_named(request.group)
+    config = require_topic(facts, name)
+    if not config.permission & PERMISSION_READ or not config.read_queue_count:
+        raise PublicRefusal(Code.FORBIDDEN, f"no queue of topic {name} can be read")
+    indices = range(config.read_queue_count) if facts.group(group).is_fifo else (ANY_QUEUE,)
+    reply = public.message_class("QueryAssignmentResponse")(status=make_status(Code.OK))
+    for index in indices:
+        queue = reply.assignments.add().message_queue
+        queue.id, queue.permission = index, READ if index < 0 else READ_WRITE
+        _fill_queue(queue, request, facts, own)
+        queue.accept_message_types.extend(accepted_types(config))
+    return reply
+
+
+def _permissions(config: TopicConfig) -> Iterator[int]:
+    """Of each queue in turn, as the proxy counts them."""
+    may_read = bool(config.permission & PERMISSION_READ)
+    may_write = bool(config.permission & PERMISSION_WRITE)
+    reads = config.read_queue_count if may_read else 0
+    writes = config.write_queue_count if may_write else 0
+    both = min(reads, writes)
+    yield from [READ] * (reads - both)
+    yield from [WRITE] * (writes - both)
+    yield from [READ_WRITE] * both
+    if not reads and not writes:
+        yield NONE
+
+
+def _fill_queue(queue: Any, request: Any, facts: Facts, own: tuple[str, int]) -> None:
+    queue.topic.CopyFrom(request.topic)
+    queue.broker.name, queue.broker.id = facts.broker_name, 0
+    endpoints = queue.broker.endpoints
+    if request.endpoints.addresses:
+        # Where this client has reached us it will reach us again, whatever lies in between.
+        endpoints.scheme = request.endpoints.scheme
+        endpoints.addresses.append(request.endpoints.addresses[0])
+        return
+    host, port = own
+    endpoints.scheme = scheme_of(host)
+    endpoints.addresses.add(host=host, port=port)
+
+
+def scheme_of(host: str) -> int:
+    if ":" in host:
+        return _IPV6
+    return _IPV4 if host.replace(".", "").isdecimal() else _DOMAIN

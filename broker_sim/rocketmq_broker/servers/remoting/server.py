@@ -1,0 +1,337 @@
+"""TCP remoting: connections of frames <-> the shell.
+
+Each connection receives into the buffers its decoder lends, and sends answers from where they lie.
+What a peer can make us hold is bounded: a frame, the answers that wait for it to read, and the
+requests being worked on. At a bound the broker stops reading from that connection until it has
+caught up. Bytes that are no frames close the connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import itertools
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.security.guard import Guard
+from rocketmq_broker.security.tls_files import TlsFiles
+from rocketmq_broker.servers.shell.member_calls import Answered
+from rocketmq_broker.servers.shell.shell import EngineShell
+from rocketmq_broker.servers.sockets.listener import Listener
+from rocketmq_broker.servers.sockets.output import Output
+from rocketmq_broker.servers.sockets.protocol_sniffer import FirstByte, hand_over, peer_text
+from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
+from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting.headers import Header
+from rocketmq_wire.remoting.session import Asked, ServerSession
+from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.remoting import NotifyMembersChanged
+
+_LOG = logging.getLogger(__name__)
+
+# Large enough that a reply of megabytes needs few wake-ups of the loop.
+_SEND_BUFFER_SIZE: Final = 1024 * 1024
+_IDLE_CHECKS: Final = 4
+
+
+def _allocate(size: int) -> memoryview:
+    # Not filled with zeros first, as a bytearray would be.
+    return np.empty(size, np.uint8).data
+
+
+class Role(enum.Enum):
+    """Which requests a port takes."""
+
+    BOTH = "name server and broker"
+    NAME_SERVER = "name server"
+    BROKER = "broker"
+
+    def takes(self, request: Request[Reply]) -> bool:
+        return self is Role.BOTH or request.to_name_server is (self is Role.NAME_SERVER)
+
+
+class RemotingServer:
+    """One listening port."""
+
+    def __init__(
+        self,
+        shell: EngineShell,
+        config: BrokerConfig,
+        role: Role = Role.BOTH,
+        tls_files: TlsFiles | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        """Without `tls_files` only plaintext is served; without `guard` nobody is asked."""
+        self.shell, self.config, self.role = shell, config, role
+        self.guard = guard
+        self._tls_files = tls_files
+        self.connections: set[Connection] = set()
+        self._waiting: set[asyncio.Transport] = set()
+        """Clients that have not said enough yet to become a connection."""
+        self._listener: Listener | None = None
+        self._idle_task: asyncio.Task[None] | None = None
+
+    def listen(self, bound: socket.socket) -> None:
+        """Serve on a bound socket."""
+        self._listener = Listener(bound, self._protocol)
+        self._idle_task = asyncio.get_running_loop().create_task(self._close_idle())
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        if self._tls_files is None:
+            return Connection(self)
+        is_enforcing = self.config.tls_mode == "enforcing"
+        return FirstByte(
+            on_tls=self._begin_tls,
+            on_plain=None if is_enforcing else self._begin_plain,
+            wait_seconds=self.config.idle_seconds,
+            waiting=self._waiting,
+        )
+
+    def _begin_plain(self, transport: asyncio.Transport, data: bytes) -> None:
+        hand_over(transport, Connection(self), data)
+
+    def _begin_tls(self, transport: asyncio.Transport, data: bytes) -> None:
+        assert self._tls_files is not None
+        context, peer = self._tls_files.context(), peer_text(transport)
+        layer = TlsLayer(transport, context, lambda: Connection(self), peer, self._waiting)
+        layer.feed(data)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        if self._listener is not None:
+            self._listener.stop()
+        if self._idle_task is not None:
+            self._idle_task.cancel()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self.connections):
+            connection.close()
+        # One turn for the transports to send what they hold and to say goodbye.
+        await asyncio.sleep(0)
+        if self._listener is not None:
+            await self._listener.hang_up(lambda: [*self._waiting, *self.connections])
+
+    async def _close_idle(self) -> None:
+        idle_seconds = self.config.idle_seconds
+        while True:
+            await asyncio.sleep(idle_seconds / _IDLE_CHECKS)
+            oldest = asyncio.get_running_loop().time() - idle_seconds
+            for connection in list(self.connections):
+                if connection.is_idle_since(oldest):
+                    connection.close()
+
+
+_peer_keys = itertools.count(1)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    _transport: asyncio.Transport
+    _output: Output
+
+    def __init__(self, server: RemotingServer) -> None:
+        self._server, self._shell = server, server.shell
+        config = server.config
+        self._session = ServerSession(
+            frame_size_max=config.frame_bytes_max,
+            allocate=_allocate,
+            check=None if server.guard is None else self._check,
+        )
+        self._output_max, self._in_flight_max = (
+            config.output_bytes_max,
+            config.requests_in_flight_max,
+        )
+        self._in_flight = 0
+        self._asked: dict[int, Answered] = {}
+        """What this client was asked, and who waits for its answer."""
+        self._is_reading = True
+        self._is_working = False
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._active_at = self._loop.time()
+
+    # --- asyncio calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._output = Output(transport)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.peer = Peer(next(_peer_keys), str(peer[0]), int(peer[1]), str(local[0]))
+        accepted = transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE)
+        # Asyncio does this only for sockets whose protocol number is given, and the bound one's is
+        # not: a second small reply would wait 40 ms for the acknowledgement of the first.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self._server.connections) >= self._server.config.connections_max:
+            _LOG.warning("peer=%s:%d refused: too many connections", *self._where)
+            self._is_closed = True
+            transport.abort()
+            return
+        self._server.connections.add(self)
+        self._shell.listen(self.peer, self._tell, self._ask)
+        self._shell.listen_checks(self.peer, self._notify)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._session.next_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._loop.time()
+        self._session.received(nbytes)
+        self._work()
+
+    def pause_writing(self) -> None:
+        self._output.pause()
+
+    def resume_writing(self) -> None:
+        self._active_at = self._loop.time()
+        self._output.resume()
+        self._catch_up()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._is_closed = True
+        self._output.clear()
+        self._server.connections.discard(self)
+        self._shell.forget_peer(self.peer)
+        asked, self._asked = self._asked, {}
+        for answered in asked.values():
+            answered(None)
+
+    # --- the server calls ---------------------------------------------------------------------
+
+    def is_idle_since(self, time: float) -> bool:
+        """True if the peer said and took nothing since then, and nothing is done for it."""
+        return self._active_at < time and not self._in_flight
+
+    def close(self) -> None:
+        """Close once what is written is sent."""
+        self._output.release()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # --- requests and answers -----------------------------------------------------------------
+
+    @property
+    def _is_at_a_bound(self) -> bool:
+        if self._output.size > self._output_max:
+            return True
+        return (
+            self._in_flight >= self._in_flight_max
+            # Pulls that wait for messages have a bound of their own.
+            and self._in_flight - self._shell.held_count(self.peer) >= self._in_flight_max
+        )
+
+    def _work(self) -> None:
+        """Take up the frames that are there, as far as the bounds allow."""
+        if self._is_working:
+            # Called by an answer that was given at once: the loop below goes on by itself.
+            return
+        self._is_working = True
+        self._output.hold()
+        try:
+            while not self._is_closed and not self._is_at_a_bound:
+                asked = self._session.next_asked()
+                for opaque, reply in self._session.take_answered():
+                    self._asked.pop(opaque)(reply)
+                if asked is None:
+                    break
+                self._take_up(asked)
+        except ProtocolError as error:
+            _LOG.warning("peer=%s:%d closed: %s", *self._where, error)
+            self._output.release()
+            self._is_closed = True
+            self._transport.abort()
+            return
+        finally:
+            self._is_working = False
+            self._output.release()
+        self._read_if(not self._is_at_a_bound)
+
+    def _check(self, header: Header, body: Buffer, request: Request[Reply]) -> None:
+        assert self._server.guard is not None
+        self._server.guard.check_request(self.peer.host, header, body, request)
+
+    def _take_up(self, asked: Asked) -> None:
+        request, role = asked.request, self._server.role
+        if isinstance(request, BrokerError):
+            self._output.write(self._session.answer(asked, request))
+            return
+        if not role.takes(request):
+            remark = f" request type {asked.code} not supported by the {role.value}"
+            self._output.write(
+                self._session.answer(asked, broker_error(refusals.NOT_SUPPORTED, remark))
+            )
+            return
+        self._in_flight += 1
+
+        def done(result: Reply | RocketMQError) -> None:
+            self._in_flight -= 1
+            if self._is_closed:
+                return
+            if not isinstance(result, (Reply, BrokerError)):
+                result = broker_error(refusals.SYSTEM_ERROR, str(result))
+            if not self._output.is_holding:
+                # A sync completes many sends at once, and an arrival many pulls.
+                self._output.hold()
+                self._loop.call_soon(self._release)
+            self._output.write(self._session.answer(asked, result))
+            self._catch_up()
+
+        self._shell.submit(request, self.peer, done)
+
+    def _release(self) -> None:
+        if not self._is_closed and not self._is_working:
+            self._output.release()
+
+    def _tell(self, group: str) -> None:
+        """Let the client share the queues of a group anew, which it else does every 20 seconds."""
+        self._notify(NotifyMembersChanged(group))
+
+    def _notify(self, notice: Request[Reply]) -> None:
+        # Whoever does not even read its answers is not told: this must not pile up.
+        if not self._transport.is_closing() and self._output.size <= self._output_max:
+            self._output.write(self._session.notify(notice))
+
+    def _ask(self, request: Request[Reply], answered: Answered) -> Callable[[], None]:
+        """Ask the client something; the returned function gives up waiting."""
+        opaque, parts = self._session.start(request)
+        self._asked[opaque] = answered
+        self._output.write(parts)
+
+        def give_up() -> None:
+            self._session.forget(opaque)
+            self._asked.pop(opaque, None)
+
+        return give_up
+
+    @property
+    def _where(self) -> tuple[str, int]:
+        return self.peer.host, self.peer.port
+
+    def _catch_up(self) -> None:
+        if not self._is_reading and not self._is_closed:
+            self._work()
+
+    def _read_if(self, wanted: bool) -> None:
+        if wanted is self._is_reading or self._is_closed:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

@@ -1,0 +1,231 @@
+"""The pops that wait for messages: whom an arrival wakes, and whom a pop that left some.
+
+One waiter is woken for what arrives in a queue, of those who want any queue and of those who want
+this one. What it leaves wakes the next, so that one arrival never wakes a crowd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, HoldPop, Outcome
+from rocketmq_broker.engine.pop.in_flight import PopPlace
+from rocketmq_broker.engine.pop.registry import Pops
+from rocketmq_broker.servers.shell.held_pulls import Done
+from rocketmq_broker.storage.settings import Arrival
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.records.receipt_handles import RetryKind, origin_topic_of
+from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.pop import (
+    ANY_QUEUE,
+    AckMessage,
+    AckMessages,
+    PopMessages,
+    PopReply,
+)
+
+# As in RocketMQ: popPollingSize and maxPopPollingSize.
+_KEY_COUNT_MAX: Final = 1_024
+_COUNT_MAX: Final = 100_000
+
+
+class _Key(NamedTuple):
+    group: str
+    topic: str
+    queue_index: int
+    is_pop: bool
+
+
+@dataclass(eq=False, slots=True)
+class HeldPop:
+    """One waiting request, and whom to tell."""
+
+    hold: HoldPop
+    peer_key: int
+    done: Done
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> _Key:
+        queue = self.hold.queue
+        index = queue.index if queue.index >= 0 else ANY_QUEUE
+        is_pop = isinstance(self.hold.request, PopMessages)
+        return _Key(self.hold.group, queue.topic, index, is_pop)
+
+
+class PopWaiters:
+    """Holds requests and asks them again. Lives on the loop's thread."""
+
+    def __init__(
+        self,
+        pops: Pops,
+        carry_out: Callable[[Answer | AfterSync, Done], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._pops, self._carry_out, self._now_ms = pops, carry_out, now_ms
+        self._by_key: dict[_Key, dict[HeldPop, None]] = {}
+        self._by_peer: dict[int, dict[HeldPop, None]] = {}
+        self._names: dict[str, dict[tuple[str, str], int]] = {}
+        """Stored topic -> (group, topic popped) of those whom its messages concern, counted."""
+        self._count = 0
+        self._wakes: deque[_Key] = deque()
+        self._is_waking = self._is_stopping = False
+        pops.waiting_count = self.count_of
+
+    def count_of(self, group: str, queue: QueueId) -> int:
+        """How many pops of a group wait for a queue."""
+        index = queue.index if queue.index >= 0 else ANY_QUEUE
+        return len(self._by_key.get(_Key(group, queue.topic, index, is_pop=True), ()))
+
+    def count_of_peer(self, peer_key: int) -> int:
+        """How many requests of one connection are waiting."""
+        return len(self._by_peer.get(peer_key, ()))
+
+    def hold(self, hold: HoldPop, peer_key: int, done: Done) -> HeldPop:
+        """Keep a request until something comes for it or its time is over."""
+        held = HeldPop(hold, peer_key, done)
+        self._keep(held)
+        return held
+
+    def remove(self, held: HeldPop) -> bool:
+        """Take out one request and stop its timer; False if it was not in."""
+        if held not in self._by_peer.get(held.peer_key, ()):
+            return False
+        key = held.key
+        for table, name in ((self._by_key, key), (self._by_peer, held.peer_key)):
+            del table[name][held]  # type: ignore[index]
+            if not table[name]:  # type: ignore[index]
+                del table[name]  # type: ignore[arg-type]
+        self._count_names(key, -1)
+        self._count -= 1
+        if held.timer is not None:
+            held.timer.cancel()
+            held.timer = None
+        return True
+
+    def forget_peer(self, peer_key: int) -> None:
+        """A connection closed: nobody waits there any more."""
+        for held in list(self._by_peer.get(peer_key, ())):
+            self.remove(held)
+
+    def answer_all(self) -> None:
+        """Answer everybody: the broker stops."""
+        self._is_stopping = True
+        for held in [held for waiting in self._by_peer.values() for held in waiting]:
+            if self.remove(held):
+                self._resume(held, is_final=True)
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew."""
+        for arrival in arrivals:
+            for group, topic in self._names.get(arrival.topic, ()):
+                self._wake_place(group, topic, arrival.topic, arrival.queue_index)
+        self._work()
+
+    def freed(self, places: Iterable[PopPlace]) -> None:
+        """Queues may be popped in order again."""
+        if not self._count:
+            return
+        for place in places:
+            topic = origin_topic_of(place.topic, place.group)
+            self._wake_place(place.group, topic, place.topic, place.queue_index)
+        self._work()
+
+    def answered(self, request: Request[Reply], outcome: Outcome) -> None:
+        """Something was answered: what a pop left is for the next one who waits as it did, and
+        acknowledgements in order may have freed a queue."""
+        if not self._count:
+            return
+        if isinstance(request, (AckMessage, AckMessages)):
+            self.freed(self._pops.take_freed(self._now_ms()))
+        reply = outcome.reply if isinstance(outcome, Answer) else None
+        if isinstance(request, PopMessages) and isinstance(reply, PopReply):
+            if reply.spans and reply.rest_count > 0:
+                index = request.queue.index if request.queue.index >= 0 else ANY_QUEUE
+                self._wakes.append(_Key(request.group, request.queue.topic, index, is_pop=True))
+            self._work()
+
+    def turn(self, *, can_write: bool) -> bool:
+        """Have done what is due between requests; True if the log grew."""
+        now_ms = self._now_ms()
+        has_grown = can_write and self._pops.turn(now_ms)
+        self.freed(self._pops.take_freed(now_ms))
+        return has_grown
+
+    # --- waking -------------------------------------------------------------------------------
+
+    def _wake_place(self, group: str, topic: str, stored: str, queue_index: int) -> None:
+        if stored == topic:
+            indices: Iterable[int] = (ANY_QUEUE, queue_index)
+        else:
+            # Whatever queue they named, they look at the retry topic, too.
+            indices = {key.queue_index for key in self._by_key if key[:2] == (group, topic)}
+        for index in indices:
+            for is_pop in (True, False):
+                key = _Key(group, topic, index, is_pop)
+                if key in self._by_key:
+                    self._wakes.append(key)
+
+    def _work(self) -> None:
+        """Ask those again who are to be woken; what they leave may wake more."""
+        if self._is_waking:
+            return
+        self._is_waking = True
+        try:
+            while self._wakes:
+                waiting = self._by_key.get(self._wakes.popleft())
+                if waiting:
+                    held = next(iter(waiting))
+                    self.remove(held)
+                    self._resume(held, is_final=False)
+        finally:
+            self._is_waking = False
+
+    def _resume(self, held: HeldPop, *, is_final: bool) -> None:
+        try:
+            outcome = self._pops.resume(held.hold, self._now_ms(), is_final=is_final)
+        except RocketMQError as error:
+            held.done(error)
+            return
+        if isinstance(outcome, HoldPop):
+            self._keep(held)
+        elif isinstance(outcome, (Answer, AfterSync)):
+            self._carry_out(outcome, held.done)
+            self.answered(held.hold.request, outcome)
+
+    def _expire(self, held: HeldPop) -> None:
+        if self.remove(held):
+            self._resume(held, is_final=True)
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    def _keep(self, held: HeldPop) -> None:
+        key, now_ms = held.key, self._now_ms()
+        if self._is_stopping:
+            self._resume(held, is_final=True)
+            return
+        if self._count >= _COUNT_MAX or len(self._by_key.get(key, ())) >= _KEY_COUNT_MAX:
+            held.done(self._pops.polling_full(held.hold, now_ms))
+            return
+        delay = max(held.hold.expires_at_ms - now_ms, 0) / 1_000
+        held.timer = asyncio.get_running_loop().call_later(delay, self._expire, held)
+        self._by_key.setdefault(key, {})[held] = None
+        self._by_peer.setdefault(held.peer_key, {})[held] = None
+        self._count_names(key, 1)
+        self._count += 1
+
+    def _count_names(self, key: _Key, step: int) -> None:
+        place = (key.group, key.topic)
+        for kind in RetryKind:
+            name = kind.topic_of(key.topic, key.group)
+            places = self._names.setdefault(name, {})
+            places[place] = places.get(place, 0) + step
+            if not places[place]:
+                del places[place]
+            if not places:
+                del self._names[name]

@@ -1,0 +1,467 @@
+"""Carries out what the engine decides: answers, waits for the disk, holds pulls, ticks.
+
+Both servers ask the one shell. It lives on one event loop and owns the engine and the store there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, TypeVar, cast
+
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.outcomes import (
+    AfterSync,
+    Answer,
+    AskMembers,
+    Hold,
+    HoldPop,
+    Outcome,
+    Peer,
+)
+from rocketmq_broker.engine.engine import Engine
+from rocketmq_broker.servers.shell.group_commit import GroupCommit
+from rocketmq_broker.servers.shell.held_pulls import Done, HeldPull, HeldPulls
+from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
+from rocketmq_broker.servers.shell.member_calls import AskClient, MemberCalls
+from rocketmq_broker.servers.shell.pop_waiters import HeldPop, PopWaiters
+from rocketmq_broker.servers.shell.transaction_checks import OnCheck, TransactionChecks
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.settings import Arrival
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
+from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.core import (
+    CreateTopic,
+    DeleteTopic,
+    Heartbeat,
+    Reply,
+    Request,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.pop import ChangeInvisibleTime
+from rocketmq_wire.requests.recall import RecallMessage
+from rocketmq_wire.requests.transactions import EndTransaction
+
+R = TypeVar("R", bound=Reply)
+
+_LOG = logging.getLogger(__name__)
+_SENDS: Final = (
+    *(SendMessage, SendBatch, SendRecords, SendBack),
+    *(EndTransaction, RecallMessage),
+)
+_WRITES: Final = (*_SENDS, ChangeInvisibleTime)
+_GATHERED: Final = (SendBatch, SendRecords)
+_TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
+_MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
+_DELIVERY_SECONDS: Final = 0.05
+_CHECKS_SECONDS: Final = 0.5
+_EXPIRY_SECONDS: Final = 10.0
+# A full disk may have room again.
+_PUBLISH_AGAIN_SECONDS: Final = 0.5
+_GATHERED_SIZE_MAX: Final = 1024 * 1024
+"""Of sends that wait to be appended together: some 4,000 small messages, which stay in the cache.
+A pass over 4,000 costs a third less a message than one over 1,000, a tenth of one over 32."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class _Send(NamedTuple):
+    """A send that waits to be appended."""
+
+    request: SendBatch | SendRecords
+    peer: Peer
+    done: Done
+
+
+def _kind_and_topic(send: _Send) -> tuple[type, str]:
+    return type(send.request), send.request.queue.topic
+
+
+def _refusal_of(error: Exception, what: str) -> BrokerError:
+    """What a failed request is answered with."""
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, DamagedStoreError):
+        # Of a running broker that is old log, which was to be read.
+        _LOG.error("request=%s: %s", what, error)
+        return broker_error(refusals.SYSTEM_ERROR, str(error))
+    if isinstance(error, StorageError):
+        _LOG.error("request=%s: %s", what, error)
+        # Of a block that goes over the end of a file the first part may be stored.
+        return refusals.outcome_unknown(str(error))
+    _LOG.error("request=%s failed", what, exc_info=error)
+    return broker_error(refusals.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+class EngineShell:
+    """Asks the engine for the servers, and does the waiting that its outcomes call for."""
+
+    def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
+        self.engine, self.store, self.config = engine, store, config
+        self._held = HeldPulls(count_max=config.held_pulls_max)
+        self._unsynced: deque[tuple[int, Reply, Done]] = deque()
+        self._gathered: list[_Send] = []
+        self._gathered_size = 0
+        self._listeners: dict[int, Callable[[str], None]] = {}
+        self._member_calls = MemberCalls()
+        self._pop_waiters = PopWaiters(engine.pops, self._carry_out, now_ms)
+        self._transaction_checks = TransactionChecks()
+        self._ended: str | None = None
+        """Why sends are refused until a restart."""
+        self._unpublished: str | None = None
+        """Why what is stored cannot be put into its queues."""
+        self._waits_for_sync = config.flush == "sync"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Begin to work on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._commit = GroupCommit(
+            self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
+        )
+        self._housekeeping = Housekeeping(self.engine, self.store, self.config)
+        ticks: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (_EXPIRY_SECONDS, self._expire),
+            (_DELIVERY_SECONDS, self._deliver_delayed),
+            (_DELIVERY_SECONDS, self._turn_pops),
+            (_CHECKS_SECONDS, self._check_transactions),
+            (_PUBLISH_AGAIN_SECONDS, self._publish_again),
+        ]
+        if self.config.flush == "async":
+            ticks.append((self.config.flush_interval_ms / 1_000, self._sync))
+        self._tasks = [self._loop.create_task(repeat(*tick)) for tick in ticks]
+
+    async def stop_serving(self) -> None:
+        """Answer all that waits; sends are refused from here on."""
+        self._is_stopping = True
+        self._append_gathered()
+        self._ended = self._ended or "the broker is stopping"
+        for pull in self._held.take_all():
+            self._resume(pull, is_final=True)
+        self._pop_waiters.answer_all()
+        await self._commit.finish()
+
+    async def close(self) -> None:
+        """Make everything durable and close the store."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, self._housekeeping.end(), return_exceptions=True)
+        try:
+            # What was delivered late must be durable before the file says that it was. Should the
+            # disk refuse, closing the store says so.
+            with contextlib.suppress(StorageError, BrokerError):
+                self.store.sync()
+                self.engine.pops.write_all(now_ms())
+                self.store.sync()
+            await self._housekeeping.flush()
+        finally:
+            self._housekeeping.close()
+            self.store.close()
+
+    @property
+    def _no_writes(self) -> str | None:
+        """Why sends are refused; None while they are taken."""
+        return self._ended or self._unpublished
+
+    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
+        """Have a request done; `done` is called with its reply or error, at once or later.
+
+        A pull or pop that waits is returned, for `give_up`.
+        """
+        if self._no_writes is not None and isinstance(request, _WRITES):
+            done(refusals.store_unavailable(self._no_writes))
+            return None
+        if isinstance(request, _GATHERED) and self._waits_for_sync and not self._commit.is_idle:
+            self._gather(_Send(request, peer, done))
+            return None
+        if self._gathered and isinstance(request, (*_WRITES, *_TOPIC_CHANGES)):
+            # What was sent before is stored before.
+            self._append_gathered()
+        return self._do(request, peer, done)
+
+    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
+        try:
+            outcome = self.engine.handle(request, peer, now_ms())
+        except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
+            done(_refusal_of(error, type(request).__name__))
+            return None
+        if isinstance(outcome, Hold):
+            pull = HeldPull(outcome, peer.key, done)
+            self._hold(pull)
+            return pull
+        if isinstance(outcome, HoldPop):
+            return self._pop_waiters.hold(outcome, peer.key, done)
+        if isinstance(request, _WRITES) and not self._waits_for_sync:
+            arrivals = self._publish()
+            if arrivals is None:
+                done(self._not_seen())
+                return None
+            self._carry_out(outcome, done)
+            self._wake(arrivals)
+        else:
+            self._carry_out(outcome, done)
+        self._pop_waiters.answered(request, outcome)
+        if isinstance(request, _TOPIC_CHANGES):
+            topic = request.topic if isinstance(request, DeleteTopic) else request.config.name
+            for waiting in self._held.take_topic(topic):
+                self._resume(waiting, is_final=False)
+        elif isinstance(request, _MEMBER_CHANGES):
+            self._tell_members()
+        return None
+
+    async def ask(self, request: Request[R], peer: Peer) -> R:
+        """The reply to a request. Raises BrokerError."""
+        future, held = self._start(request, peer)
+        try:
+            return await future
+        finally:
+            if held is not None:
+                # Whoever asked may have been cancelled.
+                self.give_up(held)
+
+    def give_up(self, held: HeldPull | HeldPop) -> None:
+        """Nobody waits for the answer any more."""
+        self._pop_waiters.remove(held) if isinstance(held, HeldPop) else self._held.remove(held)
+
+    def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
+        """Have a request done that is never held: its reply or BrokerError comes later."""
+        future, held = self._start(request, peer)
+        assert held is None
+        return future
+
+    def _start(
+        self, request: Request[R], peer: Peer
+    ) -> tuple[asyncio.Future[R], HeldPull | HeldPop | None]:
+        future: asyncio.Future[R] = self._loop.create_future()
+
+        def done(result: Reply | RocketMQError) -> None:
+            if future.done():
+                return  # Whoever asked has gone.
+            if isinstance(result, RocketMQError):
+                future.set_exception(_refusal_of(result, type(request).__name__))
+            else:
+                future.set_result(cast(R, result))
+
+        return future, self.submit(request, peer, done)
+
+    def held_count(self, peer: Peer) -> int:
+        """How many pulls and pops of a connection are waiting."""
+        return self._held.count_of(peer.key) + self._pop_waiters.count_of_peer(peer.key)
+
+    def listen(
+        self,
+        peer: Peer,
+        on_members_changed: Callable[[str], None],
+        ask_client: AskClient | None = None,
+    ) -> None:
+        """Tell a connection, until it is forgotten, of every change of its consumers' groups.
+
+        By `ask_client` its client is asked what tools want to know of it.
+        """
+        self._listeners[peer.key] = on_members_changed
+        if ask_client is not None:
+            self._member_calls.add(peer.key, ask_client)
+
+    def listen_checks(self, peer: Peer, on_check: OnCheck) -> None:
+        """Ask a connection, until it is forgotten, what became of its producers' half messages."""
+        self._transaction_checks.add(peer.key, on_check)
+
+    def forget_peer(self, peer: Peer) -> None:
+        """A connection closed: its pulls wait no more, its clients are gone."""
+        self._listeners.pop(peer.key, None)
+        self._transaction_checks.remove(peer.key)
+        self._member_calls.remove(peer.key)
+        self._held.take_peer(peer.key)
+        self._pop_waiters.forget_peer(peer.key)
+        self.engine.forget_peer(peer.key)
+        self._tell_members()
+
+    def _tell_members(self) -> None:
+        for group, peer_keys in self.engine.clients.take_changes().items():
+            for key in peer_keys:
+                if key in self._listeners:
+                    self._listeners[key](group)
+
+    # --- outcomes -----------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: Answer | AfterSync | AskMembers, done: Done) -> None:
+        if isinstance(outcome, Answer):
+            done(outcome.reply)
+            return
+        if isinstance(outcome, AskMembers):
+            self._member_calls.begin(outcome, done)
+            return
+        self._unsynced.append((outcome.position, outcome.reply, done))
+        self._commit.order(outcome.position)
+
+    # --- sends that are appended together -----------------------------------------------------
+
+    def _gather(self, send: _Send) -> None:
+        """Keep a send until the running sync ends: it cannot be durable before the next one."""
+        request = send.request
+        body = request.records if isinstance(request, SendRecords) else request.body
+        self._gathered.append(send)
+        self._gathered_size += len(body)
+        if self._gathered_size >= _GATHERED_SIZE_MAX:
+            self._append_gathered()
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_size = self._gathered, [], 0
+        for _, sends in itertools.groupby(gathered, _kind_and_topic):
+            self._append_joined(list(sends))
+
+    def _append_joined(self, sends: Sequence[_Send]) -> None:
+        if self._no_writes is not None:
+            for send in sends:
+                send.done(refusals.store_unavailable(self._no_writes))
+            return
+        outcomes: Sequence[Outcome] | None = None
+        if len(sends) > 1:
+            try:
+                outcomes = self.engine.handle_joined(
+                    [(send.request, send.peer) for send in sends], now_ms()
+                )
+            except BrokerError:
+                # Nothing was stored. Each for itself: whose fault it is, gets the refusal.
+                outcomes = None
+            except Exception as error:  # noqa: BLE001 - the requests' outermost frame
+                refusal = _refusal_of(error, type(sends[0].request).__name__)
+                for send in sends:
+                    send.done(refusal)
+                return
+        if outcomes is None:
+            for send in sends:
+                self._do(send.request, send.peer, send.done)
+            return
+        for send, outcome in zip(sends, outcomes, strict=True):
+            assert not isinstance(outcome, (Hold, HoldPop))
+            self._carry_out(outcome, send.done)
+
+    def _hold(self, pull: HeldPull) -> None:
+        if self._is_stopping or self._held.is_full:
+            self._resume(pull, is_final=True)
+            return
+        delay = (pull.hold.expires_at_ms - now_ms()) / 1_000
+        pull.timer = self._loop.call_later(max(delay, 0.0), self._expire_pull, pull)
+        self._held.add(pull)
+
+    def _expire_pull(self, pull: HeldPull) -> None:
+        self._held.remove(pull)
+        self._resume(pull, is_final=True)
+
+    def _resume(self, pull: HeldPull, *, is_final: bool) -> None:
+        try:
+            outcome: Outcome = self.engine.resume(pull.hold, now_ms(), is_final=is_final)
+        except RocketMQError as error:
+            pull.done(_refusal_of(error, "PullMessages"))
+            return
+        if isinstance(outcome, Hold):
+            pull.hold = outcome
+            self._hold(pull)
+        elif not isinstance(outcome, HoldPop):
+            self._carry_out(outcome, pull.done)
+
+    def _wake(self, arrivals: Sequence[Arrival]) -> None:
+        self._pop_waiters.arrived(arrivals)
+        if not len(self._held):
+            return
+        for arrival in arrivals:
+            for pull in self._held.take_arrived(arrival.topic, arrival.queue_index, arrival.end):
+                self._resume(pull, is_final=False)
+
+    # --- the disk -----------------------------------------------------------------------------
+
+    def _on_durable(self, durable_end: int) -> None:
+        arrivals = self._publish()
+        waiting = self._unsynced
+        while waiting and waiting[0][0] <= durable_end:
+            _, reply, done = waiting.popleft()
+            done(reply if arrivals is not None else self._not_seen())
+        self._wake(arrivals or ())
+        if self._gathered:
+            # Behind the tasks that write these answers: clients go on while we append.
+            self._loop.call_soon(self._append_gathered)
+
+    def _publish(self) -> list[Arrival] | None:
+        """Make visible what is stored: the queues that grew. None if their files refuse it; then
+        a tick tries again, and until that succeeds nothing more is stored.
+        """
+        try:
+            arrivals = self.store.publish()
+        except Exception as error:  # noqa: BLE001 - whoever waits must be answered in any case
+            if self._unpublished is None:
+                _LOG.error("the queues cannot be written, no more writes until they can: %s", error)
+            self._unpublished = f"its queues cannot be written: {error}"
+            return None
+        if self._unpublished is not None:
+            _LOG.warning("the queues can be written again, and all that is stored is in them")
+            self._unpublished = None
+        return arrivals
+
+    def _not_seen(self) -> BrokerError:
+        """The message is on the disk, but nobody sees it before its queue can be written."""
+        return refusals.outcome_unknown(str(self._unpublished))
+
+    def _on_sync_failure(self, error: Exception) -> None:
+        # After a failed sync the kernel may have dropped the data: nothing later can be trusted to
+        # reach the disk behind it, so writing ends until a restart has looked at the files.
+        _LOG.error("the log cannot be synced, no more writes until a restart: %s", error)
+        self._ended = f"a sync failed, restart the broker: {error}"
+        while self._unsynced:
+            *_, done = self._unsynced.popleft()
+            done(refusals.outcome_unknown(self._ended))
+        self._append_gathered()
+
+    # --- ticks --------------------------------------------------------------------------------
+
+    async def _sync(self) -> None:
+        if self._ended is None:
+            self._commit.order(self.store.appended_end)
+
+    async def _deliver_delayed(self) -> None:
+        while self._no_writes is None and self.engine.deliver_delayed(now_ms()):
+            self._on_grown()
+            if not self.engine.timers.is_due(now_ms()):
+                return
+            # More is due than one turn delivers: the loop breathes, and goes on.
+            await asyncio.sleep(0)
+
+    async def _check_transactions(self) -> None:
+        if self._no_writes is not None:
+            return
+        checks, has_grown = self.engine.take_checks(now_ms())
+        if has_grown:
+            self._on_grown()
+        self._transaction_checks.ask(checks)
+
+    def _on_grown(self) -> None:
+        """The broker itself has stored something."""
+        if self._waits_for_sync:
+            self._commit.order(self.store.appended_end)
+        else:
+            self._wake(self._publish() or ())
+
+    async def _turn_pops(self) -> None:
+        if self._pop_waiters.turn(can_write=self._no_writes is None):
+            self._on_grown()
+
+    async def _publish_again(self) -> None:
+        if self._unpublished is not None:
+            self._wake(self._publish() or ())
+
+    async def _expire(self) -> None:
+        self.engine.expire_clients(now_ms())
+        self._tell_members()

@@ -1,0 +1,158 @@
+"""One gRPC port for plaintext and TLS: passes each connection on to the one of two inner ports.
+
+gRPC's server speaks one of the two on a port. So it listens twice on loopback, and every byte of a
+connection goes through here. Whoever really asks is remembered by the port that we reach gRPC from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final
+
+from rocketmq_broker.servers.sockets.listener import Listener
+from rocketmq_broker.servers.sockets.protocol_sniffer import FirstByte, peer_text
+
+_LOG = logging.getLogger(__name__)
+_WAIT_SECONDS: Final = 120.0
+INNER_HOST: Final = "127.0.0.1"
+
+
+class GrpcFront:
+    """Listens where clients look, and knows who is behind each inner connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Takes the port at once, before the inner ones are chosen. Raises OSError."""
+        self._bound = socket.create_server((host, port), family=_family(host))
+        self.port: int = self._bound.getsockname()[1]
+        self._plain_port = self._tls_port = 0
+        self.peers: dict[int, tuple[str, int]] = {}
+        """Our own port towards gRPC -> host and port of the client."""
+        self._ends: set[_End] = set()
+        self._waiting: set[asyncio.Transport] = set()
+        """Clients that are not connected with gRPC yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
+
+    def begin(self, *, plain_port: int, tls_port: int) -> None:
+        """Pass connections on from now on."""
+        self._plain_port, self._tls_port = plain_port, tls_port
+        self._listener = Listener(self._bound, self._protocol)
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        if self._listener is not None:
+            self._listener.stop()
+        self._bound.close()
+
+    async def close(self) -> None:
+        """Hang up on everybody."""
+        self.stop_listening()
+        if self._listener is not None:
+            await self._listener.hang_up(self._transports)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # What a task had connected when it was ended.
+        for transport in self._transports():
+            transport.abort()
+        await asyncio.sleep(0)
+
+    def _transports(self) -> list[asyncio.Transport]:
+        return [*self._waiting, *(end.transport for end in self._ends)]
+
+    def _protocol(self) -> FirstByte:
+        return FirstByte(
+            on_tls=lambda transport, data: self._begin(transport, data, self._tls_port),
+            on_plain=lambda transport, data: self._begin(transport, data, self._plain_port),
+            wait_seconds=_WAIT_SECONDS,
+            waiting=self._waiting,
+        )
+
+    def _begin(self, transport: asyncio.Transport, data: bytes, port: int) -> None:
+        transport.pause_reading()
+        self._waiting.add(transport)
+        task = asyncio.get_running_loop().create_task(self._connect(transport, data, port))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, outer: asyncio.Transport, data: bytes, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        reached = socket.socket()
+        reached.setblocking(False)
+        try:
+            # Known before gRPC sees the connection.
+            reached.bind((INNER_HOST, 0))
+            peer = outer.get_extra_info("peername")
+            self.peers[reached.getsockname()[1]] = (str(peer[0]), int(peer[1]))
+            reached.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(reached, (INNER_HOST, port))
+            inner, _ = await loop.create_connection(lambda: _End(self), sock=reached)
+        except (OSError, asyncio.CancelledError) as error:
+            if isinstance(error, OSError):
+                _LOG.error("peer=%s: gRPC cannot be reached: %s", peer_text(outer), error)
+            self.peers.pop(reached.getsockname()[1], None)
+            reached.close()
+            outer.abort()
+            return
+        finally:
+            self._waiting.discard(outer)
+        near, far = _End(self), inner.get_protocol()
+        assert isinstance(far, _End)
+        near.transport = outer
+        near.other, far.other = far, near
+        self._ends.add(near)
+        outer.set_protocol(near)
+        inner.write(data)
+        if outer.is_closing():
+            inner.abort()
+            return
+        outer.resume_reading()
+
+    def began(self, end: _End) -> None:
+        self._ends.add(end)
+
+    def ended(self, end: _End) -> None:
+        self._ends.discard(end)
+        self.peers.pop(end.port, None)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+class _End(asyncio.Protocol):
+    """One side of a relayed connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, front: GrpcFront) -> None:
+        self._front = front
+        self.other: _End | None = None
+        self.port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.port = int(transport.get_extra_info("sockname")[1])
+        self._front.began(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del error
+        self._front.ended(self)
+        if self.other is not None:
+            self.other.transport.close()

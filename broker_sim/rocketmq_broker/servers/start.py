@@ -1,0 +1,240 @@
+"""A configuration -> a running broker on the current event loop: store, engine, servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.engine import Engine
+from rocketmq_broker.security.accounts import AccountFileError
+from rocketmq_broker.security.guard import Guard, make_guard
+from rocketmq_broker.security.tls_files import TlsFileError, TlsFiles
+from rocketmq_broker.servers.remoting.server import RemotingServer, Role
+from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
+from rocketmq_broker.servers.sockets.addresses import ipv4_of
+from rocketmq_broker.servers.sockets.bound_ports import BoundPorts, advertised_host
+from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
+from rocketmq_broker.storage.disk.files import Files, OsFiles, join, read_file
+from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.recovery.directory import check_data_directory
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire import fastjson
+from rocketmq_wire.allocator import keep_freed_buffers
+from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.model import Host
+
+if TYPE_CHECKING:
+    from rocketmq_broker.servers.grpc_server import GrpcServer
+
+_LOG = logging.getLogger(__name__)
+_ADDRESSES: Final = "addresses.json"
+# Loaded by name when gRPC is to be served: nobody waits for, or needs, gRPC's libraries otherwise.
+_GRPC_START: Final = "rocketmq_broker.servers.grpc_start"
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where clients reach a running broker."""
+
+    name_server: str
+    endpoints: str | None
+    """None without gRPC, and before it is served."""
+
+
+class RunningBroker:
+    """Everything a broker holds while it runs. Made by `start_broker`, ended by `stop`."""
+
+    def __init__(
+        self,
+        shell: EngineShell,
+        remoting: list[RemotingServer],
+        grpc: GrpcServer | None,
+        addresses: Addresses,
+        begin_grpc: Callable[[], Awaitable[GrpcServer]],
+    ) -> None:
+        self.shell, self.addresses = shell, addresses
+        self._remoting, self._grpc, self._begin_grpc = remoting, grpc, begin_grpc
+        self._grpc_lock = asyncio.Lock()
+        self._is_stopping = False
+
+    async def serve_grpc(self) -> Addresses:
+        """Serve gRPC, too, if it is not served yet. Raises ConfigError when it gets no port, and
+        RuntimeError when the broker stops.
+        """
+        async with self._grpc_lock:
+            if self._is_stopping:
+                raise RuntimeError("the broker stops: it serves no gRPC any more")
+            if self._grpc is None:
+                self._grpc = await self._begin_grpc()
+                host = self.addresses.name_server.rpartition(":")[0]
+                endpoints = f"{host}:{self._grpc.port}"
+                self.addresses = replace(self.addresses, endpoints=endpoints)
+        return self.addresses
+
+    async def stop(self) -> None:
+        """Take no more requests, answer what waits, make everything durable."""
+        self._is_stopping = True
+        for server in self._remoting:
+            server.stop_listening()
+        async with self._grpc_lock:
+            pass  # A start of gRPC that is under way ends before, and then that is stopped, too.
+        await self.shell.stop_serving()
+        if self._grpc is not None:
+            await self._grpc.stop()
+        for server in self._remoting:
+            await server.close()
+        await self.shell.close()
+
+
+async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -> RunningBroker:
+    """Open the store and serve. Raises StorageError, ConfigError.
+
+    With `grpc_when_asked` gRPC is served once `serve_grpc` asks for it, and the broker is there in
+    half the time; not where its port is given, or where the data directory remembers it.
+    """
+    keep_freed_buffers()
+    if not config.in_memory:
+        check_data_directory(config.data_dir)
+    files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir)
+    remembered = _remembered_ports(files)
+    with BoundPorts(config, remembered) as bound:
+        # The port is part of what the store writes, so one that is not known yet is taken before.
+        port = config.port or remembered.get("port") or bound.port("port", config.port)
+        store_host = Host(ipv4_of(advertised_host(config)), port)
+        store = Store.open(files, _store_config(config, store_host), now_ms())
+        try:
+            later = grpc_when_asked and config.in_memory and not config.grpc_port
+            return await _serve(config, store, store_host, bound, grpc_later=later)
+        except BaseException:
+            store.close()
+            raise
+
+
+async def _serve(
+    config: BrokerConfig,
+    store: Store,
+    store_host: Host,
+    bound: BoundPorts,
+    *,
+    grpc_later: bool,
+) -> RunningBroker:
+    _LOG.info("store opened: %s", store.report)
+    if store.report.lite_parents:
+        parents = "; ".join(map(str, store.report.lite_parents))
+        _LOG.warning("lite topics are not supported: %s. Their queue files are kept", parents)
+    identity = Identity(
+        config.broker_name,
+        config.cluster_name,
+        advertised_host(config),
+        bound.port("port", config.port),
+        store_host,
+    )
+    tls_files, guard = _tls_files(config), _guard(config)
+    engine = Engine(config, store, identity)
+    shell = EngineShell(engine, store, config)
+    ports = {"port": identity.port}
+    name_server_port = identity.port
+    if config.name_server_apart:
+        name_server_port = bound.port("nameServerPort", config.name_server_port)
+        ports["nameServerPort"] = name_server_port
+    begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard)
+    serves_grpc = config.grpc and not grpc_later
+    if serves_grpc:
+        ports["grpcPort"] = bound.port("grpcPort", config.grpc_port)
+    await shell.start()
+    remoting: list[RemotingServer] = []
+    try:
+        role = Role.BROKER if config.name_server_apart else Role.BOTH
+        remoting.append(RemotingServer(shell, config, role, tls_files, guard))
+        remoting[-1].listen(bound.take("port", config.port))
+        if config.name_server_apart:
+            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
+            remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
+        grpc = None
+        if serves_grpc:
+            grpc = await begin_grpc(bound)
+            ports["grpcPort"] = grpc.port
+        if not config.in_memory:
+            store.configs.save(_ADDRESSES, ports)
+    except BaseException:
+        for server in remoting:
+            server.stop_listening()
+            await server.close()
+        await shell.stop_serving()
+        raise
+    host = identity.host or "127.0.0.1"
+    addresses = Addresses(
+        _address(host, name_server_port), _address(host, ports["grpcPort"]) if grpc else None
+    )
+    return RunningBroker(shell, remoting, grpc, addresses, begin_grpc)
+
+
+async def _begin_grpc(
+    shell: EngineShell,
+    config: BrokerConfig,
+    tls_files: TlsFiles | None,
+    guard: Guard | None,
+    bound: BoundPorts | None = None,
+) -> GrpcServer:
+    with nullcontext(bound) if bound is not None else BoundPorts(config, {}) as ports:
+        start: Any = import_module(_GRPC_START)
+        server: GrpcServer = await start.start_grpc(shell, config, ports, tls_files, guard)
+        return server
+
+
+def _tls_files(config: BrokerConfig) -> TlsFiles | None:
+    if config.tls_mode == "disabled":
+        return None
+    try:
+        return TlsFiles(
+            config.tls_cert_file,
+            config.tls_key_file,
+            config.tls_client_ca_file,
+            config.tls_client_auth,
+        )
+    except TlsFileError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _guard(config: BrokerConfig) -> Guard | None:
+    try:
+        return make_guard(config.acl_file, config.auth_file)
+    except AccountFileError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _remembered_ports(files: Files) -> dict[str, int]:
+    data = read_file(files, join(CONFIG_DIRECTORY, _ADDRESSES))
+    try:
+        stored = fastjson.loads(data) if data is not None else {}
+    except RemoteProtocolError as error:
+        path = join(CONFIG_DIRECTORY, _ADDRESSES)
+        _LOG.warning("file=%s: the ports of the last run are not known: %s", path, error)
+        return {}
+    if not isinstance(stored, dict):
+        return {}
+    return {name: port for name, port in stored.items() if isinstance(port, int)}
+
+
+def _store_config(config: BrokerConfig, store_host: Host) -> StoreConfig:
+    return StoreConfig(
+        flush=FlushMode(config.flush),
+        store_host=store_host,
+        segment_size=config.commit_log_file_bytes,
+        queue_file_entries=config.consume_queue_file_entries,
+        retention_ms=config.retention_hours * 3_600_000,
+        disk_used_ratio_max=config.disk_use_percent_max / 100,
+    )
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,230 @@
+"""The key index: from the hash of `topic#key` to log positions, in RocketMQ's IndexFile layout.
+
+    header  i64 begin_ms, end_ms, begin_position, end_position   i32 used slots, next number
+    slots   i32 each: the number of the newest entry whose hash falls here, 0 for none
+    entries i32 hash  i64 position  i32 seconds since begin_ms  i32 number of the next older entry
+
+Entries are numbered from 1. Of the newest file the slots are kept in memory and rebuilt from its
+entries at the start: so everything written is appended, and a crash cannot leave half a chain.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.errors import MissingFileError
+from rocketmq_broker.storage.queues.consume_queue import OpenFiles
+from rocketmq_broker.storage.queues.derived import IndexFileState
+
+INDEX_DIRECTORY: Final = "index"
+ENTRY: Final = np.dtype(
+    [("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+HEADER: Final = struct.Struct(">qqqqii")
+_ENTRY: Final = struct.Struct(">iqii")
+_SLOT: Final = struct.Struct(">i")
+_SECONDS_MAX: Final = 2**31 - 1
+_HOPS_MAX: Final = 100_000
+"""A query follows at most this many entries of one slot: damaged files must not make it endless."""
+
+Hashes = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.int64]
+
+
+class KeyIndex:
+    """All files of the index, oldest first. Its caller serialises access."""
+
+    def __init__(self, files: Files, open_files: OpenFiles, *, slots: int, entries: int) -> None:
+        self.files: list[IndexFileState] = []
+        self.dirty_files: set[str] = set()
+        """Written since the last checkpoint."""
+        self._files, self._open_files = files, open_files
+        self._slot_count, self._entry_count = slots, entries
+        self._slots = np.zeros(slots, np.int32)
+
+    @property
+    def slot_count(self) -> int:
+        return self._slot_count
+
+    @property
+    def entry_count(self) -> int:
+        return self._entry_count
+
+    def load(self, states: tuple[IndexFileState, ...]) -> bool:
+        """Take up a checkpoint's files; False, and an empty index, if they are not all there."""
+        known = {state.name for state in states}
+        for name in self._files.names(INDEX_DIRECTORY):
+            if name not in known:
+                self._files.unlink(join(INDEX_DIRECTORY, name))
+        try:
+            for state in states:
+                self._open_files.pread(join(INDEX_DIRECTORY, state.name), 1, 0)
+            if states:
+                newest = states[-1]
+                size = (newest.count - 1) * ENTRY.itemsize
+                data = self._open_files.pread(
+                    join(INDEX_DIRECTORY, newest.name), size, self._entry_at(1)
+                )
+                if len(data) != size:
+                    return self._start_anew()
+                hashes = np.frombuffer(data, ENTRY)["hash"].astype(np.int32)
+                # Of several values for one slot the last one stays: the newest entry.
+                self._slots[hashes % self._slot_count] = np.arange(1, newest.count, dtype=np.int32)
+        except MissingFileError:
+            return self._start_anew()
+        self.files = list(states)
+        return True
+
+    def add(self, hashes: Hashes, positions: Positions, store_ms: Positions) -> None:
+        """Add entries in the order of the log; hashes are not negative."""
+        while len(hashes):
+            if not self.files or self.files[-1].count >= self._entry_count:
+                self._begin_file(int(positions[0]), int(store_ms[0]))
+            state = self.files[-1]
+            count = min(len(hashes), self._entry_count - state.count)
+            self._append(state, hashes[:count], positions[:count], store_ms[:count])
+            hashes, positions, store_ms = hashes[count:], positions[count:], store_ms[count:]
+
+    def query(self, key_hash: int, *, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Log positions of records that have a key of this hash, the newest first."""
+        found: list[int] = []
+        for state in reversed(self.files):
+            if len(found) >= count_max or state.end_ms < begin_ms:
+                break
+            if state.begin_ms <= end_ms:
+                found += self._query_file(state, key_hash, count_max - len(found), begin_ms, end_ms)
+        return found
+
+    def forget_before(self, position: int) -> list[str]:
+        """Drop the files whose records are all before a log position; returns their names."""
+        names = []
+        while len(self.files) > 1 and self.files[0].end_position < position:
+            name = join(INDEX_DIRECTORY, self.files.pop(0).name)
+            self._open_files.close_file(name)
+            self.dirty_files.discard(name)
+            names.append(name)
+        return names
+
+    def flush(self) -> None:
+        """Write the newest file's header and slots, so that RocketMQ itself could use the file."""
+        if self.files:
+            self._write_head(self.files[-1])
+
+    def _append(
+        self, state: IndexFileState, hashes: Hashes, positions: Positions, store_ms: Positions
+    ) -> None:
+        seconds = np.clip((store_ms - state.begin_ms) // 1000, 0, _SECONDS_MAX)
+        entries = np.empty(len(hashes), ENTRY)
+        entries["hash"] = hashes
+        entries["position"] = positions
+        entries["seconds"] = seconds
+        entries["previous"] = self._link(hashes % self._slot_count, state.count)
+        name = join(INDEX_DIRECTORY, state.name)
+        data = entries.view(np.uint8).data
+        self._open_files.pwrite(
+            name, data, self._entry_at(state.count), file_size=self._entry_at(self._entry_count)
+        )
+        self.dirty_files.add(name)
+        self.files[-1] = replace(
+            state,
+            end_ms=int(store_ms[-1]),
+            end_position=int(positions[-1]),
+            count=state.count + len(hashes),
+        )
+
+    def _link(self, slots: Hashes, first: int) -> Hashes:
+        """Put new entries at the head of their slots' chains; returns what each one is before."""
+        numbers = np.arange(first, first + len(slots), dtype=np.int32)
+        previous = self._slots[slots]
+        self._slots[slots] = numbers
+        # Several new entries of one slot: the last one got the slot, and all of them the old head.
+        covered = np.flatnonzero(self._slots[slots] != numbers)
+        if len(covered):
+            covered = covered[np.argsort(slots[covered], kind="stable")]
+            is_last = np.append(slots[covered][1:] != slots[covered][:-1], True)
+            later = np.append(covered[1:], 0)
+            later[is_last] = self._slots[slots[covered[is_last]]] - first
+            previous[later] = numbers[covered]
+        return previous
+
+    def _query_file(
+        self, state: IndexFileState, key_hash: int, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[int]:
+        name = join(INDEX_DIRECTORY, state.name)
+        slot = key_hash % self._slot_count
+        if state is self.files[-1]:
+            number = int(self._slots[slot])
+        else:
+            data = self._open_files.pread(name, _SLOT.size, HEADER.size + _SLOT.size * slot)
+            number = _SLOT.unpack(data)[0]
+        found: list[int] = []
+        for _ in range(_HOPS_MAX):
+            if not 0 < number < state.count or len(found) >= count_max:
+                break
+            data = self._open_files.pread(name, _ENTRY.size, self._entry_at(number))
+            entry_hash, position, seconds, number = _ENTRY.unpack(data)
+            entry_ms = state.begin_ms + seconds * 1000
+            # An entry knows its second only, so its message may be up to a second newer.
+            if entry_hash == key_hash and begin_ms - 1000 < entry_ms <= end_ms:
+                found.append(position)
+        return found
+
+    def _begin_file(self, position: int, store_ms: int) -> None:
+        name = ""
+        if self.files:
+            self._write_head(self.files[-1])
+            name = self.files[-1].name
+        self._slots = np.zeros(self._slot_count, np.int32)
+        begin_ms = store_ms
+        # Names are times and sort by age; two files of one millisecond need two names.
+        while _file_name(begin_ms) <= name:
+            begin_ms += 1
+        self.files.append(
+            IndexFileState(
+                name=_file_name(begin_ms),
+                begin_ms=store_ms,
+                end_ms=store_ms,
+                begin_position=position,
+                end_position=position,
+                count=1,
+            )
+        )
+
+    def _write_head(self, state: IndexFileState) -> None:
+        header = HEADER.pack(
+            state.begin_ms,
+            state.end_ms,
+            state.begin_position,
+            state.end_position,
+            int(np.count_nonzero(self._slots)),
+            state.count,
+        )
+        name = join(INDEX_DIRECTORY, state.name)
+        data = header + self._slots.astype(">i4").tobytes()
+        self._open_files.pwrite(
+            name, memoryview(data), 0, file_size=self._entry_at(self._entry_count)
+        )
+        self.dirty_files.add(name)
+
+    def _start_anew(self) -> bool:
+        for name in self._files.names(INDEX_DIRECTORY):
+            self._open_files.close_file(join(INDEX_DIRECTORY, name))
+            self._files.unlink(join(INDEX_DIRECTORY, name))
+        self.files = []
+        self._slots = np.zeros(self._slot_count, np.int32)
+        return False
+
+    def _entry_at(self, number: int) -> int:
+        return HEADER.size + _SLOT.size * self._slot_count + _ENTRY.size * number
+
+
+def _file_name(time_ms: int) -> str:
+    moment = datetime.fromtimestamp(time_ms // 1000, tz=timezone.utc)
+    return f"{moment:%Y%m%d%H%M%S}{time_ms % 1000:03d}"

@@ -1,0 +1,257 @@
+"""The work behind the appends: the key index, checkpoints of the derived files, and retention.
+
+Called from a worker thread. Tables are touched under the store's lock, the disk is waited for
+without it, so that the loop's appends and reads go on.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import replace
+from typing import Final
+
+from rocketmq_arrow.decode.boundaries import record_bounds
+from rocketmq_arrow.decode.layout import STORE_MS_AT, SYS_FLAG_AT
+from rocketmq_arrow.kernels.gather import Bytes, Positions
+from rocketmq_broker.storage.disk.checkpoint_file import save_checkpoint
+from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.errors import MissingFileError
+from rocketmq_broker.storage.keys.key_entries import key_entries
+from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
+from rocketmq_broker.storage.log.commit_log import CommitLog
+from rocketmq_broker.storage.log.durability import Durability
+from rocketmq_broker.storage.log.scan import is_filler
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
+from rocketmq_broker.storage.queues.consume_queue import QueueIndex
+from rocketmq_broker.storage.queues.derived import Derived, save_derived
+from rocketmq_broker.storage.queues.queue_table import QueueTable
+from rocketmq_broker.storage.recovery.recover import Recovered
+from rocketmq_broker.storage.settings import CleanReport, StoreConfig
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.model import Bounds
+from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, HOST_V6_EXTRA
+
+_INDEX_STEP_SIZE: Final = 4 * 1024 * 1024
+"""The index reads this much log a step: what it holds of it in memory is a few times that."""
+_TIME: Final = struct.Struct(">q")
+
+
+def record_store_ms(log: CommitLog, position: int) -> int:
+    """The store time of the record at a log position."""
+    head = log.view(position, STORE_MS_AT + HOST_V6_EXTRA + _TIME.size)
+    extra = HOST_V6_EXTRA if head[SYS_FLAG_AT + 3] & FLAG_BORN_HOST_V6 else 0
+    return int(_TIME.unpack_from(head, STORE_MS_AT + extra)[0])
+
+
+class Maintenance:
+    """Works on the parts of an open store; `lock` guards its tables."""
+
+    def __init__(
+        self, files: Files, config: StoreConfig, parts: Recovered, lock: threading.RLock
+    ) -> None:
+        self._files, self._config, self._lock = files, config, lock
+        self._log: CommitLog = parts.log
+        self._queues: QueueTable = parts.queues
+        self._durability: Durability = parts.durability
+        self._index: KeyIndex = parts.index
+        self._index_position = parts.index_position
+        self._derived: Derived = parts.derived
+        # One checkpoint or cleaning at a time.
+        self._work = threading.RLock()
+
+    @property
+    def index_position(self) -> int:
+        """Records before this log position are in the key index."""
+        return self._index_position
+
+    def index_step(self) -> bool:
+        """Index some more of what is published; True while there is more to do."""
+        with self._lock:
+            position = max(self._index_position, self._log.start)
+            published_end = self._queues.published_end
+            segment = self._log.segment_at(position)
+            if position >= published_end or segment is None:
+                return False
+            end = min(segment.end, self._index_step_end(position))
+        data = segment.bytes[position - segment.start : end - segment.start]
+        data, starts, sizes = _whole_records(data)
+        if end < segment.end:
+            end = position + len(data)
+        hashes, found, store_ms = key_entries(data, starts, sizes)
+        with self._lock:
+            self._index.add(hashes, found + position, store_ms)
+            self._index_position = end
+        return end < published_end
+
+    def _index_step_end(self, position: int) -> int:
+        """Where a step ends: best at a record's end, else it has to look for one."""
+        ends, limit = self._queues.record_ends, position + _INDEX_STEP_SIZE
+        end = limit
+        while ends and ends[0] <= limit:
+            end = max(position, ends.popleft())
+        if self._queues.published_end <= limit:
+            return self._queues.published_end
+        return end if end > position else limit
+
+    def checkpoint(self, store_ms: int) -> bool:
+        """Bring the derived files to the disk; the next start reads the log from here on."""
+        with self._work:
+            with self._lock:
+                derived = Derived(
+                    position=self._queues.published_end,
+                    store_ms=store_ms,
+                    bounds={
+                        (queue.topic, queue.index): Bounds(queue.start, queue.end)
+                        for queue in self._queues
+                        if queue.end
+                    },
+                    index_position=self._index_position,
+                    index_slots=self._index.slot_count,
+                    index_entries=self._index.entry_count,
+                    index_files=tuple(self._index.files),
+                )
+                if derived == self._derived:
+                    return False
+                dirty = {queue: queue.dirty_files for queue in self._queues if queue.dirty_files}
+                for queue in dirty:
+                    queue.dirty_files = set()
+                index_files, self._index.dirty_files = self._index.dirty_files, set()
+                directories = self._queues.dirty_directories
+                self._queues.dirty_directories = set()
+            try:
+                if self._durability.end < derived.position:
+                    self._durability.sync()
+                for names in (*dirty.values(), index_files):
+                    for name in sorted(names):
+                        self._sync_file(name)
+                # Not for safety: where a name is missing, a start makes the queues anew from the
+                # log. That is what this spares it.
+                for directory in sorted({*directories, *(queue.directory for queue in dirty)}):
+                    self._sync_directory(directory)
+                self._sync_directory(INDEX_DIRECTORY)
+                save_derived(self._files, derived)
+            except BaseException:
+                with self._lock:
+                    for queue, names in dirty.items():
+                        queue.dirty_files |= names
+                    self._index.dirty_files |= index_files
+                    self._queues.dirty_directories |= directories
+                raise
+            self._derived = derived
+            save_checkpoint(self._files, log_ms=store_ms, queues_ms=store_ms, index_ms=store_ms)
+            return True
+
+    def clean(self, now_ms: int, store_ms: int) -> CleanReport:
+        """Delete old files of the log, then what the queues and the index have on them.
+
+        Where the disk is too full the oldest go early, as with RocketMQ, some of them a call.
+        """
+        with self._work:
+            log_start = self._expired_before(now_ms - self._config.retention_ms)
+            report = self._clean_before(log_start, store_ms)
+            used_ratio = self._files.disk_use().used_ratio
+            early_files = 0
+            early_files_max = max(1, self._config.early_size_max // self._log.segment_size)
+            while used_ratio > self._config.disk_used_ratio_max and early_files < early_files_max:
+                deletable = self._deletable()
+                if not deletable:
+                    break
+                more = self._clean_before(deletable[0], store_ms)
+                report = CleanReport(
+                    log_files=report.log_files + more.log_files,
+                    queue_files=report.queue_files + more.queue_files,
+                    index_files=report.index_files + more.index_files,
+                    log_start=more.log_start,
+                )
+                early_files += more.log_files
+                used_ratio = self._files.disk_use().used_ratio
+            return replace(report, early_files=early_files, disk_used_ratio=used_ratio)
+
+    def _deletable(self) -> list[int]:
+        """The ends of the log files that may go: all that is read from now on is behind them."""
+        with self._lock:
+            limit = min(self._durability_end(), self._queues.published_end)
+            return [base for base in self._log.segment_starts[1:] if base < limit]
+
+    def _durability_end(self) -> int:
+        return self._log.end if self._config.is_memory else self._durability.end
+
+    def _expired_before(self, oldest_ms: int) -> int:
+        """Where the log begins once the files are gone whose records are all too old."""
+        log_start = self._log.start
+        for base in self._deletable():
+            # Store times never step back: the first record behind a file is its newest one's limit.
+            if record_store_ms(self._log, base) >= oldest_ms:
+                break
+            log_start = base
+        return log_start
+
+    def _clean_before(self, log_start: int, store_ms: int) -> CleanReport:
+        if log_start <= self._log.start:
+            return CleanReport(log_start=self._log.start)
+        if not self._config.is_memory:
+            # The queues' ends must not depend on records that are about to go.
+            if self._derived.position < log_start:
+                self.checkpoint(store_ms)
+            # From here on a start knows that these files are not missing but deleted.
+            self._durability.move_log_start(log_start)
+        with self._lock:
+            log_names = self._log.forget_before(log_start)
+            queue_names = []
+            for queue in self._queues:
+                queue.start = queue.first_at_or_after(log_start)
+                queue_names += self._unneeded_files(queue)
+            for name in queue_names:
+                self._queues.open_files.close_file(name)
+            index_names = self._index.forget_before(log_start)
+            self._index_position = max(self._index_position, log_start)
+        if queue_names and not self._config.is_memory:
+            # From here on a start does not miss these files of queues.
+            self.checkpoint(store_ms)
+        for name in (*log_names, *queue_names, *index_names):
+            self._files.unlink(name)
+        self._files.sync_directory(LOG_DIRECTORY)
+        return CleanReport(
+            log_files=len(log_names),
+            queue_files=len(queue_names),
+            index_files=len(index_names),
+            log_start=log_start,
+        )
+
+    def _unneeded_files(self, queue: QueueIndex) -> list[str]:
+        """A queue's files before the one its start is in; as in RocketMQ the newest stays."""
+        first_kept = queue.file_name(max(0, min(queue.start, queue.end - 1)))
+        paths = [join(queue.directory, name) for name in self._files.names(queue.directory)]
+        unneeded = [path for path in paths if path < first_kept]
+        queue.dirty_files.difference_update(unneeded)
+        return unneeded
+
+    def _sync_file(self, name: str) -> None:
+        try:
+            file = self._files.open(name)
+        except MissingFileError:
+            # Its topic was deleted meanwhile.
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def _sync_directory(self, name: str) -> None:
+        try:
+            self._files.sync_directory(name)
+        except MissingFileError:
+            return
+
+
+def _whole_records(data: Bytes) -> tuple[Bytes, Positions, Positions]:
+    """The whole records that published log begins with: it may end in a record, or in a filler."""
+    try:
+        starts, sizes = record_bounds(data)
+    except CorruptRecordError as error:
+        data = data[: error.position]
+        starts, sizes = record_bounds(data)
+    if len(starts) and is_filler(data, int(starts[-1])):
+        return data[: int(starts[-1])], starts[:-1], sizes[:-1]
+    return data, starts, sizes

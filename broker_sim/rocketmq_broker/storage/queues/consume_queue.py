@@ -1,0 +1,169 @@
+"""Consume queues: for each queue the position, size and tag hash of its records, 20 bytes an entry.
+
+    i64 log position   i32 record size   i64 tag hash          entry of offset n at byte 20 * n
+
+A queue's entries are kept in files of `entries_per_file` entries, named by the byte they begin at.
+They are derived from the log: written when records are published, on the disk after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker.storage.disk.files import File, Files, join
+from rocketmq_broker.storage.errors import StorageError
+
+QUEUE_DIRECTORY: Final = "consumequeue"
+ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
+_OPEN_FILES_MAX: Final = 200
+"""Handles kept open; far below the usual limit of 1,024, whatever the number of queues."""
+
+Entries = npt.NDArray[np.void]
+
+
+def join_entries(parts: Sequence[Entries]) -> Entries:
+    """The parts as one array."""
+    if len(parts) == 1:
+        return parts[0]
+    # numpy's concatenate would turn the fields into the machine's byte order.
+    return np.frombuffer(b"".join(part.data for part in parts), ENTRY)
+
+
+class OpenFiles:
+    """Handles of the files used last; opens, creates and closes them as needed."""
+
+    def __init__(self, files: Files, *, count_max: int = _OPEN_FILES_MAX) -> None:
+        self._files, self._count_max = files, count_max
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def pread(self, name: str, size: int, position: int) -> bytes:
+        """Raises MissingFileError."""
+        with self._lock:
+            return self._get(name, None).pread(size, position)
+
+    def pwrite(self, name: str, data: memoryview, position: int, *, file_size: int) -> None:
+        """Write; a file that is not there is created with `file_size` zeros."""
+        with self._lock:
+            self._get(name, file_size).pwrite(data, position)
+
+    def close_below(self, directory: str) -> None:
+        """Close what is open below a directory, before its files are removed."""
+        with self._lock:
+            for name in [name for name in self._open if name.startswith(directory + "/")]:
+                self._open.pop(name).close()
+
+    def close_file(self, name: str) -> None:
+        """Close one file, before it is removed."""
+        with self._lock:
+            file = self._open.pop(name, None)
+            if file is not None:
+                file.close()
+
+    def close(self) -> None:
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].close()
+
+    def _get(self, name: str, create_size: int | None) -> File:
+        file = self._open.get(name)
+        if file is not None:
+            self._open.move_to_end(name)
+            return file
+        file = self._files.open(name, create=create_size is not None)
+        if create_size is not None and file.size() != create_size:
+            try:
+                file.resize(create_size)
+            except StorageError:
+                file.close()
+                raise
+        self._open[name] = file
+        if len(self._open) > self._count_max:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+
+class QueueIndex:
+    """One queue: offsets `[start, end)` can be read; `next` is the next one to be given out."""
+
+    def __init__(
+        self, open_files: OpenFiles, topic: str, index: int, entries_per_file: int
+    ) -> None:
+        self.topic, self.index = topic, index
+        self.directory = join(QUEUE_DIRECTORY, topic, str(index))
+        self.start = 0
+        self.end = 0
+        self.next = 0
+        self.holes: tuple[tuple[int, int], ...] = ()
+        """Offsets `[start, end)` whose messages a repair gave up, ascending."""
+        self.dirty_files: set[str] = set()
+        """Written since the last checkpoint."""
+        self._files = open_files
+        self._entries_per_file = entries_per_file
+
+    def file_name(self, offset: int) -> str:
+        """The file that holds an offset's entry."""
+        first = offset - offset % self._entries_per_file
+        return join(self.directory, f"{first * ENTRY.itemsize:020d}")
+
+    def write(self, offset: int, entries: Entries) -> None:
+        """Write entries from an offset on; `end` is the caller's to move."""
+        while len(entries):
+            begin = offset % self._entries_per_file
+            count = min(len(entries), self._entries_per_file - begin)
+            name = self.file_name(offset)
+            self._files.pwrite(
+                name,
+                entries[:count].view(np.uint8).data,
+                begin * ENTRY.itemsize,
+                file_size=self._entries_per_file * ENTRY.itemsize,
+            )
+            self.dirty_files.add(name)
+            offset, entries = offset + count, entries[count:]
+
+    def read(self, start: int, end: int) -> Entries:
+        """The entries of `[start, end)`, which must lie inside the bounds."""
+        parts = []
+        while start < end:
+            count = min(end - start, self.left_in_file(start))
+            begin = start % self._entries_per_file * ENTRY.itemsize
+            data = self._files.pread(self.file_name(start), count * ENTRY.itemsize, begin)
+            parts.append(np.frombuffer(data, ENTRY))
+            start += count
+        return join_entries(parts)
+
+    def hole_end(self, offset: int) -> int | None:
+        """Where the hole ends that an offset is in; None if it is in none."""
+        for start, end in self.holes:
+            if start <= offset < end:
+                return end
+        return None
+
+    def end_before_hole(self, start: int, end: int) -> int:
+        """How far `[start, end)` goes before a hole begins."""
+        return min((first for first, _ in self.holes if start <= first < end), default=end)
+
+    def left_in_file(self, offset: int) -> int:
+        """How many entries its file holds from an offset on."""
+        return self._entries_per_file - offset % self._entries_per_file
+
+    def position_of(self, offset: int) -> int:
+        """The log position of one offset's record."""
+        return int(self.read(offset, offset + 1)["position"][0])
+
+    def first_at_or_after(self, position: int) -> int:
+        """The first offset whose record is at or behind a log position; `end` if there is none."""
+        low, high = self.start, self.end
+        while low < high:
+            middle = (low + high) // 2
+            if self.position_of(middle) < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low

@@ -1,0 +1,163 @@
+"""All consume queues of a store: entries that wait for the disk, and entries that can be read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.queues.consume_queue import (
+    ENTRY,
+    QUEUE_DIRECTORY,
+    Entries,
+    OpenFiles,
+    QueueIndex,
+    join_entries,
+)
+from rocketmq_broker.storage.queues.light_queues import light_queues, parent_of
+from rocketmq_broker.storage.settings import Arrival
+
+_RECORD_ENDS_DISTANCE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    queue: QueueIndex | None
+    """None once its topic was deleted."""
+    offset: int
+    entries: Entries
+    end_position: int
+
+
+def make_entries(
+    positions: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    tag_hashes: npt.NDArray[np.int64],
+) -> Entries:
+    """Columns as consume-queue entries."""
+    entries = np.empty(len(positions), ENTRY)
+    entries["position"] = positions
+    entries["size"] = sizes
+    entries["tag_hash"] = tag_hashes
+    return entries
+
+
+class QueueTable:
+    """Owns the queues and their files. Its caller serialises access."""
+
+    def __init__(self, files: Files, entries_per_file: int) -> None:
+        self.entries_per_file = entries_per_file
+        self.open_files = OpenFiles(files)
+        self.published_end = 0
+        """Records before this log position are in their queues."""
+        self.record_ends: deque[int] = deque()
+        """Ends of records, some distance apart: where a reader of the log may stop."""
+        self._files = files
+        self._queues: dict[tuple[str, int], QueueIndex] = {}
+        self._directories = set[str]()
+        self._pending: deque[_Pending] = deque()
+        self.dirty_directories: set[str] = set()
+        """Directories with names made since the last checkpoint."""
+
+    def __iter__(self) -> Iterator[QueueIndex]:
+        return iter(list(self._queues.values()))
+
+    def get(self, topic: str, index: int) -> QueueIndex | None:
+        """The queue, or None if nothing was ever put into it."""
+        return self._queues.get((topic, index))
+
+    def get_or_create(self, topic: str, index: int) -> QueueIndex:
+        """The queue; a new one begins at offset 0."""
+        queue = self._queues.get((topic, index))
+        if queue is None:
+            queue = QueueIndex(self.open_files, topic, index, self.entries_per_file)
+            self._queues[topic, index] = queue
+        return queue
+
+    def append(self, queue: QueueIndex, offset: int, entries: Entries, end_position: int) -> None:
+        """Keep entries until their records may be read."""
+        self._pending.append(_Pending(queue, offset, entries, end_position))
+
+    def publish(self, limit: int) -> list[Arrival]:
+        """Put what lies before a log position into the queues."""
+        ready: dict[QueueIndex, list[_Pending]] = {}
+        count = 0
+        for pending in self._pending:
+            if pending.end_position > limit:
+                break
+            count += 1
+            if pending.queue is not None:
+                ready.setdefault(pending.queue, []).append(pending)
+        arrivals = []
+        for queue, pieces in ready.items():
+            self.write(queue, pieces[0].offset, [piece.entries for piece in pieces])
+            arrivals.append(Arrival(queue.topic, queue.index, queue.end))
+        for _ in range(count):
+            self.published_end = self._pending.popleft().end_position
+        if count and (
+            not self.record_ends
+            or self.published_end - self.record_ends[-1] >= _RECORD_ENDS_DISTANCE
+        ):
+            self.record_ends.append(self.published_end)
+        return arrivals
+
+    def write(self, queue: QueueIndex, offset: int, parts: list[Entries]) -> None:
+        """Write entries to a queue's files and make them readable."""
+        entries = join_entries(parts)
+        self._make_directories(queue)
+        queue.write(offset, entries)
+        queue.end = offset + len(entries)
+        queue.next = max(queue.next, queue.end)
+
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """Forget the queues of topics and their light queues, and remove their files, durably."""
+        gone = {*topics, *(name for name in light_queues(self._files) if parent_of(name) in topics)}
+        self._pending = deque(
+            replace(pending, queue=None)
+            if pending.queue is not None and pending.queue.topic in gone
+            else pending
+            for pending in self._pending
+        )
+        for key in [key for key in self._queues if key[0] in gone]:
+            del self._queues[key]
+        directories = {join(QUEUE_DIRECTORY, name) for name in gone}
+        for directory in directories:
+            self.open_files.close_below(directory)
+        self._directories = {
+            name for name in self._directories if name.rpartition("/")[0] not in directories
+        }
+        for directory in directories:
+            remove_tree(self._files, directory)
+        self._files.sync_directory(QUEUE_DIRECTORY)
+
+    def forget(self) -> None:
+        """Forget every queue, but not its files."""
+        self._queues.clear()
+        self._directories.clear()
+
+    def close(self) -> None:
+        self.open_files.close()
+
+    def _make_directories(self, queue: QueueIndex) -> None:
+        if queue.directory in self._directories:
+            return
+        topic_directory = join(QUEUE_DIRECTORY, queue.topic)
+        self._files.make_directory(topic_directory)
+        self._files.make_directory(queue.directory)
+        self._directories.add(queue.directory)
+        self.dirty_directories.update((QUEUE_DIRECTORY, topic_directory))
+
+
+def remove_tree(files: Files, directory: str) -> None:
+    """Remove a topic's directory with its queues."""
+    for queue_name in files.names(directory):
+        queue_directory = join(directory, queue_name)
+        for name in files.names(queue_directory):
+            files.unlink(join(queue_directory, name))
+        files.remove_directory(queue_directory)
+    files.remove_directory(directory)

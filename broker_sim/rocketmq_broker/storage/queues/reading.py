@@ -1,0 +1,117 @@
+"""Consume-queue entries -> the records a read returns, with as few copies as pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_arrow.kernels.gather import take_binary, values_of
+from rocketmq_broker.storage.queues.consume_queue import Entries
+
+Positions = npt.NDArray[np.int64]
+Sizes = npt.NDArray[np.int32]
+
+_RUN_SIZE_MIN: Final = 8 * 1024
+"""A run of records gets a slice of its own from this mean size on; shorter ones are gathered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Whole records back to back, spread over `parts`, and where to go on."""
+
+    parts: tuple[memoryview, ...]
+    sizes: bytes
+    """Little-endian int32 sizes of the records."""
+    count: int
+    next_begin: int
+    lost: int = 0
+    """The read began in a hole: so many messages, up to `next_begin`, were given up by a repair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records of a scanned stretch are returned."""
+
+    positions: Positions
+    sizes: Sizes
+    scanned: int
+    """Entries that are settled: returned, or known not to match."""
+
+
+def select(
+    entries: Entries,
+    *,
+    count_max: int,
+    bytes_max: int,
+    tag_hashes: npt.NDArray[np.int64] | None,
+) -> Selection:
+    """Pick matching records from the front of a stretch; the first one whatever its size."""
+    kept: npt.NDArray[np.intp] | None = None
+    if tag_hashes is not None:
+        found = entries["tag_hash"].astype(np.int64)
+        if len(tag_hashes) == 1:
+            kept = np.flatnonzero(found == tag_hashes[0])
+        else:
+            kept = np.flatnonzero(np.isin(found, tag_hashes))
+    # Native copies of single columns: the packed big-endian entries are slow to compute with.
+    sizes = entries["size"].astype(np.int32)
+    positions = entries["position"].astype(np.int64)
+    if kept is not None:
+        sizes, positions = sizes[kept], positions[kept]
+    totals = np.cumsum(sizes, dtype=np.int64)
+    count = int(np.searchsorted(totals, bytes_max, side="right"))
+    count = min(max(count, 1), count_max, len(sizes))
+    scanned = len(entries)
+    if count < len(sizes):
+        # The next match stays for the next read; entries before it are known not to match.
+        scanned = count if kept is None else int(kept[count])
+    return Selection(positions[:count], sizes[:count], scanned)
+
+
+def gather(
+    segment_bytes: Callable[[int], tuple[memoryview, int]],
+    segment_size: int,
+    positions: Positions,
+    sizes: Sizes,
+) -> tuple[memoryview, ...]:
+    """The bytes of records at ascending log positions, whole runs as slices of the mapped log.
+
+    `segment_bytes(position)` gives the file that holds a position and where that file begins.
+    """
+    if len(positions) == 0:
+        return ()
+    breaks = np.flatnonzero(positions[1:] != positions[:-1] + sizes[:-1]) + 1
+    total = int(sizes.sum(dtype=np.int64))
+    if total < _RUN_SIZE_MIN * len(breaks):
+        return _gather_scattered(segment_bytes, segment_size, positions, sizes)
+    starts = np.concatenate(([0], breaks))
+    ends = np.concatenate((breaks, [len(positions)])) - 1
+    parts = []
+    for begin, end in zip(
+        positions[starts].tolist(), (positions[ends] + sizes[ends]).tolist(), strict=True
+    ):
+        view, base = segment_bytes(begin)
+        parts.append(view[begin - base : end - base])
+    return tuple(parts)
+
+
+def _gather_scattered(
+    segment_bytes: Callable[[int], tuple[memoryview, int]],
+    segment_size: int,
+    positions: Positions,
+    sizes: Sizes,
+) -> tuple[memoryview, ...]:
+    """One copy per file of the log."""
+    segments = positions // segment_size
+    cuts = np.flatnonzero(segments[1:] != segments[:-1]) + 1
+    parts = []
+    for begins, lengths in zip(np.split(positions, cuts), np.split(sizes, cuts), strict=True):
+        view, base = segment_bytes(int(begins[0]))
+        starts = begins - base
+        taken = take_binary(np.frombuffer(view, np.uint8), starts, starts + lengths)
+        parts.append(values_of(taken)[0].data)
+    return tuple(parts)

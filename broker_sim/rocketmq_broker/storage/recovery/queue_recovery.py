@@ -1,0 +1,266 @@
+"""Consume queues after a start: taken from their files as far as those are synced, else rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_broker.storage.adoption.rocketmq_queues import BLANK_SIZE
+from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.errors import MissingFileError, StorageError
+from rocketmq_broker.storage.log.commit_log import CommitLog
+from rocketmq_broker.storage.log.scan import QueueRows, Scanned
+from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY, QueueIndex
+from rocketmq_broker.storage.queues.derived import Derived
+from rocketmq_broker.storage.queues.light_queues import served_topics
+from rocketmq_broker.storage.queues.lost_messages import Holes
+from rocketmq_broker.storage.queues.queue_table import QueueTable, make_entries
+from rocketmq_wire.model import Bounds
+
+_HEAD_SIZE: Final = 28
+"""Size to queue offset of a record: what an entry is checked against."""
+
+
+class QueueRecovery:
+    """Fills a queue table. First `adopt` or `discard`, then `add` each scanned stretch in order."""
+
+    def __init__(
+        self,
+        files: Files,
+        log: CommitLog,
+        queues: QueueTable,
+        dead_before: Mapping[str, int],
+        holes: Holes,
+    ) -> None:
+        self._files, self._log, self._queues = files, log, queues
+        self._dead_before, self._holes = dead_before, holes
+        self._is_rebuilt = False
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def adopt(self, derived: Derived) -> bool:
+        """Take up the queues of a checkpoint; False if their files are not what they should be."""
+        kept = self._live(derived)
+        for topic in served_topics(self._files):
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                if not name.isdecimal() or (topic, int(name)) not in kept:
+                    self._remove(topic, name)
+        for (topic, index), bounds in kept.items():
+            queue = self._queues.get_or_create(topic, index)
+            queue.start, queue.end, queue.next = bounds.start, bounds.end, bounds.end
+            if not self._check(queue, derived.position):
+                self._queues.forget()
+                return False
+        return True
+
+    def known_ends(self, derived: Derived | None) -> dict[tuple[str, int], int]:
+        """How far queues are known to go: what they had before may have expired."""
+        if derived is None:
+            return self._ends_on_disk()
+        return {key: bounds.end for key, bounds in self._live(derived).items()}
+
+    def discard(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Start from nothing but the known ends: every record of the log will be added."""
+        self._is_rebuilt = True
+        self._ends = dict(ends)
+        self._queues.forget()
+        for topic in served_topics(self._files):
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                self._remove(topic, name)
+
+    def first_break(self, scanned: Scanned) -> int:
+        """How many of the records, up to the first one that does not go on where its queue ends."""
+        count = len(scanned.positions)
+        for part in scanned.queues:
+            wrong = np.flatnonzero(part.offsets != self._expected_offsets(part))
+            if len(wrong):
+                count = min(count, int(part.rows[wrong[0]]))
+        return count
+
+    def add(self, scanned: Scanned, count: int) -> None:
+        """Add the first `count` records of a stretch to their queues."""
+        for part in scanned.queues:
+            rows = part.rows[: int(np.searchsorted(part.rows, count))]
+            offsets = part.offsets[: len(rows)]
+            if not len(rows):
+                continue
+            first = int(offsets[0])
+            queue = self._queues.get(part.topic, part.queue_index)
+            if queue is None:
+                queue = self._begin(part.topic, part.queue_index, first)
+            entries = make_entries(
+                scanned.positions[rows],
+                scanned.sizes[rows].astype(np.int32),
+                scanned.tag_hashes[rows],
+            )
+            for run in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(offsets) != 1) + 1):
+                offset = int(offsets[run[0]])
+                self._fill_holes(queue, offset)
+                self._queues.write(queue, offset, [entries[run[0] : run[-1] + 1]])
+
+    def finish(self, log_end: int) -> None:
+        """Settle the queues' bounds once all records are added."""
+        for (topic, index), end in self._ends.items():
+            if self._queues.get(topic, index) is None:
+                # All its messages have expired, but its next offset stays what it was.
+                queue = self._queues.get_or_create(topic, index)
+                queue.start = queue.end = queue.next = end
+        self._queues.published_end = log_end
+        self._finish_holes()
+        for queue in self._queues:
+            if queue.start < queue.end and queue.position_of(queue.start) < self._log.start:
+                queue.start = queue.first_at_or_after(self._log.start)
+
+    def _begin(self, topic: str, index: int, first: int) -> QueueIndex:
+        """A queue with its first message; what was lost right before it is part of it."""
+        queue = self._queues.get_or_create(topic, index)
+        for hole in reversed(self._holes.of(topic, index)):
+            if hole.end == first:
+                first = hole.start
+        self._fill_before(queue, first)
+        queue.start = queue.end = queue.next = first
+        return queue
+
+    def _fill_holes(self, queue: QueueIndex, end: int) -> None:
+        """Give what is lost its entries, up to an offset: its place in the log, and no size."""
+        while queue.next < end:
+            hole = self._holes.at(queue.topic, queue.index, queue.next)
+            assert hole is not None, f"{queue.topic}/{queue.index} does not go on at {queue.next}"
+            count = min(hole.end, end) - queue.next
+            entries = make_entries(
+                np.full(count, hole.position),
+                np.full(count, BLANK_SIZE, np.int32),
+                np.zeros(count, np.int64),
+            )
+            self._queues.write(queue, queue.next, [entries])
+
+    def _finish_holes(self) -> None:
+        """What a queue lost behind its last message keeps its offsets, too."""
+        for topic, index in self._holes.queues:
+            holes = self._holes.of(topic, index)
+            queue = self._queues.get(topic, index)
+            if queue is None or queue.start == queue.end:
+                queue = self._begin(topic, index, holes[0].start)
+            for hole in holes:
+                if hole.start <= queue.next < hole.end:
+                    self._fill_holes(queue, hole.end)
+            queue.holes = tuple((hole.start, hole.end) for hole in holes)
+
+    def _fill_before(self, queue: QueueIndex, first: int) -> None:
+        """What precedes a queue's first message in its file: to RocketMQ zeros would end it."""
+        count = first % self._queues.entries_per_file
+        if count:
+            blanks = make_entries(
+                np.zeros(count, np.int64),
+                np.full(count, BLANK_SIZE, np.int32),
+                np.zeros(count, np.int64),
+            )
+            self._queues.write(queue, first - count, [blanks])
+
+    def _live(self, derived: Derived) -> dict[tuple[str, int], Bounds]:
+        """Without topics deleted since the checkpoint: all their living records are behind it."""
+        return {
+            (topic, index): bounds
+            for (topic, index), bounds in derived.bounds.items()
+            if self._dead_before.get(topic, -1) < derived.position
+        }
+
+    def _expected_offsets(self, part: QueueRows) -> npt.NDArray[np.int64]:
+        """The offsets that so many records of a queue have if they go on where it ends."""
+        start, count = self._expected(part), len(part.offsets)
+        return self._holes.offsets_from(part.topic, part.queue_index, start, count)
+
+    def _expected(self, part: QueueRows) -> int:
+        queue = self._queues.get(part.topic, part.queue_index)
+        if queue is not None:
+            return queue.next
+        # A rebuild finds the older messages expired; else a new queue begins at 0.
+        return int(part.offsets[0]) if self._is_rebuilt else 0
+
+    def _check(self, queue: QueueIndex, position: int) -> bool:
+        """Cut what is behind the end, and compare the last entry with its record."""
+        last_name = queue.file_name(queue.end - 1)
+        paths = {join(queue.directory, name) for name in self._files.names(queue.directory)}
+        for path in paths:
+            if path > last_name:
+                self._files.unlink(path)
+        step = self._queues.entries_per_file
+        first = min(queue.start, queue.end - 1)
+        needed = range(first - first % step, queue.end, step)
+        if not paths.issuperset(map(queue.file_name, needed)):
+            return False
+        try:
+            file = self._files.open(last_name)
+        except MissingFileError:
+            return False
+        try:
+            used = (queue.end - 1) % self._queues.entries_per_file + 1
+            if file.size() < used * ENTRY.itemsize:
+                return False
+            file.resize(used * ENTRY.itemsize)
+            file.resize(self._queues.entries_per_file * ENTRY.itemsize)
+        finally:
+            file.close()
+        queue.dirty_files.add(last_name)
+        return self._is_entry_of(queue, queue.end - 1, position)
+
+    def _is_entry_of(self, queue: QueueIndex, offset: int, position: int) -> bool:
+        entry = queue.read(offset, offset + 1)[0]
+        at, size = int(entry["position"]), int(entry["size"])
+        if at < self._log.start:
+            return size > 0
+        if size == BLANK_SIZE and self._holes.at(queue.topic, queue.index, offset) is not None:
+            return at < position
+        if not size > 0 or at + size > position:
+            return False
+        try:
+            head = self._log.view(at, _HEAD_SIZE)
+        except KeyError:
+            return False
+        return (
+            int.from_bytes(head[0:4], "big") == size
+            and int.from_bytes(head[12:16], "big") == queue.index
+            and int.from_bytes(head[20:28], "big") == offset
+        )
+
+    def _ends_on_disk(self) -> dict[tuple[str, int], int]:
+        """What the queues' own files say, for a store whose checkpoint is lost."""
+        ends = {}
+        for topic in served_topics(self._files):
+            if topic in self._dead_before:
+                continue
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                directory = join(QUEUE_DIRECTORY, topic, name)
+                end = self._expired_end(directory) if name.isdecimal() else 0
+                if end:
+                    ends[topic, int(name)] = end
+        return ends
+
+    def _expired_end(self, directory: str) -> int:
+        """Behind the last entry whose record has expired: the living ones are in the log."""
+        for name in reversed(self._files.names(directory)):
+            file = self._files.open(join(directory, name))
+            try:
+                data = file.pread(file.size(), 0)
+            finally:
+                file.close()
+            entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
+            is_expired = (entries["size"] > 0) & (entries["position"] < self._log.start)
+            used = np.flatnonzero(is_expired)
+            if len(used):
+                return int(name) // ENTRY.itemsize + int(used[-1]) + 1
+        return 0
+
+    def _remove(self, topic: str, name: str) -> None:
+        directory = join(QUEUE_DIRECTORY, topic, name)
+        self._queues.open_files.close_below(directory)
+        for file in self._files.names(directory):
+            self._files.unlink(join(directory, file))
+        try:
+            self._files.remove_directory(directory)
+        except StorageError:
+            # A file where a queue's directory should be: nothing of ours.
+            self._files.unlink(directory)
+        self._queues.dirty_directories.update((QUEUE_DIRECTORY, join(QUEUE_DIRECTORY, topic)))

@@ -1,0 +1,381 @@
+"""Opens a store: makes a new one, or brings an old one to the state its mark vouches for.
+
+    1. the log up to the mark must be what its checksums say, else the broker refuses to start;
+       of a large log that is its end, the rest is compared while the broker serves (`older_log`)
+    2. queues are taken from their files as far as those were synced, the rest is read from the log
+    3. whole records behind the mark go on in it, what is torn behind them is cut away
+    4. everything kept is made durable and marked, before anybody sees it
+
+Each step may be cut short by another crash: the next start does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from rocketmq_arrow.decode.layout import read_layout
+from rocketmq_broker.storage.adoption.adopt import adopt, is_foreign
+from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
+from rocketmq_broker.storage.disk.files import File, Files
+from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
+from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
+from rocketmq_broker.storage.log.commit_log import CommitLog
+from rocketmq_broker.storage.log.durability import Durability
+from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile
+from rocketmq_broker.storage.log.log_checksums import Seal, SealFile
+from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
+from rocketmq_broker.storage.log.verification import verify
+from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
+from rocketmq_broker.storage.queues.derived import Derived, load_derived, save_derived
+from rocketmq_broker.storage.queues.light_queues import is_for_lite_topics, lite_topic_counts
+from rocketmq_broker.storage.queues.lost_messages import load_holes, save_holes
+from rocketmq_broker.storage.queues.queue_table import QueueTable
+from rocketmq_broker.storage.recovery.offset_recovery import reconcile_progress
+from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery
+from rocketmq_broker.storage.repair.repair_plan import PLAN_NAME
+from rocketmq_broker.storage.settings import Adoption, LiteParent, RecoveryReport, StoreConfig
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.model import Bounds
+
+LOCK_NAME: Final = "lock"
+ABORT_NAME: Final = "abort"
+_ZEROS_STEP: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The parts of an open store."""
+
+    log: CommitLog
+    queues: QueueTable
+    index: KeyIndex
+    index_position: int
+    durability: Durability
+    configs: Configs
+    derived: Derived
+    report: RecoveryReport
+    store_ms: int
+    """The store time of the newest record."""
+    unverified: tuple[Seal, ...] = ()
+    """Checksums of older log that was not compared with them."""
+
+
+def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
+    """Open what is there, or make a new store; `lock` is the lock that is held on it.
+
+    Raises:
+        DamagedStoreError: acknowledged data is damaged.
+    """
+    for directory in (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY, CONFIG_DIRECTORY):
+        files.make_directory(directory)
+    if PLAN_NAME in files.names(""):
+        reason = (
+            "a repair was begun and not finished; run `rmq fsck --repair` on the directory again"
+        )
+        raise StorageError(PLAN_NAME, 0, reason)
+    was_clean = ABORT_NAME not in files.names("")
+    # RocketMQ writes a word into the file that it locks; we never do.
+    was_visited = lock.size() > 0
+    adopted = None
+    if is_foreign(files, was_visited=was_visited):
+        adopted = adopt(files, config, lock, was_clean=was_clean)
+    if lock.size():
+        # From here on the mark holds again: the queues that RocketMQ made are needed no more.
+        lock.resize(0)
+        lock.sync()
+    mark_file = _open_mark(files, config)
+    recovery = _Recovery(files, config, mark_file)
+    try:
+        return recovery.run(was_clean=was_clean, adopted=adopted)
+    except BaseException:
+        recovery.close()
+        raise
+
+
+def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
+    has_log = bool(files.names(LOG_DIRECTORY))
+    try:
+        mark_file = MarkFile(files)
+    except MissingFileError:
+        if has_log:
+            reason = (
+                "there is a log, but the mark that says how far it is durable is missing; put it "
+                "back from a backup, or have `rmq fsck DIR --repair` make it anew"
+            )
+            raise StorageError(MARK_NAME, 0, reason) from None
+        mark_file = MarkFile(files, create=True)
+    if mark_file.mark is None:
+        # A crash while the store was made leaves an empty mark, but then there is no log yet.
+        if has_log:
+            mark_file.close()
+            raise DamagedStoreError(MARK_NAME, 0, "the durable mark is unreadable", 1, 0)
+        mark_file.write(
+            Mark(
+                end=0,
+                log_start=0,
+                anchor=0,
+                checksum=0,
+                segment_size=config.segment_size,
+                queue_file_entries=config.queue_file_entries,
+            )
+        )
+        files.sync_directory("")
+    return mark_file
+
+
+class _Recovery:
+    """One opening."""
+
+    def __init__(self, files: Files, config: StoreConfig, mark_file: MarkFile) -> None:
+        assert mark_file.mark is not None
+        self._files, self._config = files, config
+        self._mark_file, self._mark = mark_file, mark_file.mark
+        self._configs = Configs(files)
+        self._removed: list[str] = []
+        self._scanned_count = 0
+        self._kept_count = 0
+        self._store_ms = 0
+        self._closers: list[Callable[[], None]] = [mark_file.close]
+
+    def close(self) -> None:
+        """Give back what was opened: there will be no store."""
+        for close in self._closers:
+            close()
+
+    def run(self, *, was_clean: bool, adopted: Adoption | None) -> Recovered:
+        files, mark = self._files, self._mark
+        self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
+        self._closers.append(self._log.close)
+        derived = self._load_derived()
+        scan_start = mark.log_start if derived is None else derived.position
+        seals = SealFile(files, log_start=mark.log_start, anchor=mark.anchor, create=True)
+        self._closers.append(seals.close)
+        verify_start = min(scan_start, mark.end - self._config.verified_size)
+        verified_size = verify(self._log, mark, seals.seals, start=verify_start)
+
+        queues = QueueTable(files, mark.queue_file_entries)
+        self._closers.append(queues.close)
+        holes = load_holes(files)
+        living_holes = holes.living(mark.log_start, self._configs.dead_before)
+        recovery = QueueRecovery(
+            files, self._log, queues, self._configs.dead_before, living_holes.served()
+        )
+        if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
+            scan_start = mark.log_start
+            if verify_start > scan_start:
+                verified_size += verify(self._log, mark, seals.seals, start=scan_start)
+                verify_start = scan_start
+            derived = self._discard_queues(recovery, derived)
+        self._store_ms = derived.store_ms
+        unverified = tuple(seal for seal in seals.seals if seal.end <= verify_start)
+        self._read_acknowledged(recovery, max(scan_start, mark.log_start))
+        end = self._read_tail(recovery)
+        cut_size = 0 if was_clean and adopted is None else self._cut(end)
+        self._log.end = end
+
+        files.open(ABORT_NAME, create=True).close()
+        files.sync_directory("")
+        durability = Durability(self._log, self._mark_file, seals, self._config.seal_size)
+        durability.sync()
+        recovery.finish(end)
+        if list(living_holes) != list(holes):
+            save_holes(files, living_holes)
+        self._configs.settle_dead(log_start=mark.log_start, log_end=end)
+        clamped = reconcile_progress(self._configs, queues)
+        index, index_position = self._open_index(queues, derived)
+        report = RecoveryReport(
+            was_clean=was_clean,
+            log_start=self._log.start,
+            log_end=end,
+            kept_records=self._kept_count,
+            cut_size=cut_size,
+            scanned_records=self._scanned_count,
+            verified_size=verified_size,
+            removed_files=tuple(self._removed),
+            clamped_progress=clamped,
+            adopted=adopted,
+            lite_parents=tuple(self._lite_parents(queues)),
+        )
+        return Recovered(
+            log=self._log,
+            queues=queues,
+            index=index,
+            index_position=index_position,
+            durability=durability,
+            configs=self._configs,
+            derived=derived,
+            report=report,
+            store_ms=self._store_ms,
+            unverified=unverified,
+        )
+
+    def _load_derived(self) -> Derived | None:
+        """What was derived from the log, unless it is missing or speaks of more than there is."""
+        derived = load_derived(self._files)
+        if derived is None and not self._log.segment_starts:
+            derived = Derived()
+            save_derived(self._files, derived)
+        if derived is not None and derived.position > self._mark.end:
+            return None
+        return derived
+
+    def _discard_queues(self, recovery: QueueRecovery, derived: Derived | None) -> Derived:
+        """Have the queues made anew; what a start may know of them until a checkpoint."""
+        ends = recovery.known_ends(derived)
+        rebuilding = replace(
+            derived or Derived(),
+            position=self._mark.log_start,
+            bounds={key: Bounds(end, end) for key, end in ends.items()},
+            is_rebuilding=True,
+        )
+        # Before the first file goes: another crash must find the ends, and trust no new file.
+        save_derived(self._files, rebuilding)
+        recovery.discard(ends)
+        return rebuilding
+
+    def _segments(self) -> list[Segment]:
+        """The log's files: all that the mark speaks of must be there, whole."""
+        mark, size = self._mark, self._mark.segment_size
+        found = {int(name) for name in self._files.names(LOG_DIRECTORY) if name.isdecimal()}
+        start = mark.log_start - mark.log_start % size
+        for base in sorted(found):
+            if base < start or base % size:
+                self._remove(segment_name(base))
+        segments = []
+        base = start
+        while base < mark.end or base in found:
+            name = segment_name(base)
+            if base not in found:
+                reason = "a file of acknowledged log is missing"
+                raise DamagedStoreError(name, 0, reason, min(size, mark.end - base), 0)
+            acknowledged = min(size, mark.end - base)
+            file_size = _size_of(self._files, name)
+            if file_size < acknowledged:
+                reason = "a file of acknowledged log is too short"
+                raise DamagedStoreError(name, file_size, reason, acknowledged, file_size)
+            segments.append(Segment(self._files, base, size, create=False))
+            base += size
+        for other in sorted(found):
+            # Made while an older file was not on the disk yet: nothing of it was ever promised.
+            if other > base:
+                self._remove(segment_name(other))
+        return segments
+
+    def _read_acknowledged(self, recovery: QueueRecovery, start: int) -> None:
+        """Add what the mark vouches for to the queues."""
+        position = start
+        while position < self._mark.end:
+            segment = self._log.segment_at(position)
+            assert segment is not None
+            end = min(segment.end, self._mark.end)
+            data = segment.bytes[position - segment.start : end - segment.start]
+            try:
+                if end == segment.end:
+                    data = split_filler(data)
+                for scanned in scan(data, position, self._configs.dead_before):
+                    count = len(scanned.positions)
+                    broken = recovery.first_break(scanned)
+                    if broken < count:
+                        at = int(scanned.positions[broken])
+                        reason = "the record does not go on where its queue ends"
+                        raise DamagedStoreError(segment.name, at - segment.start, reason, 0, 0)
+                    recovery.add(scanned, count)
+                    self._scanned_count += count
+                    self._store_ms = max(self._store_ms, scanned.newest_ms)
+            except CorruptRecordError as error:
+                raise DamagedStoreError(
+                    segment.name, position - segment.start, str(error), 0, 0
+                ) from error
+            position = end
+
+    def _read_tail(self, recovery: QueueRecovery) -> int:
+        """Keep the whole records behind the mark; returns where they end."""
+        position = self._mark.end
+        while True:
+            segment = self._log.segment_at(position)
+            if segment is None:
+                return position
+            data = segment.bytes[position - segment.start :]
+            starts, sizes, is_full = whole_prefix(data, position)
+            if len(starts):
+                layout, _ = read_layout(data, starts, sizes, None)
+                scanned = columns_of(layout, position, self._configs.dead_before)
+                count = recovery.first_break(scanned)
+                recovery.add(scanned, count)
+                self._kept_count += count
+                self._store_ms = max(self._store_ms, scanned.newest_ms)
+                if count < len(starts):
+                    return position + int(starts[count])
+                if not is_full:
+                    return position + int(starts[-1] + sizes[-1])
+            if not is_full:
+                return position
+            position = segment.end
+
+    def _cut(self, end: int) -> int:
+        """Clear the log behind its end, on the disk; returns how many bytes were not zero."""
+        cut_size = 0
+        for base in self._log.segment_starts:
+            if base >= end:
+                segment = self._log.segment_at(base)
+                assert segment is not None
+                cut_size += _used_size(segment.bytes)
+                self._log.drop(base)
+                self._remove(segment.name)
+        last = self._log.segment_at(end)
+        if last is not None:
+            # Else a stale record could line up with the end of a new one, and come back to life.
+            cut_size += _used_size(last.bytes[end - last.start :])
+            last.clear_from(end)
+            last.sync()
+        if self._removed:
+            self._files.sync_directory(LOG_DIRECTORY)
+        return cut_size
+
+    def _open_index(self, queues: QueueTable, derived: Derived) -> tuple[KeyIndex, int]:
+        slots, entries = self._config.index_slot_count, self._config.index_entry_count
+        if derived.index_files:
+            slots, entries = derived.index_slots, derived.index_entries
+        index = KeyIndex(self._files, queues.open_files, slots=slots, entries=entries)
+        position = derived.index_position if index.load(derived.index_files) else 0
+        return index, max(position, self._log.start)
+
+    def _lite_parents(self, queues: QueueTable) -> Iterator[LiteParent]:
+        """The topics that have lite topics, or were made for them."""
+        counts = lite_topic_counts(self._files)
+        table = self._configs.load(TOPICS).get(TOPIC_TABLE)
+        topics = table if isinstance(table, dict) else {}
+        declared = [
+            name for name, each in topics.items() if is_for_lite_topics(each.get("attributes"))
+        ]
+        for topic in sorted({*counts, *declared}):
+            messages = sum(queue.end - queue.start for queue in queues if queue.topic == topic)
+            yield LiteParent(topic, counts[topic], messages)
+
+    def _remove(self, name: str) -> None:
+        self._files.unlink(name)
+        self._removed.append(name)
+
+
+def _size_of(files: Files, name: str) -> int:
+    file = files.open(name)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _used_size(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
+    """Up to where data is not zero; a whole step of zeros ends the search."""
+    used = 0
+    for begin in range(0, len(data), _ZEROS_STEP):
+        found = np.flatnonzero(data[begin : begin + _ZEROS_STEP])
+        if not len(found):
+            break
+        used = begin + int(found[-1]) + 1
+    return used

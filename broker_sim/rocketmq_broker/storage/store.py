@@ -1,0 +1,429 @@
+"""The broker's store: appends blocks of records to the log, and reads queues of them back.
+
+One thread (the loop) appends, publishes and reads. Any one worker thread at a time calls `sync`,
+and any one `index_step`, `checkpoint`, `clean` and `verify_step`. In sync mode only what is durable
+gets visible:
+
+    append -> (log, not visible) -> sync -> (durable, marked) -> publish -> (in its consume queue)
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
+from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT
+from rocketmq_broker.storage.disk.files import File, Files
+from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.keys.key_entries import index_hash
+from rocketmq_broker.storage.log.blank_records import is_blank
+from rocketmq_broker.storage.log.blocks import Block
+from rocketmq_broker.storage.log.commit_log import FILLER
+from rocketmq_broker.storage.log.scan import RECORD_HEAD
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
+from rocketmq_broker.storage.log.unverified_log import OlderLog
+from rocketmq_broker.storage.maintenance import Maintenance, record_store_ms
+from rocketmq_broker.storage.queues.consume_queue import QueueIndex
+from rocketmq_broker.storage.queues.due_times import entry_hashes
+from rocketmq_broker.storage.queues.queue_table import make_entries
+from rocketmq_broker.storage.queues.reading import ReadResult, gather, select
+from rocketmq_broker.storage.recovery.offset_recovery import drop_progress
+from rocketmq_broker.storage.recovery.recover import ABORT_NAME, LOCK_NAME, Recovered, recover
+from rocketmq_broker.storage.settings import (
+    Appended,
+    Arrival,
+    CleanReport,
+    FlushMode,
+    StoreConfig,
+)
+from rocketmq_wire.errors import BrokerBusyError
+from rocketmq_wire.model import Bounds
+from rocketmq_wire.records.record import RECORD_SIZE_MIN
+from rocketmq_wire.requests.core import Boundary
+
+_SYSTEM_BUSY: Final = 2
+_PHYSICAL_OFFSET: Final = struct.Struct(">q")
+
+
+class Store:
+    """An open store. `Store.open` recovers it; `close` makes the next opening quick."""
+
+    def __init__(
+        self, files: Files, config: StoreConfig, lock: File, parts: Recovered, now_ms: int
+    ) -> None:
+        self.configs = parts.configs
+        self.report = parts.report
+        self._files, self._config, self._lock_file = files, config, lock
+        self._log, self._queues, self._durability = parts.log, parts.queues, parts.durability
+        self._index = parts.index
+        self._store_ms = max(now_ms, parts.store_ms)
+        # Guards the tables against the worker threads; never held while waiting for the disk.
+        self._lock = threading.RLock()
+        self._maintenance = Maintenance(files, config, parts, self._lock)
+        self._older = OlderLog(self._log, parts.unverified)
+
+    @classmethod
+    def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:
+        """Open a store, recovering what a crash left.
+
+        Raises:
+            StoreLockedError: another broker has it open.
+            DamagedStoreError: acknowledged data is damaged.
+        """
+        lock = files.lock(LOCK_NAME)
+        try:
+            recovered = recover(files, config, lock)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(files, config, lock, recovered, now_ms)
+
+    @property
+    def durable_end(self) -> int:
+        """The log position up to which everything is on the disk (memory mode: is stored)."""
+        return self._log.end if self._is_memory else self._durability.end
+
+    @property
+    def appended_end(self) -> int:
+        """The log position behind the last record, durable or not."""
+        return self._log.end
+
+    @property
+    def log_start(self) -> int:
+        """The log position of the oldest record that is kept."""
+        return self._log.start
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the file system is that holds the store."""
+        return self._files.disk_use().used_ratio
+
+    def earliest_ms(self) -> int:
+        """When the oldest message of the log was stored; -1 if there is none."""
+        with self._lock:
+            start = self._log.start
+            return record_store_ms(self._log, start) if self.record_at(start) is not None else -1
+
+    def append(self, topic: str, queue_index: int, block: Block, now_ms: int) -> Appended:
+        """Write a block to the log; `publish` makes it visible.
+
+        Raises:
+            BrokerBusyError: too much waits for the disk; nothing was stored.
+            StorageError: the disk refused. Of a block that spans files a first part may be stored.
+        """
+        with self._lock:
+            self._check_room(block)
+            # Time may step back, store times may not: searches by time rely on their order.
+            self._store_ms = max(now_ms, self._store_ms)
+            queue = self._queues.get_or_create(topic, queue_index)
+            offset = queue.next
+            start, count = offset, len(block.sizes)
+            pieces: list[tuple[int, int]] = []
+            while offset - start < count:
+                taken = self._fitting(block, offset - start)
+                if taken == 0:
+                    self._log.roll()
+                    continue
+                is_whole = taken == count
+                piece = block if is_whole else block.piece(offset - start, offset - start + taken)
+                position = self._log.end
+                piece.patch(queue_index, offset, position, self._store_ms, self._config.store_host)
+                self._log.append(piece.buffer.data)
+                hashes = entry_hashes(topic, queue_index, self._store_ms, piece.tag_hashes)
+                entries = make_entries(piece.starts + position, piece.sizes, hashes)
+                self._queues.append(queue, offset, entries, self._log.end)
+                pieces.append((offset - start, position))
+                offset += taken
+                queue.next = offset
+            return Appended(start, count, pieces[0][1], self._log.end, tuple(pieces))
+
+    def append_parts(
+        self, topic: str, block: Block, parts: Sequence[tuple[int, int]], now_ms: int
+    ) -> list[Appended] | None:
+        """Write a block whose records go, so many each, to (queue, count) one after the other.
+
+        None, and nothing is written, if the block does not fit in the current file of the log:
+        then append its parts one by one. One write for all, and one pass over the block, costs
+        a third less than a pass a batch of 1,000, and a tenth a batch of 32.
+
+        Raises:
+            BrokerBusyError: too much waits for the disk; nothing was stored.
+            StorageError: the disk refused; nothing was stored.
+        """
+        with self._lock:
+            self._check_room(block)
+            if len(block.buffer) > self._log.room():
+                return None
+            self._store_ms = max(now_ms, self._store_ms)
+            counts = [count for _, count in parts]
+            ends = np.cumsum(counts)
+            queues = [self._queues.get_or_create(topic, index) for index, _ in parts]
+            following: dict[QueueIndex, int] = {}
+            first_offsets = []
+            for queue, count in zip(queues, counts, strict=True):
+                first = following.get(queue, queue.next)
+                first_offsets.append(first)
+                following[queue] = first + count
+            shifts = np.array(first_offsets, np.int64) - ends + counts
+            offsets = np.arange(ends[-1]) + np.repeat(shifts, counts)
+            indices = np.repeat(np.array([index for index, _ in parts], np.int64), counts)
+            position = self._log.end
+            block.patch(indices, offsets, position, self._store_ms, self._config.store_host)
+            self._log.append(block.buffer.data)
+            hashes = entry_hashes(topic, indices, self._store_ms, block.tag_hashes)
+            entries = make_entries(block.starts + position, block.sizes, hashes)
+            appended = []
+            bounds = [*block.starts.tolist(), len(block.buffer)]
+            for queue, first, count, end in zip(
+                queues, first_offsets, counts, ends.tolist(), strict=True
+            ):
+                begin, stop = position + bounds[end - count], position + bounds[end]
+                self._queues.append(queue, first, entries[end - count : end], stop)
+                queue.next = first + count
+                appended.append(Appended(first, count, begin, stop, ((0, begin),)))
+            return appended
+
+    def sync(self) -> int:
+        """Make everything appended so far durable; returns the durable end. Blocks."""
+        return self._log.end if self._is_memory else self._durability.sync()
+
+    def publish(self) -> list[Arrival]:
+        """Make visible what is durable, or everything in async and memory mode."""
+        is_sync = self._config.flush is FlushMode.SYNC
+        with self._lock:
+            return self._queues.publish(self._durability.end if is_sync else self._log.end)
+
+    def bounds(self, topic: str, queue_index: int) -> Bounds:
+        """The offsets that can be read."""
+        queue = self._queues.get(topic, queue_index)
+        return Bounds(0, 0) if queue is None else Bounds(queue.start, queue.end)
+
+    def read(
+        self,
+        topic: str,
+        queue_index: int,
+        start: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_hashes: npt.NDArray[np.int64] | None = None,
+        scan_max: int = 16_000,
+        stops_at_file_end: bool = False,
+    ) -> ReadResult:
+        """Read records from an offset on, which must be inside the bounds; else nothing is found.
+
+        Without `tag_hashes` every record matches. `scan_max` limits how many entries a filtered
+        read looks at. `stops_at_file_end` ends a read where RocketMQ does: with its queue's file.
+
+        Raises DamagedStoreError: the first record is in a stretch that `verify_step` found damaged.
+        """
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None or not queue.start <= start < queue.end or count_max < 1:
+                return ReadResult(parts=(), sizes=b"", count=0, next_begin=start)
+            if tag_hashes is None:
+                # No record is smaller: a byte limit also limits the entries worth reading.
+                wanted = min(count_max, bytes_max // RECORD_SIZE_MIN + 1)
+            else:
+                wanted = max(scan_max, 1)
+            if stops_at_file_end:
+                wanted = min(wanted, queue.left_in_file(start))
+            end = min(start + wanted, queue.end)
+            if queue.holes:
+                # A read tells of a hole by itself, so that no reader passes one unawares.
+                hole_end = queue.hole_end(start)
+                if hole_end is not None:
+                    return ReadResult((), b"", 0, hole_end, lost=hole_end - start)
+                end = queue.end_before_hole(start, end)
+            entries = self._older.intact(queue.read(start, end))
+            selection = select(
+                entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
+            )
+            parts = gather(
+                self._segment_bytes, self._log.segment_size, selection.positions, selection.sizes
+            )
+        return ReadResult(
+            parts=parts,
+            sizes=selection.sizes.astype("<i4", copy=False).tobytes(),
+            count=len(selection.sizes),
+            next_begin=start + selection.scanned,
+        )
+
+    def search_time(
+        self, topic: str, queue_index: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """LOWER: the first offset stored at or after a time, else the queue's end. UPPER: the last
+        one stored at or before it. Never outside the bounds.
+        """
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None:
+                return 0
+            # LOWER wants the first message that is not older; UPPER stands before the first newer.
+            limit_ms = timestamp_ms if boundary is Boundary.LOWER else timestamp_ms + 1
+            low, high = queue.start, queue.end
+            while low < high:
+                middle = (low + high) // 2
+                if self._store_ms_of(queue, middle) < limit_ms:
+                    low = middle + 1
+                else:
+                    high = middle
+            if boundary is Boundary.UPPER:
+                return max(low - 1, queue.start)
+            return low
+
+    def store_time(self, topic: str, queue_index: int, offset: int) -> int:
+        """When a message was stored; -1 if there is no message at this offset."""
+        with self._lock:
+            queue = self._queues.get(topic, queue_index)
+            if queue is None or not queue.start <= offset < queue.end:
+                return -1
+            if queue.hole_end(offset) is not None:
+                return -1
+            return self._store_ms_of(queue, offset)
+
+    def record_at(self, position: int) -> memoryview | None:
+        """The published record that begins at a log position, or None if none does."""
+        with self._lock:
+            if not self._log.start <= position <= self._queues.published_end - RECORD_SIZE_MIN:
+                return None
+            segment = self._log.segment_at(position)
+            if segment is None or segment.end - position < RECORD_SIZE_MIN:
+                return None
+            begin = position - segment.start
+            size, magic = RECORD_HEAD.unpack_from(segment.view, begin)
+            (written_position,) = _PHYSICAL_OFFSET.unpack_from(
+                segment.view, begin + PHYSICAL_OFFSET_AT
+            )
+            if magic not in (MAGIC_V1, MAGIC_V2) or written_position != position:
+                return None
+            if size < RECORD_SIZE_MIN or begin + size > segment.size:
+                return None
+            self._older.require(position)
+            record = segment.view[begin : begin + size]
+            return None if is_blank(record) else record
+
+    def query_index(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[int]:
+        """Log positions of messages that may have a key, newest first: hashes collide, so the
+        caller compares the keys. What was appended last may not be in the index yet.
+        """
+        with self._lock:
+            found = self._index.query(
+                index_hash(topic, key), count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+            )
+            start = max(self._log.start, self.configs.dead_before.get(topic, 0))
+            return [position for position in found if position >= start]
+
+    def delete_topic(self, *topics: str) -> None:
+        """Delete topics' messages, entries in `topics.json` and groups' progress, durably.
+
+        Messages of a later topic of this name begin at offset 0, and the old ones stay away also
+        after a crash: `topics.json` says up to which log position they are dead.
+        """
+        with self._lock:
+            gone = frozenset(topics)
+            self.configs.bury_topics(gone, self._log.end)
+            drop_progress(self.configs, gone)
+            self._queues.remove_topics(gone)
+
+    @property
+    def index_lag(self) -> int:
+        """How many bytes of the log are published and not in the key index yet."""
+        return self._queues.published_end - self.index_end
+
+    @property
+    def index_end(self) -> int:
+        """The log position up to which the keys are in the index."""
+        return max(self._maintenance.index_position, self._log.start)
+
+    def index_step(self) -> bool:
+        """Put some more of what is published into the key index; True while there is more."""
+        return self._maintenance.index_step()
+
+    def verify_step(self) -> int:
+        """Compare some acknowledged log that the start did not read with its checksum; its size, or
+        0 once all is compared.
+
+        Raises DamagedStoreError: that log is damaged, and reads of it fail from now on.
+        """
+        return self._older.verify_step()
+
+    def checkpoint(self) -> bool:
+        """Bring queues and index to the disk, so that the next start need not read the log again.
+
+        False if nothing was new. Due about once a second; without it a start takes longer.
+        """
+        return not self._is_memory and self._maintenance.checkpoint(self._store_ms)
+
+    def clean(self, now_ms: int) -> CleanReport:
+        """Delete what has expired, or what makes the disk too full; whole files of the log."""
+        return self._maintenance.clean(now_ms, self._store_ms)
+
+    def close(self) -> None:
+        """Make everything durable and close; the next opening finds nothing to do.
+
+        Raises StorageError if the disk refuses: then the store is closed as a crash would leave it.
+        """
+        with self._lock:
+            try:
+                if not self._is_memory:
+                    self._settle()
+            finally:
+                self._queues.close()
+                self._log.close()
+                self._durability.close()
+                self._lock_file.close()
+
+    def _settle(self) -> None:
+        """Bring all to the disk, and last of all say that nothing is left to recover."""
+        self.sync()
+        self.publish()
+        self._index.flush()
+        self._maintenance.checkpoint(self._store_ms)
+        self._durability.repeat_mark()
+        self._files.unlink(ABORT_NAME)
+        self._files.sync_directory("")
+
+    @property
+    def _is_memory(self) -> bool:
+        return self._config.is_memory
+
+    def _check_room(self, block: Block) -> None:
+        record_size_max = self._log.segment_size - FILLER.size
+        if len(block.buffer) > record_size_max and int(block.sizes.max()) > record_size_max:
+            reason = f"a record of {block.sizes.max()} bytes does not fit in a file"
+            raise StorageError(LOG_DIRECTORY, self._log.end, reason)
+        waiting = self._log.end - self._queues.published_end
+        if waiting and waiting + len(block.buffer) > self._config.unpublished_size_max:
+            raise BrokerBusyError(
+                _SYSTEM_BUSY, f"[STORE_BUSY] {waiting} bytes wait for the disk; send again later"
+            )
+
+    def _fitting(self, block: Block, first: int) -> int:
+        """How many records from `first` on fit in the current file of the log."""
+        room = self._log.room()
+        if first == 0 and len(block.buffer) <= room:
+            return len(block.sizes)
+        ends = block.starts[first:] + block.sizes[first:] - block.starts[first]
+        if ends[-1] <= room:
+            return len(ends)
+        return int(np.searchsorted(ends, room, side="right"))
+
+    def _store_ms_of(self, queue: QueueIndex, offset: int) -> int:
+        position = queue.position_of(offset)
+        self._older.require(position)
+        return record_store_ms(self._log, position)
+
+    def _segment_bytes(self, position: int) -> tuple[memoryview, int]:
+        segment = self._log.segment_at(position)
+        # Entries are written for records in the log, and a queue's start moves before files go.
+        assert segment is not None, f"nothing is kept at log position {position}"
+        return segment.view, segment.start

@@ -1,0 +1,143 @@
+"""GroupProgressListener: commits a group's progress when Spark reports a batch, from the driver.
+
+The source commits when Spark asks it for the next batch. Between the ticks of a long trigger, after
+Trigger.Once and after `stop()` nobody asks; Spark's progress reports close that gap.
+
+It keeps the source's rules: a group with live members is left alone, and so is stored progress
+above what was reported, unless it is the listener's own. Under asynchronous progress tracking a
+report comes before its batch is in the checkpoint, which is what commitOffsets=confirmed waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.consumer_group.commit import find_members, to_commit
+from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.options.parse import parse_options, require_connection
+from pyspark_rocketmq.planning.progress_report import source_progress
+from pyspark_rocketmq.planning.selection import selects
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+class GroupProgressListener(StreamingQueryListener):
+    """`spark.streams.addListener(GroupProgressListener(options))`, with the source's own options.
+
+    Of the options the connection, `group`, `commitOffsets` and the selection count: queues that are
+    not selected are left alone. `query` is a query's name or id: only its progress counts then.
+    Nothing is committed under commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        query: str | None = None,
+        *,
+        also_unconfirmed: bool = False,
+    ) -> None:
+        super().__init__()
+        self._options = parse_options(dict(options))
+        require_connection(self._options)
+        if self._options.group is None:
+            raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
+        self._group, self._query = self._options.group, query
+        mode = self._options.commit_offsets
+        # A member of its group commits by itself, and only for queues that it has.
+        self._is_active = not self._options.join_group and (
+            mode == "true" or (mode == "confirmed" and also_unconfirmed)
+        )
+        self._selects = selects(self._options)
+        self._is_alone = False
+        self._lock = threading.Lock()
+        self._cluster: Cluster | None = None
+        self._ended: dict[str, dict[QueueId, int]] = {}
+        """Where the last batch of each query ended, as far as it was committed."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing was read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is done, and in the checkpoint unless progress is tracked asynchronously."""
+        progress = event.progress
+        if not self._is_active or self._query not in (None, progress.name, str(progress.id)):
+            return
+        ends: dict[QueueId, int] = {}
+        for source in source_progress(progress):
+            if not source.is_initial:
+                ends.update({q: offset for q, offset in source.end.items() if self._selects(q)})
+        self._commit(str(progress.id), ends)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The last report came before this."""
+        with self._lock:
+            self._ended.pop(str(event.id), None)
+
+    def close(self) -> None:
+        """Close the connection; a later report opens it again."""
+        with self._lock:
+            if self._cluster is not None:
+                self._cluster.close()
+                self._cluster = None
+
+    def _commit(self, query: str, ends: Mapping[QueueId, int]) -> None:
+        with self._lock:
+            before = self._ended.setdefault(query, {})
+            due = {queue: offset for queue, offset in ends.items() if before.get(queue) != offset}
+            if not due:
+                return
+            try:
+                if self._cluster is None:
+                    self._cluster = open_cluster(connection_settings(self._options))
+                self._send(self._cluster, due, before)
+            except RocketMQError as error:
+                # Progress is for people and tools: the next report tries again.
+                _log.warning("group %s: progress is not committed: %s", self._group, error)
+
+    def _send(
+        self, cluster: Cluster, wanted: Mapping[QueueId, int], before: dict[QueueId, int]
+    ) -> None:
+        if not self._is_alone:
+            members = find_members(
+                cluster, self._group, tuple(sorted({queue.topic for queue in wanted}))
+            )
+            if members:
+                raise GroupInUseError(self._group, members)
+            self._is_alone = True
+        stored: dict[QueueId, int | None] = {}
+        for queue, answer in cluster.progress(self._group, wanted).items():
+            if isinstance(answer, RocketMQError):
+                _log.warning("group %s %s: not committed: %s", self._group, queue, answer)
+            else:
+                stored[queue] = answer
+        asked = {queue: offset for queue, offset in wanted.items() if queue in stored}
+        due, others = to_commit(asked, stored, {}, before)
+        for queue in others:
+            # Another committer, or the source itself, which may be a batch ahead of this report.
+            _log.info("group %s %s: %s is left as it is", self._group, queue, stored[queue])
+        for queue, result in (cluster.commit(self._group, due) if due else {}).items():
+            if isinstance(result, RocketMQError):
+                _log.warning("group %s %s: not committed: %s", self._group, queue, result)
+            else:
+                before[queue] = due[queue]
+        before.update({q: n for q, n in asked.items() if stored[q] == n})

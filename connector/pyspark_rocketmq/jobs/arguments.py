@@ -1,0 +1,204 @@
+"""A job's command line -> the source's options: what every job that reads topics has in common."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NoReturn
+
+from pyspark.sql.streaming import DataStreamWriter
+
+from pyspark_rocketmq.options.read_table import DEFINITIONS
+from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
+
+_AT_ONCE: Final = "available-now"
+_UNITS_US: Final = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+# Spark takes fractions of seconds alone, and has 32 bits for a number of days.
+_PART: Final = rf"([0-9]{{1,8}}(?:\.[0-9]{{1,6}}(?=\s+second))?)\s+({'|'.join(_UNITS_US)})s?\b"
+_LENGTH: Final = re.compile(rf"(?:interval\s+)?{_PART}(?:\s+{_PART})*", re.IGNORECASE)
+# Spark counts microseconds in 64 bits.
+_INTERVAL_US_MAX: Final = 36_500 * _UNITS_US["day"]
+
+
+class JobParser(argparse.ArgumentParser):
+    """Argparse's parser, which says in one line what is wrong with a command line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. {self.prog} --help says more.\n")
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the cluster, and `--option`."""
+    cluster = parser.add_mutually_exclusive_group(required=True)
+    cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
+    cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_key_and_value,
+        metavar="KEY=VALUE",
+        help="any other option of the source; may be repeated",
+    )
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the cluster, the topics, the group and `--option`."""
+    add_cluster_arguments(parser)
+    parser.add_argument("--topic", required=True, help="several are separated by commas")
+    parser.add_argument("--group", help="consumer group whose offsets at the broker shall follow")
+
+
+def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the checkpoint, where to begin, and when batches are made and how large."""
+    parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
+    parser.add_argument(
+        "--starting-offsets",
+        default="earliest",
+        help="where a query without a checkpoint begins: earliest (default), latest, group, JSON",
+    )
+    parser.add_argument("--max-offsets-per-trigger", type=count, metavar="N")
+    parser.add_argument(
+        "--max-partitions", type=count, metavar="N", help="tasks of a batch at most"
+    )
+    add_trigger_argument(parser)
+
+
+def add_trigger_argument(parser: argparse.ArgumentParser, usual: str = "10 seconds") -> None:
+    """Add when batches are made."""
+    parser.add_argument(
+        "--trigger",
+        default=usual,
+        type=_trigger,
+        metavar="INTERVAL|available-now",
+        help=f"a batch every interval, or all that is there and then end (default: {usual})",
+    )
+
+
+def stream_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
+    """`source_options` of a stream: those of `add_stream_arguments` too."""
+    return source_options(
+        args,
+        startingOffsets=args.starting_offsets,
+        maxOffsetsPerTrigger=args.max_offsets_per_trigger,
+        maxPartitions=args.max_partitions,
+        **named,
+    )
+
+
+def triggered(writer: DataStreamWriter, args: argparse.Namespace) -> DataStreamWriter:
+    """The writer with the trigger that was asked for."""
+    if args.trigger == _AT_ONCE:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=args.trigger)
+
+
+def positive(text: str) -> float:
+    """A number above zero, for `type=`."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on, for `type=`."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return value
+
+
+def interval(text: str) -> str:
+    """A length of time as Spark takes it, for `type=`."""
+    microseconds_of(text)
+    return text
+
+
+def period(text: str) -> str:
+    """A length of time that is not zero, for `type=`."""
+    if not microseconds_of(text):
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text!r}")
+    return text
+
+
+def microseconds_of(text: str) -> float:
+    """How long a length of time is. Raises ArgumentTypeError."""
+    if _LENGTH.fullmatch(text.strip()) is None:
+        raise argparse.ArgumentTypeError(
+            f"no length of time: {text!r}, say '10 seconds', '1 minute' or '1 day 12 hours'"
+        )
+    parts: list[tuple[str, str]] = re.findall(_PART, text, re.IGNORECASE)
+    total = sum(float(number) * _UNITS_US[unit.lower()] for number, unit in parts)
+    if total > _INTERVAL_US_MAX:
+        raise argparse.ArgumentTypeError(f"longer than a hundred years: {text!r}")
+    return total
+
+
+def source_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
+    """The source's options: those of `add_source_arguments`, the job's own, then `--option`s.
+
+    What is None is left out, and an `--option` beats what has a name of its own here.
+    """
+    options = {
+        "nameServer": args.name_server,
+        "endpoints": args.endpoints,
+        "subscribe": getattr(args, "topic", None),
+        "group": getattr(args, "group", None),
+        **named,
+    }
+    others = dict(args.option)
+    replaced = {key.lower() for key in others}
+    return {
+        key: str(value)
+        for key, value in options.items()
+        if value is not None and key.lower() not in replaced
+    } | others
+
+
+def connection_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Of a read's options those that say where the cluster is and who asks: for a write."""
+    names = _spellings(
+        definition.name for definition in DEFINITIONS if definition.group == "connect"
+    )
+    return {key: text for key, text in options.items() if key.lower() in names}
+
+
+def take_sending(args: argparse.Namespace, **usual: str) -> dict[str, str]:
+    """Take what is about sending out of a reading job's `--option`s; `usual` where none says so."""
+    names = _spellings(SENDING_OPTIONS)
+    sending = {key: text for key, text in args.option if key.lower() in names}
+    args.option = [(key, text) for key, text in args.option if key not in sending]
+    given = {key.lower() for key in sending}
+    return {key: text for key, text in usual.items() if key.lower() not in given} | sending
+
+
+def _spellings(names: Iterable[str]) -> set[str]:
+    wanted = set(names)
+    return {
+        spelling.lower()
+        for definition in DEFINITIONS
+        if definition.name in wanted
+        for spelling in (definition.name, *definition.aliases)
+    }
+
+
+def _trigger(text: str) -> str:
+    return text if text == _AT_ONCE else interval(text)
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise argparse.ArgumentTypeError(f"an option is KEY=VALUE, got {text!r}")
+    return key, value

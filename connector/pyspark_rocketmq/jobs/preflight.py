@@ -1,0 +1,105 @@
+"""What a job asks Spark and the cluster before it begins, so that it fails before anything is done.
+
+A wrong topic or path that only a running query finds is told amid its tracebacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.jobs.failures import JobError
+from pyspark_rocketmq.options.definition import Use
+from pyspark_rocketmq.options.parse import parse_options, require, require_sink
+from pyspark_rocketmq.read.cluster_scan import first_survey, no_route, require_topics
+from pyspark_rocketmq.sink.encoding.routes import PatientQueues
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.producer.producer import Producer
+from rocketmq_wire.errors import TopicNotFoundError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.plural import counted
+
+_SHOWN_MAX: Final = 5
+
+
+def files_in(spark: SparkSession, path: str) -> list[str] | None:
+    """The files of a folder, on whichever file system; None: there is no such folder."""
+    try:
+        # Twice: a single path Spark takes for a stream's output first, and where there is none, it
+        # logs Java's traceback.
+        reader = spark.read.option("recursiveFileLookup", True)
+        return reader.text([path, path]).inputFiles()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+
+
+def require_topics_to_read(
+    spark: SparkSession, options: Mapping[str, str], checkpoint: str
+) -> None:
+    """Look at a new query's topics as its source will: raises what that would raise.
+
+    A query that has begun knows by its checkpoint what a missing topic means, and waits for a
+    cluster that is away: it is left alone.
+    """
+    parsed = require(parse_options(options), options, Use.STREAM)
+    if files_in(spark, f"{checkpoint}/offsets"):
+        return
+    with open_cluster(connection_settings(parsed)) as cluster:
+        survey = first_survey(cluster, parsed, is_whole=True, births=False)
+    require_topics(survey, parsed)
+
+
+def queues_to_write(
+    options: Mapping[str, str], topics: Iterable[str] | None = None
+) -> dict[str, tuple[QueueId, ...]]:
+    """The queues of each topic that take messages; without topics, of that of a write's options.
+
+    Raises OptionError, TopicNotFoundError for all that are not there, and what asking raises.
+    """
+    parsed = require_sink(parse_options(options))
+    found: dict[str, tuple[QueueId, ...]] = {}
+    absent = []
+    # Whoever starts a job is waiting, and a write would have the patience of its tasks.
+    settings = replace(connection_settings(parsed), outage_ms=parsed.connect_timeout_ms)
+    with open_cluster(settings) as cluster:
+        producer = PatientQueues(Producer(cluster), cluster, had_topics=False)
+        for topic in (parsed.subscribe or ()) if topics is None else topics:
+            try:
+                found[topic] = tuple(producer.queues(topic))
+            except TopicNotFoundError:  # noqa: PERF203 - each try takes a network's time.
+                absent.append(topic)
+    if absent:
+        raise no_route(absent)
+    return found
+
+
+def require_rows_fit(rows: DataFrame, names: list[str], queues: Collection[QueueId]) -> None:
+    """Raise JobError where these columns of rows name a queue that is not among a topic's.
+
+    A row without a queue goes to any.
+    """
+    has_broker = "brokerName" in names
+    known = {(queue.index, queue.broker if has_broker else None) for queue in queues}
+    wanted = {
+        (row["queueId"], row["brokerName"] if has_broker else None)
+        for row in rows.select(*names).distinct().collect()
+        if row["queueId"] is not None
+    }
+    unfit = sorted(wanted - known, key=str)
+    if not unfit:
+        return
+    shown = [f"{index} of {broker}" if has_broker else f"{index}" for index, broker in unfit]
+    more = ", ..." if len(unfit) > _SHOWN_MAX else ""
+    topic = next(iter(queues)).topic
+    raise JobError(
+        f"the files name queue {', '.join(shown[:_SHOWN_MAX])}{more}, and {topic} has "
+        f"{counted(len(queues), 'queue')} for writing. Nothing was sent. Give it more (rmq topic "
+        f"alter {topic} --queues N), or leave out --keep-queues."
+    )

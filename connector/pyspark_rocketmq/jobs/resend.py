@@ -1,0 +1,29 @@
+"""as_sent_anew: rows that were read from topics -> rows to write, as if not sent before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from rocketmq_wire.records.properties import LIFE
+
+_GROUP: Final = "__SHARDINGKEY"
+_LIFE: Final = (*LIFE, _GROUP)
+
+
+def as_sent_anew(frame: DataFrame, **columns: Column) -> DataFrame:
+    """The columns of messages to write: body, keys, tags, and from properties what is its sender's.
+
+    A message group stays one. `columns` are added by name, such as topic or queueId.
+    """
+    kept: dict[str, Column] = {
+        name: sf.col(name) for name in ("body", "keys", "tags") if name in frame.columns
+    }
+    if "properties" in frame.columns:
+        properties = sf.col("properties")
+        kept["properties"] = sf.map_filter(properties, lambda name, _: ~name.isin(*_LIFE))
+        if "queueId" not in columns:
+            kept["messageGroup"] = properties[_GROUP]
+    return frame.select(*(column.alias(name) for name, column in (kept | columns).items()))

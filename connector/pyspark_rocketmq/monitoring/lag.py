@@ -1,0 +1,181 @@
+"""How far a query is behind: messages and seconds, per queue and in total."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.options.definition import Use
+from pyspark_rocketmq.options.parse import parse_options, require, require_connection
+from pyspark_rocketmq.planning.progress_report import source_progress
+from pyspark_rocketmq.planning.selection import selects
+from pyspark_rocketmq.read.batch_reader import plan_queues
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.plural import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """How far one queue is behind."""
+
+    messages: int
+    seconds: float | None
+    """Age of the next unread message; 0 when there is none, None when nobody could tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a query is behind."""
+
+    queues: Mapping[QueueId, QueueLag]
+
+    @property
+    def messages(self) -> int:
+        """Messages behind in total."""
+        return sum(lag.messages for lag in self.queues.values())
+
+    @property
+    def seconds(self) -> float | None:
+        """Age of the oldest unread message; None when it is unknown for a queue that is behind."""
+        ages = [lag.seconds for lag in self.queues.values()]
+        return None if None in ages else max((age for age in ages if age is not None), default=0.0)
+
+
+def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> Lag:
+    """How far the sources of `query.lastProgress` are behind.
+
+    Messages come from the progress itself. With the connection's options (nameServer or endpoints)
+    the queues are looked at anew, and the store time of each next unread message gives seconds.
+    Queues that options with a selection leave out do not count.
+    """
+    sources = source_progress(progress)
+    offsets = {queue: offset for source in sources for queue, offset in source.end.items()}
+    ends = {queue: offset for source in sources for queue, offset in source.latest.items()}
+    if options is None:
+        return _lag(offsets, ends, {})
+    parsed = parse_options(dict(options))
+    require_connection(parsed)
+    is_selected = selects(parsed)
+    offsets = {queue: offset for queue, offset in offsets.items() if is_selected(queue)}
+    cluster = open_cluster(connection_settings(parsed))
+    try:
+        return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
+    finally:
+        cluster.close()
+
+
+def measure_group_lag(options: Mapping[str, str]) -> Lag:
+    """How far a consumer group is behind in the topics that the options of a read select.
+
+    Queues in which the group has no progress count from their first message. Raises what planning
+    a read from the group's progress raises.
+    """
+    given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
+    parsed = require(parse_options(given), given, Use.BATCH)
+    cluster = open_cluster(connection_settings(parsed))
+    try:
+        planned = plan_queues(cluster, parsed)
+        offsets = {known.queue: known.start for known in planned}
+        ends = {known.queue: known.end for known in planned}
+        return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
+    finally:
+        cluster.close()
+
+
+def _fresh_lag(
+    cluster: Cluster, offsets: Mapping[QueueId, int], ends: dict[QueueId, int], now_ms: float
+) -> Lag:
+    bounds = cluster.bounds(tuple(offsets)) if offsets else {}
+    unread: dict[QueueId, int] = {}
+    for queue, held in bounds.items():
+        if not isinstance(held, Bounds):
+            _log.warning("lag of %s is as of the last batch: %s", queue, held)
+            continue
+        ends[queue] = held.end
+        if offsets[queue] < held.end:
+            unread[queue] = max(offsets[queue], held.start)
+    seconds: dict[QueueId, float] = {}
+    for queue, stored_ms in (cluster.store_times_at(unread) if unread else {}).items():
+        if stored_ms is None:
+            _log.warning("cannot tell how old the next message of %s is", queue)
+        else:
+            seconds[queue] = max(0.0, (now_ms - stored_ms) / 1_000)
+    return _lag(offsets, ends, seconds)
+
+
+def _lag(
+    offsets: Mapping[QueueId, int],
+    ends: Mapping[QueueId, int],
+    seconds: Mapping[QueueId, float],
+) -> Lag:
+    queues = {}
+    for queue in sorted(offsets):
+        behind = max(0, ends.get(queue, offsets[queue]) - offsets[queue])
+        queues[queue] = QueueLag(behind, seconds.get(queue) if behind else 0.0)
+    return Lag(queues)
+
+
+class LagListener(StreamingQueryListener):
+    """Measures the lag after every batch and hands it to `report`, or logs it.
+
+    `spark.streams.addListener(LagListener(options))`. `query` is a query's name or id: only its
+    progress counts then.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str] | None = None,
+        report: Callable[[str, Lag], None] | None = None,
+        query: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._options, self._query = options, query
+        self._report = report or _log_lag
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing was read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is done, or the query reports that it is idle."""
+        progress = event.progress
+        name = progress.name or str(progress.id)
+        if self._query not in (None, progress.name, str(progress.id)):
+            return
+        if not source_progress(progress):
+            return
+        try:
+            lag = measure_lag(progress, self._options)
+        except RocketMQError as error:
+            _log.warning("query %s: lag is unknown: %s", name, error)
+            return
+        self._report(name, lag)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Nothing is left open."""
+
+
+def _log_lag(name: str, lag: Lag) -> None:
+    seconds = "unknown" if lag.seconds is None else f"{lag.seconds:.1f}"
+    messages = counted(lag.messages, "message")
+    _log.info("query %s: %s behind, %s seconds behind", name, messages, seconds)

@@ -1,0 +1,191 @@
+"""`show_progress(query)`: a running query as a live line in a terminal, a widget in a notebook.
+
+In a pipe or a log it is one line a batch.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+
+from pyspark_rocketmq.planning.progress_report import source_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+_POLL_S: Final = 0.25
+_BAR_WIDTH: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """What one batch of a query's progress says."""
+
+    batch_id: int
+    rows: int
+    duration_ms: int
+    behind: int | None
+    """Messages that its sources had left; None when the report does not say."""
+
+    @classmethod
+    def from_progress(cls, progress: object) -> BatchSeen:
+        """Read one of `query.recentProgress`: an object or a dict, as Spark's flavours give it."""
+        sources = source_progress(progress)
+        behind = None
+        if sources and all(source.latest for source in sources):
+            behind = sum(
+                max(0, latest - source.end.get(queue, latest))
+                for source in sources
+                for queue, latest in source.latest.items()
+            )
+        durations = _field(progress, "durationMs") or {}
+        return cls(
+            int(_field(progress, "batchId")),
+            int(_field(progress, "numInputRows") or 0),
+            int(durations.get("triggerExecution", 0)),
+            behind,
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """All batches so far."""
+
+    rows: int = 0
+    last: BatchSeen | None = None
+
+    def add(self, batch: BatchSeen) -> bool:
+        """Count a batch once; False for one that was counted."""
+        if self.last is not None and batch.batch_id <= self.last.batch_id:
+            return False
+        self.rows += batch.rows
+        self.last = batch
+        return True
+
+    @property
+    def share(self) -> float | None:
+        """How much of what is known to be there has been read; None when nobody knows."""
+        if self.last is None or self.last.behind is None:
+            return None
+        there = self.rows + self.last.behind
+        return self.rows / there if there else 1.0
+
+    def text(self) -> str:
+        """`batch 7  12,000 rows  40,000/s  3,000 behind`."""
+        if self.last is None:
+            return "waiting for the first batch"
+        parts = [f"batch {self.last.batch_id}", f"{self.rows:,} rows"]
+        if self.last.duration_ms:
+            parts.append(f"{self.last.rows / self.last.duration_ms * 1_000:,.0f}/s")
+        if self.last.behind is not None:
+            parts.append(f"{self.last.behind:,} behind")
+        return "  ".join(parts)
+
+
+class Display(Protocol):
+    """Where progress is shown."""
+
+    def show(self, tally: Tally, *, is_new: bool) -> None:
+        """Show where the query is; `is_new` when a batch has ended since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Leave what was shown last."""
+        ...
+
+
+class Lines:
+    """One line a batch: for logs and pipes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, tally: Tally, *, is_new: bool) -> None:
+        if is_new:
+            print(tally.text(), file=self._out, flush=True)
+
+    def close(self) -> None: ...
+
+
+class Terminal:
+    """One line, drawn again in its place."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def show(self, tally: Tally, *, is_new: bool) -> None:
+        del is_new
+        print(f"\r{bar(tally.share)}{tally.text()}\x1b[K", end="", file=self._out, flush=True)
+
+    def close(self) -> None:
+        print(file=self._out, flush=True)
+
+
+class Notebook:
+    """A widget that changes in place, without any script."""
+
+    def __init__(self, display: Callable[..., Any], html_of: Callable[[str], object]) -> None:
+        self._html_of = html_of
+        self._handle = display(html_of(""), display_id=True)
+
+    def show(self, tally: Tally, *, is_new: bool) -> None:
+        del is_new
+        share = tally.share
+        value = "" if share is None else f' value="{share:.4f}"'
+        text = html.escape(tally.text())
+        self._handle.update(self._html_of(f'<progress max="1"{value}></progress> {text}'))
+
+    def close(self) -> None: ...
+
+
+def bar(share: float | None) -> str:
+    """`[#####.....]  50 % `, nothing when the share is not known."""
+    if share is None:
+        return ""
+    full = round(share * _BAR_WIDTH)
+    return f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}] {share:4.0%}  "
+
+
+def show_progress(query: StreamingQuery, timeout_s: float | None = None) -> None:
+    """Show a streaming query's progress until it ends, or for so many seconds.
+
+    Ctrl-C stops the showing, not the query. A query that failed raises its error here.
+    """
+    display = _display()
+    tally = Tally()
+    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while True:
+            is_active = query.isActive
+            for progress in query.recentProgress:
+                if tally.add(BatchSeen.from_progress(progress)):
+                    display.show(tally, is_new=True)
+            display.show(tally, is_new=False)
+            if not is_active:
+                break
+            if give_up_at is not None and time.monotonic() >= give_up_at:
+                return
+            # Raises what the query failed with.
+            query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        return
+    finally:
+        display.close()
+
+
+def _display() -> Display:
+    shell = sys.modules.get("IPython")
+    if shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", {}):
+        # There only where a notebook runs: no requirement of ours.
+        widgets = importlib.import_module("IPython.display")
+        return Notebook(widgets.display, widgets.HTML)
+    return Terminal(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
+
+
+def _field(value: object, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

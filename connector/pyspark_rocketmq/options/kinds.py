@@ -1,0 +1,433 @@
+"""The kinds of value an option may have: text as users write it -> a checked value.
+
+Every kind is a callable that raises ValueError with the reason, and says in `takes` what it wants.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Protocol
+
+from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
+from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
+
+_DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
+_DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
+_SIZE_BYTES: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# In milliseconds that is within 1970 to 1973, before there was any RocketMQ.
+_SECONDS_NOW: Final = 1_000_000_000
+_SECONDS_MAX: Final = 100_000_000_000
+
+
+class Kind(Protocol):
+    """Turns an option's text into its value."""
+
+    @property
+    def takes(self) -> str: ...
+
+    def __call__(self, text: str) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text but an empty one."""
+
+    takes: str = "text"
+
+    def __call__(self, text: str) -> str:
+        if not text.strip():
+            raise ValueError("must not be empty")
+        return text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Text without blanks within."""
+
+    why: str
+    """What is wrong with them, and what to give instead."""
+    takes: str = "text without blanks"
+
+    def __call__(self, text: str) -> str:
+        text = Text()(text)
+        if len(text.split()) > 1:
+            raise ValueError(f"must have no blanks, {self.why}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that brokers take for a group, or for a topic."""
+
+    takes: str
+    size_max: int
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        if not text:
+            raise ValueError("must not be empty")
+        if not NAME_PATTERN.fullmatch(text):
+            raise ValueError("must have letters, digits, '_', '-', '%' and '|' only")
+        if len(text) > self.size_max:
+            raise ValueError(f"must have at most {self.size_max} characters")
+        return text
+
+
+GroupName: Final = partial(Name, "name of a group", GROUP_SIZE_MAX)
+TopicName: Final = partial(Name, "name of a topic", NAME_SIZE_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpression:
+    """An SQL92 expression that brokers read to its end: they filter by nothing or by half else."""
+
+    takes: str = "SQL92 expression"
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        try:
+            unread = parse_selector(text).unread
+        except SqlSyntaxError as error:
+            raise ValueError(str(error)) from error
+        if unread:
+            raise ValueError(
+                f"is complete before {unread[:40]!r}, which brokers would ignore: join it by AND "
+                "or OR, or leave it out"
+            )
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A key or a token: printable ASCII, which no error shows."""
+
+    takes: str = "text"
+
+    def __call__(self, text: str) -> str:
+        text = text.strip()
+        if not text or not text.isascii() or not text.isprintable() or " " in text:
+            raise ValueError("must be printable ASCII without spaces, and not empty")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names with commas (or semicolons) between them."""
+
+    takes: str = "names, comma-separated"
+    separators: str = ","
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        names = tuple(
+            dict.fromkeys(
+                name.strip() for name in re.split(f"[{self.separators}]", text) if name.strip()
+            )
+        )
+        if not names:
+            raise ValueError("must name at least one")
+        return names
+
+
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """One or more `host:port`, with semicolons or commas between them; or a web server's URL."""
+
+    takes: str = "host:port, separated by ; or ,"
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        addresses = Names(separators=",;")(text)
+        if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
+            return addresses
+        for address in addresses:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match.group(2)) < 65_536:
+                raise ValueError(f"must be host:port, {address!r} is not")
+        return addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression."""
+
+    takes: str = "regular expression"
+
+    def __call__(self, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from error
+        return Text()(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def takes(self) -> str:
+        return " | ".join(self.words)
+
+    def __call__(self, text: str) -> str:
+        word = text.strip().lower()
+        for known in self.words:
+            if word == known.lower():
+                return known
+        raise ValueError(f"must be one of {', '.join(self.words)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """true or false."""
+
+    takes: str = "true | false"
+
+    def __call__(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word not in ("true", "false"):
+            raise ValueError("must be true or false")
+        return word == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number within limits."""
+
+    minimum: int = 1
+    maximum: int = 2**63 - 1
+
+    @property
+    def takes(self) -> str:
+        top = "" if self.maximum == 2**63 - 1 else f" to {self.maximum}"
+        return f"number from {self.minimum}{top}"
+
+    def __call__(self, text: str) -> int:
+        try:
+            number = int(text.strip())
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if not self.minimum <= number <= self.maximum:
+            raise ValueError(f"must be a {self.takes}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Milliseconds since 1970, or a time as people write it."""
+
+    takes: str = "milliseconds since 1970, or a time with its zone such as 2026-01-31T08:00:00Z"
+
+    def __call__(self, text: str) -> int:
+        number = self._number(text.strip())
+        if _SECONDS_NOW <= number < _SECONDS_MAX:
+            raise ValueError(f"must be milliseconds since 1970: are {number} seconds?")
+        if not 0 <= number < 2**63:
+            raise ValueError(f"must be {self.takes}")
+        return number
+
+    def _number(self, text: str) -> int:
+        if re.fullmatch(r"-?[0-9]+", text):
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise ValueError(f"must be {self.takes}") from None
+        if moment.tzinfo is None:
+            raise ValueError("must name its time zone, such as 2026-01-31T08:00:00Z or …+01:00")
+        return round(moment.timestamp() * 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Milliseconds, or a number with a unit: `5s`, `15m`, `1h`."""
+
+    minimum_ms: int = 0
+    maximum_ms: int = 24 * 3_600_000
+
+    @property
+    def takes(self) -> str:
+        return f"duration from {self.minimum_ms} to {self.maximum_ms} ms (5s, 15m, 1h)"
+
+    def __call__(self, text: str) -> int:
+        match = _DURATION.fullmatch(text.strip())
+        unit = (match.group(2) or "ms").lower() if match else ""
+        if match is None or unit not in _DURATION_MS:
+            raise ValueError("must be milliseconds or a duration like 5s, 15m, 1h")
+        value_ms = int(match.group(1)) * _DURATION_MS[unit]
+        if not self.minimum_ms <= value_ms <= self.maximum_ms:
+            raise ValueError(f"must be a {self.takes}")
+        return value_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes, or a number with a unit: `64k`, `100m`, `1g`."""
+
+    minimum: int = 1
+    takes: str = "size in bytes (64k, 100m, 1g)"
+
+    def __call__(self, text: str) -> int:
+        match = _SIZE.fullmatch(text.strip())
+        if match is None:
+            raise ValueError("must be bytes or a size like 64k, 100m, 1g")
+        value = int(match.group(1)) * _SIZE_BYTES[(match.group(2) or "b").lower()[0]]
+        if value < self.minimum:
+            raise ValueError(f"must be at least {self.minimum} bytes")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMap:
+    """`advertised=reachable` pairs, comma-separated, or the same as a JSON object."""
+
+    takes: str = "advertised=reachable pairs, comma-separated"
+
+    def __call__(self, text: str) -> tuple[tuple[str, str], ...]:
+        pairs: list[tuple[Any, ...]]
+        if text.strip().startswith("{"):
+            pairs = list(_json_object(text).items())
+        else:
+            pairs = [tuple(pair.split("=", 1)) for pair in text.split(",") if pair.strip()]
+        if not pairs or any(len(pair) != 2 or not all(map(_is_text, pair)) for pair in pairs):
+            raise ValueError("must be pairs like 10.0.0.5:10911=127.0.0.1:10911")
+        return tuple(sorted((str(key).strip(), str(value).strip()) for key, value in pairs))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # json would keep the last of two equal keys: a queue named twice is a user's mistake.
+        names = [name for name, _ in pairs]
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"names {repeated!r} twice")
+        return dict(pairs)
+
+    try:
+        value = json.loads(text, object_pairs_hook=refuse_repeats)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    if not isinstance(value, dict) or not value:
+        raise ValueError("must be a JSON object that names at least one topic")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class PerQueue:
+    """A number for every queue: topic -> broker (None: the topic's only broker) -> queue -> n."""
+
+    values: Mapping[str, Mapping[str | None, Mapping[int, int]]] = field(default_factory=dict)
+
+
+def parse_per_queue(text: str, *, minimum: int) -> PerQueue:
+    """Read `{"orders":{"broker-a":{"0":100}}}`, or the same without the broker level."""
+    topics: dict[str, dict[str | None, dict[int, int]]] = {}
+    for topic, inner in _json_object(text).items():
+        if not isinstance(inner, dict) or not inner:
+            raise ValueError(f"must hold an object for topic {topic!r}")
+        nested = {isinstance(value, dict) for value in inner.values()}
+        if nested == {True}:
+            topics[topic] = {
+                broker: _queue_numbers(topic, queues, minimum) for broker, queues in inner.items()
+            }
+        elif nested == {False}:
+            if not any(name.isdecimal() for name in inner):
+                broker, value = next(iter(inner.items()))
+                raise ValueError(
+                    f"leaves out the queues of topic {topic!r}: write "
+                    f'{{"{topic}":{{"{broker}":{{"0":{value}}}}}}}'
+                )
+            topics[topic] = {None: _queue_numbers(topic, inner, minimum)}
+        else:
+            raise ValueError(f"mixes queues with and without a broker for topic {topic!r}")
+    return PerQueue(topics)
+
+
+def _queue_numbers(topic: str, queues: dict[str, Any], minimum: int) -> dict[int, int]:
+    numbers: dict[int, int] = {}
+    for index, value in queues.items():
+        if not index.isdecimal():
+            raise ValueError(f"has {index!r} where a queue id of topic {topic!r} belongs")
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise ValueError(
+                f"has {value!r} for queue {index} of topic {topic!r}, "
+                f"which must be a whole number from {minimum}"
+            )
+        numbers[int(index)] = value
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Queues by name: topic -> broker (None: the topic's only broker) -> queue ids."""
+
+    queues: Mapping[str, Mapping[str | None, tuple[int, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`{"orders":{"broker-a":[0,1]}}`, or `{"orders":[0,1]}` for a topic on one broker."""
+
+    takes: str = 'JSON like {"orders":{"broker-a":[0,1]}}'
+
+    def __call__(self, text: str) -> Assigned:
+        topics: dict[str, dict[str | None, tuple[int, ...]]] = {}
+        for topic, inner in _json_object(text).items():
+            by_broker: dict[str | None, Any] = {None: inner} if isinstance(inner, list) else inner
+            if not isinstance(by_broker, dict) or not by_broker:
+                raise ValueError(f"must hold a list of queue ids for topic {topic!r}")
+            topics[topic] = {
+                broker: self._indexes(topic, indexes) for broker, indexes in by_broker.items()
+            }
+        return Assigned(topics)
+
+    def _indexes(self, topic: str, indexes: object) -> tuple[int, ...]:
+        if not isinstance(indexes, list) or not indexes:
+            raise ValueError(f"must hold a list of queue ids for topic {topic!r}")
+        for index in indexes:
+            if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+                raise ValueError(f"has {index!r} where a queue id of topic {topic!r} belongs")
+        return tuple(sorted(set(indexes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """A word, or offsets per queue as JSON (-2 earliest, -1 latest)."""
+
+    words: tuple[str, ...]
+
+    @property
+    def takes(self) -> str:
+        return " | ".join((*self.words, 'JSON like {"orders":{"broker-a":{"0":100}}}'))
+
+    def __call__(self, text: str) -> str | PerQueue:
+        stripped = text.strip()
+        if stripped.startswith("{"):
+            return parse_per_queue(stripped, minimum=-2)
+        word = stripped.lower().replace(" ", "")
+        if word not in self.words:
+            raise ValueError(f"must be {', '.join(self.words)} or JSON per queue")
+        return word
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """Milliseconds since 1970 per queue, as JSON."""
+
+    takes: str = 'JSON like {"orders":{"broker-a":{"0":1700000000000}}}'
+
+    def __call__(self, text: str) -> PerQueue:
+        return parse_per_queue(text, minimum=0)

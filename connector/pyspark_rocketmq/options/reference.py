@@ -1,0 +1,114 @@
+"""The tables of options and columns -> the reference page, in Markdown.
+
+python -m pyspark_rocketmq.options.reference > docs/options.md
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark_rocketmq.options.definition import OptionDefinition
+from pyspark_rocketmq.options.read_table import DEFINITIONS
+from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
+
+_HEAD: Final = """\
+# Options and columns
+
+Written by `python -m pyspark_rocketmq.options.reference > docs/options.md`: change the tables, not
+this page.
+
+Keys are case-insensitive; an unknown one is refused with the nearest known name.
+
+A batch read whose end is `latest` is not repeatable: every use of the DataFrame, and a task that
+Spark runs again, reads what is there then. Give numbers as the end, or take them from
+`pin_offsets`, where the same rows are wanted twice.
+"""
+_COLUMNS_HEAD: Final = """\
+## Columns
+
+Without a `.schema(...)` a read has the columns marked as default, and `properties` with
+`includeProperties=true`. A schema names any of them, in any order; only what it names is decoded.
+
+| column | type | default | what it holds |
+|---|---|---|---|
+"""
+_CONTENTS: Final = {
+    "topic": "the topic's name",
+    "brokerName": "the broker that holds the queue",
+    "queueId": "the queue's number at its broker",
+    "queueOffset": "the message's place in its queue; unique with topic, broker and queue",
+    "body": "the body as it was sent, decompressed",
+    "tags": "the tag; null without one",
+    "keys": "the keys, separated by spaces; null without any",
+    "bornTimestamp": "when the producer made it, by the producer's clock",
+    "storeTimestamp": "when the broker stored it: timestamp options mean this time",
+    "properties": "every property, the user's own and RocketMQ's",
+    "msgId": "the producer's unique id, else the broker's",
+    "offsetMsgId": "the broker's id: its address and the place in its log",
+    "flag": "the producer's own flag",
+    "sysFlag": "RocketMQ's flags, as bits",
+    "reconsumeTimes": "how often a consumer group sent it back",
+    "bornHost": "the producer's address",
+    "storeHost": "the broker's address",
+    "physicalOffset": "the place in the broker's log",
+    "bodyCrc": "the checksum that was stored for the body",
+    "storeSize": "how many bytes it takes in the broker's log",
+    "preparedTransactionOffset": "where the half message of its transaction is, else 0",
+    "deliveryAttempt": "`reconsumeTimes` + 1",
+    "receiptHandle": "acknowledges a popped message, until it is renewed; else null",
+    "corruptReason": "why the message is damaged, with `corruptMessages=emit`; null when it is not",
+}
+
+
+def reference_markdown() -> str:
+    """Every option by group, and every column."""
+    return f"{_HEAD}\n{_options()}\n{_columns()}"
+
+
+def _columns() -> str:
+    return _COLUMNS_HEAD + "\n".join(map(_column, COLUMNS.values())) + "\n"
+
+
+def _column(column: Column) -> str:
+    is_default = "yes" if column.name in DEFAULT_COLUMNS else ""
+    return f"| {column.name} | {column.spark_type} | {is_default} | {_CONTENTS[column.name]} |"
+
+
+def _options() -> str:
+    groups: dict[str, list[OptionDefinition]] = {}
+    for definition in DEFINITIONS:
+        groups.setdefault(definition.group, []).append(definition)
+    parts = []
+    for group, definitions in groups.items():
+        rows = "\n".join(map(_row, definitions))
+        parts.append(
+            f"## {group[0].upper()}{group[1:]}\n\n"
+            f"| option | takes | default | for | what it is for |\n|---|---|---|---|---|\n{rows}\n"
+        )
+    return "\n".join(parts)
+
+
+def _row(definition: OptionDefinition) -> str:
+    names = f"`{definition.name}`"
+    if definition.aliases:
+        names += " (" + ", ".join(f"`{alias}`" for alias in definition.aliases) + ")"
+    uses = ", ".join(sorted(use.value for use in definition.uses))
+    text = definition.help
+    if definition.supported == ():
+        text += " Not supported yet."
+    elif definition.supported is not None:
+        text += f" Only {', '.join(map(_shown, definition.supported))} so far."
+    cells = (names, definition.kind.takes, _default(definition), uses, text)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(definition: OptionDefinition) -> str:
+    return "" if definition.default in (None, ()) else _shown(definition.default)
+
+
+def _shown(value: object) -> str:
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    print(reference_markdown(), end="")

@@ -1,0 +1,65 @@
+"""Spark's query progress -> the source offsets of this connector in it. Pure.
+
+Classic Spark hands listeners objects, Spark Connect and older versions dicts, and the offsets in
+them are JSON text or already parsed: all of these are taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_rocketmq.planning.checkpoint import flat
+from rocketmq_wire.model import QueueId
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """One source's part of a progress report."""
+
+    end: Mapping[QueueId, int]
+    """Where its last batch ended."""
+    latest: Mapping[QueueId, int]
+    """How far its queues reached then; empty before Spark 4.2."""
+    is_initial: bool = False
+    """True while nothing was read: such a place is never committed."""
+
+
+def source_progress(progress: object) -> list[SourceProgress]:
+    """The sources of this connector in one query's progress (`query.lastProgress`)."""
+    found = []
+    for source in _get(progress, "sources") or []:
+        value = _parsed(_get(source, "endOffset"))
+        end = _numbers(value, "offsets")
+        if end is not None:
+            latest = _numbers(_parsed(_get(source, "latestOffset")), "offsets")
+            is_initial = isinstance(value, Mapping) and value.get("initial") is True
+            found.append(SourceProgress(end, latest or {}, is_initial))
+    return found
+
+
+def _get(value: object, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return getattr(value, name, None)
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return None
+
+
+def _numbers(value: object, name: str) -> dict[QueueId, int] | None:
+    """One of the maps in an offset; None when another source wrote it."""
+    if not isinstance(value, Mapping) or value.get("version") != 1:
+        return None
+    try:
+        return flat(value[name])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

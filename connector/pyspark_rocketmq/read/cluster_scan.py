@@ -1,0 +1,165 @@
+"""A look at the cluster: the selected queues, what they hold, and what cannot be reached."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
+from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, TransportError
+from rocketmq_wire.model import Bounds, QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was selected and found at one moment."""
+
+    queues: tuple[QueueId, ...] = ()
+    """The selected queues that exist, by the routes."""
+    bounds: Mapping[QueueId, Bounds] = field(default_factory=dict)
+    births: Mapping[QueueId, int] = field(default_factory=dict)
+    """When offset 0 was stored, for queues that still have it."""
+    unreachable: Mapping[QueueId, RocketMQError] = field(default_factory=dict)
+    absent_topics: frozenset[str] = frozenset()
+    """Topics that are selected by name, or were before, and have no route."""
+    missing_queues: tuple[QueueId, ...] = ()
+    """Assigned queues that do not exist."""
+
+    @property
+    def brokers(self) -> frozenset[tuple[str, str]]:
+        """Which topic is on which broker."""
+        return frozenset((queue.topic, queue.broker) for queue in self.queues)
+
+
+def take_survey(
+    cluster: Cluster, options: ReadOptions, also: Iterable[str] = (), *, births: bool = True
+) -> Survey:
+    """Look at the selected topics, and at the topics `also` known from before.
+
+    Raises RocketMQError when the name server does not answer; a broker that does not answer is in
+    the result.
+    """
+    named = named_topics(options)
+    if named is None:
+        topics = set(matching_topics(options.subscribe_pattern or "", cluster.topics())) | set(also)
+    else:
+        topics = set(named)
+    existing: dict[str, tuple[QueueId, ...]] = {}
+    absent: set[str] = set()
+    for topic in sorted(topics):
+        queues_found = _queues_of(cluster, topic)
+        if queues_found is None:
+            absent.add(topic)
+        else:
+            existing[topic] = queues_found
+    missing: list[QueueId] = []
+    if options.assign is not None:
+        queues, missing = assigned_queues(options.assign, existing)
+    else:
+        queues = sorted(queue for found in existing.values() for queue in found)
+    return _with_bounds(
+        cluster,
+        Survey(tuple(queues), absent_topics=frozenset(absent), missing_queues=tuple(missing)),
+        births=births,
+    )
+
+
+def _queues_of(cluster: Cluster, topic: str) -> tuple[QueueId, ...] | None:
+    try:
+        return cluster.queues(topic)
+    except TopicNotFoundError:
+        return None
+
+
+def _with_bounds(cluster: Cluster, found: Survey, *, births: bool) -> Survey:
+    answers = cluster.bounds(found.queues) if found.queues else {}
+    bounds = {queue: answer for queue, answer in answers.items() if isinstance(answer, Bounds)}
+    unreachable = {
+        queue: answer for queue, answer in answers.items() if isinstance(answer, RocketMQError)
+    }
+    return Survey(
+        found.queues,
+        bounds,
+        find_births(cluster, bounds) if births else {},
+        unreachable,
+        found.absent_topics,
+        found.missing_queues,
+    )
+
+
+def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[QueueId, int]:
+    """When offset 0 was stored, for those of the queues that still have it."""
+    young = [queue for queue, held in bounds.items() if held.start == 0 and held.end > 0]
+    if not young:
+        return {}
+    times: dict[QueueId, int | RocketMQError | None] = cluster.earliest_store_times(young)
+    refused = [queue for queue, answer in times.items() if isinstance(answer, BrokerError)]
+    if refused:
+        # A proxy does not know this question. It serves pulls, and so do accounts that may read.
+        times.update(cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
+    # Retention between the two answers would make a later message's time look like a birth.
+    after = cluster.bounds(young)
+    births: dict[QueueId, int] = {}
+    for queue, answer in times.items():
+        held = after[queue]
+        if isinstance(answer, int) and isinstance(held, Bounds) and held.start == 0 < held.end:
+            births[queue] = answer
+    return births
+
+
+def first_survey(
+    cluster: Cluster,
+    options: ReadOptions,
+    also: Iterable[str] = (),
+    *,
+    is_whole: bool,
+    births: bool = True,
+    clock: WallClock | None = None,
+) -> Survey:
+    """Look until the cluster answers, for as long as making a connection may take.
+
+    Whoever starts a read is waiting: a wrong address is told within seconds. `is_whole` wants every
+    broker of every queue: a new query cannot say where it starts otherwise.
+    Raises ClusterUnreachableError, and at once what trying again does not help.
+    """
+    outage = Outage(options.connect_timeout_ms, options.retry_max_delay_ms, clock)
+    while True:
+        error: RocketMQError
+        try:
+            found = take_survey(cluster, options, also, births=births)
+            if not (is_whole and found.unreachable):
+                outage.end()
+                return found
+            error = next(iter(found.unreachable.values()))
+        except RocketMQError as problem:
+            error = problem
+        if outage.endure(error):
+            continue
+        if not isinstance(error, TransportError):
+            raise error
+        raise ClusterUnreachableError(
+            options.place, error.address, error.reason, outage.tries, outage.waited_ms
+        )
+
+
+def report_missing(found: Survey) -> None:
+    """Warn about assigned queues that do not exist: they are passed over."""
+    for queue in found.missing_queues:
+        _log.warning("assigned queue does not exist and is passed over: %s", queue)
+
+
+def require_topics(survey: Survey, options: ReadOptions) -> None:
+    """Raise TopicNotFoundError for topics that are not there and must be."""
+    if survey.absent_topics and not options.may_be_absent:
+        raise no_route(survey.absent_topics)
+
+
+def no_route(topics: Iterable[str]) -> TopicNotFoundError:
+    """The error about topics that the name server does not know."""
+    return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")

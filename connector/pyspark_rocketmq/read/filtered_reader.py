@@ -1,0 +1,201 @@
+"""Spark's batch calls with filters (`pushFilters`, Spark 4.1 and later) -> a narrower plan.
+
+Every filter goes back to Spark, which evaluates them all: the plan only leaves out what cannot
+pass. Spark 4.1 to 4.3 keep one plan for each `.load()`, that of the last filters, and give it to
+every later use, also to those without filters. So a task refuses a plan that was made before its
+query was: it is another query's.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
+
+from pyspark_rocketmq.errors import UnsupportedError
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.planning.filters import (
+    CLOCK_STEP_MS_MAX,
+    Comparison,
+    Narrowing,
+    Span,
+    late_topics_of,
+    narrow_queues,
+    narrowing_of,
+)
+from pyspark_rocketmq.planning.micro_batch import PlannedQueue
+from pyspark_rocketmq.read.batch_reader import BatchReader
+from pyspark_rocketmq.read.task import ReadPlan
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests.core import Boundary
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter, InputPartition
+
+_KINDS: Final = {
+    "EqualTo": "in",
+    "EqualNullSafe": "in",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_COMPARED: Final = (StringType(), IntegerType(), LongType(), TimestampType())
+# A UUID of version 7 in each task's properties, which begins with the time when it was made.
+_QUERY_ID: Final = "spark.sql.execution.query.id"
+
+
+class NarrowingReader(BatchReader):
+    """A batch read with pushDown=once."""
+
+    def __init__(self, options: ReadOptions, plan: ReadPlan, columns: Mapping[str, str]) -> None:
+        super().__init__(options, plan)
+        self._columns = columns
+        self._narrowing = Narrowing()
+        self._pushed_ms: int | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the plan, and hand all filters back."""
+        self._pushed_ms = int(time.time() * 1_000)
+        narrowing = narrowing_of(comparisons_of(filters, self._columns))
+        self._plan, self._narrowing = narrow_tags(self._plan, narrowing)
+        return filters
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task of the query that the filters are of."""
+        context = TaskContext.get()
+        if self._pushed_ms is not None and context is not None:
+            check_query(context.getLocalProperty(_QUERY_ID), self._pushed_ms)
+        return super().read(partition)
+
+    def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
+        held = [known for known in queues if self._narrowing.holds(known.queue)]
+        places = places_of_times(cluster, held, self._narrowing.times_ms)
+        return narrow_queues(queues, self._narrowing, places)
+
+    def _still_read(self, topics: set[str]) -> set[str]:
+        return late_topics_of(topics, self._narrowing)
+
+
+def narrowing_reader(options: ReadOptions, plan: ReadPlan, schema: StructType) -> NarrowingReader:
+    """Raises UnsupportedError where Spark pushes no filters down."""
+    if not hasattr(DataSourceReader, "pushFilters"):
+        raise UnsupportedError(
+            "PUSH_DOWN",
+            "pushDown needs Spark 4.1 or later: leave it out, and say by the options tags, assign, "
+            "startingOffsets or startingTimestamp what to read",
+        )
+    columns = comparable_columns(schema, is_typed=options.body_format is not None)
+    return NarrowingReader(options, plan, columns)
+
+
+def comparable_columns(schema: StructType, *, is_typed: bool) -> dict[str, str]:
+    """The columns whose values compare as they were stored, by their names in the schema.
+
+    With fields of bodies as columns, only names with two underlines before them are ours. Texts
+    with a collation of their own are not compared as they were stored.
+    """
+    found = {}
+    for field in schema.fields:
+        name = field.name
+        if field.dataType not in _COMPARED:
+            continue
+        if not is_typed:
+            found[name] = name
+        elif name == "__offset":
+            found[name] = "queueOffset"
+        elif name.startswith("__"):
+            found[name] = name[2:]
+    return found
+
+
+def comparisons_of(filters: Sequence[Filter], columns: Mapping[str, str]) -> list[Comparison]:
+    """The filters that compare one of the columns with values; the others are Spark's alone."""
+    found = []
+    for each in filters:
+        path: tuple[str, ...] = getattr(each, "attribute", ())
+        column = columns.get(path[0]) if len(path) == 1 else None
+        value: object = getattr(each, "value", None)
+        name = type(each).__name__
+        if column is None:
+            continue
+        if name == "In" and isinstance(value, (list, tuple)):
+            found.append(Comparison(column, "in", tuple(value)))
+        elif name in _KINDS:
+            found.append(Comparison(column, _KINDS[name], (value,)))
+    return found
+
+
+def narrow_tags(plan: ReadPlan, narrowing: Narrowing) -> tuple[ReadPlan, Narrowing]:
+    """Have the broker select the tags, where nothing else is selected there."""
+    wanted, given = narrowing.tags, plan.spec.subscription
+    if wanted is None or given.kind != "TAG":
+        return plan, replace(narrowing, tags=None)
+    if not given.selects_all:
+        expression = TagExpression.parse(given.expression)
+        wanted = wanted if expression.matches_all else wanted & expression.tags
+    narrowing = replace(narrowing, tags=wanted)
+    if not wanted:
+        return plan, narrowing
+    subscription = Subscription(" || ".join(sorted(wanted)))
+    return replace(plan, spec=replace(plan.spec, subscription=subscription)), narrowing
+
+
+def places_of_times(
+    cluster: Cluster, queues: Sequence[PlannedQueue], times_ms: Span
+) -> dict[QueueId, Span]:
+    """Between which offsets the messages of these times lie, where that is certain."""
+    starts: dict[QueueId, int] = {}
+    ends: dict[QueueId, int] = {}
+    if times_ms.start is not None:
+        below = times_ms.start - CLOCK_STEP_MS_MAX
+        found = _search(cluster, queues, below)
+        # What a search answers is looked at: it takes times for sorted, and they may not be.
+        before = {queue: offset - 1 for queue, offset in found.items() if offset > 0}
+        for queue, stored_ms in _store_times(cluster, before).items():
+            if stored_ms < below:
+                starts[queue] = found[queue]
+    if times_ms.end is not None:
+        above = times_ms.end + CLOCK_STEP_MS_MAX
+        found = _search(cluster, queues, above)
+        last = {known.queue: max(known.start, known.end) for known in queues}
+        at = {queue: offset for queue, offset in found.items() if offset < last[queue]}
+        for queue, stored_ms in _store_times(cluster, at).items():
+            if stored_ms >= above:
+                ends[queue] = found[queue]
+    return {queue: Span(starts.get(queue), ends.get(queue)) for queue in starts.keys() | ends}
+
+
+def _search(cluster: Cluster, queues: Sequence[PlannedQueue], time_ms: int) -> dict[QueueId, int]:
+    times = {known.queue: max(0, time_ms) for known in queues}
+    answers = cluster.search_offsets(times, Boundary.LOWER) if times else {}
+    return {q: offset for q, offset in answers.items() if not isinstance(offset, RocketMQError)}
+
+
+def _store_times(cluster: Cluster, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
+    times = cluster.store_times_at(offsets) if offsets else {}
+    return {queue: stored_ms for queue, stored_ms in times.items() if stored_ms is not None}
+
+
+def check_query(query_id: str | None, pushed_ms: int) -> None:
+    """Raise UnsupportedError when a query began after its plan's filters were pushed down."""
+    if query_id is None:
+        return
+    known = uuid.UUID(query_id)
+    if known.version == 7 and known.int >> 80 > pushed_ms:
+        raise UnsupportedError(
+            "PUSH_DOWN_REUSED",
+            "pushDown=once: this query got the plan that an earlier one made for its filters, as "
+            "Spark keeps one plan for each load(). Call load() anew for every query (and leave "
+            "pushDown out where a DataFrame is cached), or leave pushDown out",
+        )

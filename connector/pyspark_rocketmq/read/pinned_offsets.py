@@ -1,0 +1,141 @@
+"""pin_offsets: a batch read's ends as fixed numbers, to look at, to repeat, and to commit after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.consumer_group.commit import find_members
+from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.options.definition import Use
+from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.planning.checkpoint import nested
+from pyspark_rocketmq.planning.micro_batch import divide
+from pyspark_rocketmq.read.batch_reader import plan_queues, split_of
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import OffsetRange, QueueId
+
+_ENDS = frozenset(
+    {
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "consumer.offset.reset.to",
+        "endingoffsets",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+    }
+)
+_SELECTION = frozenset(
+    {"subscribe", "topic", "topics", "consumer.topic", "subscribepattern", "deadlettersof"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedOffsets:
+    """A batch read whose every end is a number: reading it twice gives the same rows."""
+
+    given: Mapping[str, str]
+    ranges: tuple[OffsetRange, ...]
+    tasks: int
+    """How many tasks the read will have."""
+
+    @property
+    def starting_offsets(self) -> str:
+        """JSON for `startingOffsets`."""
+        return json.dumps(nested({piece.queue: piece.start for piece in self.ranges}))
+
+    @property
+    def ending_offsets(self) -> str:
+        """JSON for `endingOffsets`."""
+        return json.dumps(nested({piece.queue: piece.end for piece in self.ranges}))
+
+    @property
+    def messages(self) -> int:
+        """How many offsets lie between start and end."""
+        return sum(map(len, self.ranges))
+
+    @property
+    def queues(self) -> int:
+        """How many queues have something to read."""
+        return sum(1 for piece in self.ranges if len(piece))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options to read exactly this: `spark.read.format("rocketmq").options(**...)`."""
+        kept = {
+            key: text
+            for key, text in self.given.items()
+            if key.lower() not in _ENDS and key.lower() not in _SELECTION
+        }
+        # The queues by name: one that is added meanwhile is not part of what was pinned.
+        assign: dict[str, dict[str, list[int]]] = {}
+        for piece in self.ranges:
+            of_topic = assign.setdefault(piece.queue.topic, {})
+            of_topic.setdefault(piece.queue.broker, []).append(piece.queue.index)
+        return {
+            **{key: text for key, text in kept.items() if key.lower() != "assign"},
+            "assign": json.dumps(assign),
+            "startingOffsets": self.starting_offsets,
+            "endingOffsets": self.ending_offsets,
+        }
+
+    def check_group(self, group: str | None = None) -> None:
+        """Raise GroupInUseError if the group has live members: `commit` would, after the work.
+
+        Raises OptionError without a group, and what asking for members raises.
+        """
+        self._with_free_group(group, lambda *_: None)
+
+    def commit(self, group: str | None = None) -> None:
+        """Commit the ends as the group's progress, when the job is done with the data.
+
+        Raises OptionError without a group, GroupInUseError when the group has live members, and the
+        first error of a broker.
+        """
+        self._with_free_group(group, _commit)
+
+    def _with_free_group(
+        self, group: str | None, act: Callable[[Cluster, str, Mapping[QueueId, int]], None]
+    ) -> None:
+        options = parse_options(self.given)
+        name = group or options.group
+        if name is None:
+            raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
+        ends: dict[QueueId, int] = {piece.queue: piece.end for piece in self.ranges}
+        if not ends:
+            return
+        cluster = open_cluster(connection_settings(options))
+        try:
+            members = find_members(cluster, name, tuple(sorted({queue.topic for queue in ends})))
+            if members:
+                raise GroupInUseError(name, members)
+            act(cluster, name, ends)
+        finally:
+            cluster.close()
+
+
+def _commit(cluster: Cluster, group: str, ends: Mapping[QueueId, int]) -> None:
+    for result in cluster.commit(group, ends).values():
+        if isinstance(result, RocketMQError):
+            raise result
+
+
+def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
+    """Resolve the start and end of a batch read now: a dry run, and fixed offsets for the job.
+
+    `options` are those of the read. Raises what planning the read would raise.
+    """
+    given = {key: str(text) for key, text in options.items()}
+    parsed = require(parse_options(given), given, Use.BATCH)
+    cluster = open_cluster(connection_settings(parsed))
+    try:
+        queues = plan_queues(cluster, parsed)
+    finally:
+        cluster.close()
+    ranges = tuple(OffsetRange(known.queue, known.start, known.end) for known in queues)
+    return PinnedOffsets(given, ranges, len(divide(ranges, split_of(parsed))))

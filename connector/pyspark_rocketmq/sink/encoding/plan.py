@@ -1,0 +1,118 @@
+"""Options and schema of a write -> its plan, or what is wrong with it, before a task begins."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import zlib
+
+from pyspark.sql.types import StructType
+
+from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.errors import UnsupportedError
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.sink_table import WriteName
+from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, TransactionPlan
+from pyspark_rocketmq.sink.encoding.schema import SinkColumns, sink_columns
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
+    """What the tasks of a write need. Raises SinkSchemaError."""
+    if options.send_back:
+        from pyspark_rocketmq.sink.encoding.send_back import send_back_plan  # Keeps planning light.
+
+        assert options.group is not None
+        return SinkPlan(
+            settings=connection_settings(options),
+            layout=SinkLayout(SinkColumns({}), None, options.max_batch_bytes, False),
+            group=options.producer_group,
+            in_flight_max=options.sends_in_flight,
+            write="",
+            send_back=send_back_plan(options.group, options.max_reconsume_times, schema),
+        )
+    topic = options.subscribe[0] if options.subscribe else None
+    columns = sink_columns(schema, has_topic_option=topic is not None)
+    is_grpc = options.endpoints is not None
+    return SinkPlan(
+        settings=connection_settings(options),
+        layout=SinkLayout(
+            columns,
+            topic,
+            options.max_batch_bytes,
+            is_grpc,
+            None if options.compression == "none" else options.compression,
+            options.compression_threshold,
+            immunity_seconds_of(options),
+            options.decision_topic if options.delivery == "transactional" else None,
+        ),
+        group=options.producer_group,
+        in_flight_max=options.sends_in_flight,
+        write=str(uuid.uuid4()),
+        transaction=_transaction(options, columns),
+        named=_named(options.write_id, topic),
+    )
+
+
+def require_topic(plan: SinkPlan) -> None:
+    """Look the topic up before any task begins. Raises TopicNotFoundError.
+
+    What else goes wrong is left to the tasks, which wait for a cluster that is away: then no topic
+    has a route.
+    """
+    from pyspark_rocketmq.sink.encoding.routes import (
+        is_without_brokers,  # Keeps planning streams light.
+    )
+    from rocketmq_client.cluster import open_cluster
+    from rocketmq_client.producer.producer import Producer
+
+    topic = plan.layout.topic
+    if plan.send_back is not None or topic is None:
+        return
+    with open_cluster(plan.settings) as cluster:
+        try:
+            Producer(cluster, plan.group).queues(topic)
+        except RocketMQError as error:
+            if isinstance(error, TopicNotFoundError) and not is_without_brokers(cluster):
+                raise
+            _log.warning("cannot tell yet whether the topic %s is there: %s", topic, error)
+
+
+def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
+    """The name, and the topic's: writes to two topics are two writes, by whatever name."""
+    if write_id is None or topic is None:
+        return write_id
+    return WriteName(f"{write_id.name}-{zlib.crc32(topic.encode()):08x}", write_id.number)
+
+
+def immunity_seconds_of(options: ReadOptions) -> int | None:
+    """How long brokers ask nobody about the half messages of a write; None: it sends none."""
+    if options.delivery != "transactional":
+        return None
+    return -(-options.transaction_timeout_ms // 1_000)
+
+
+def _transaction(options: ReadOptions, columns: SinkColumns) -> TransactionPlan | None:
+    if options.delivery != "transactional":
+        return None
+    return TransactionPlan(
+        options.decision_topic,
+        in_order=columns.place("messageGroup") is not None,
+        is_named=options.write_id is not None,
+    )
+
+
+def refuse_overwrite(what: str) -> None:
+    """Topics only grow: what would replace their content is refused with what to write instead."""
+    raise UnsupportedError(
+        "SAVE_MODE" if what == "batch" else "OUTPUT_MODE",
+        "a topic is only appended to, never overwritten: "
+        + (
+            "write with .mode('append')"
+            if what == "batch"
+            else "use outputMode('append'), and for complete results foreachBatch with "
+            "frame.write.format('rocketmq').option('writeId', NAME).mode('append')"
+        ),
+    )

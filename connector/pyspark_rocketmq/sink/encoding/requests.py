@@ -1,0 +1,390 @@
+"""Rows to write as Arrow -> send requests, whole batches at once, by topic and by queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_rocketmq.errors import SinkRowError
+from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
+from pyspark_rocketmq.sink.encoding.queue_choice import (
+    ANY,
+    cuts,
+    has_text,
+    indices_of,
+    numbers_of,
+    order_of,
+    places_of,
+)
+from pyspark_rocketmq.sink.encoding.row_ids import ROW_PROPERTY, WRITE_PROPERTY, digests, row_stamps
+from pyspark_rocketmq.sink.encoding.schema import COLUMN_NAMES, SinkColumns
+from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
+from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
+from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions
+from rocketmq_arrow.kernels.numpy_arrays import mask_of, text_array
+from rocketmq_client.producer.column_batches import ROWS_MAX, count_on
+from rocketmq_client.producer.send_queue import SendRequest
+from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
+from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.records.batch import stored_growth
+from rocketmq_wire.records.properties import LITE_TOPIC, encode_properties
+from rocketmq_wire.requests.core import SendBatch, SendMessage, SendRecords
+from rocketmq_wire.requests.transactions import (
+    CHECK_IMMUNITY,
+    PRODUCER_GROUP,
+    SYS_PREPARED,
+    TRANSACTIONAL,
+)
+
+# Encoded at a time: with what is under way, all that a task holds.
+_PIECE_ROWS_MAX: Final = min(16_384, ROWS_MAX)
+_PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Brokers hang up on a frame of 16 MiB, which then looks like an outage; some of it is its header.
+_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024
+_NO_HOST: Final = Host(bytes(4), 0)
+_ENTRY_BODY_AT: Final = 20
+_GROUP: Final = "__SHARDINGKEY"
+_DELAY: Final = "DELAY"
+_DELIVER_AT: Final = "TIMER_DELIVER_MS"
+# Names under which RocketMQ acts: a copied message must not be delayed, or half, once more.
+_ACTING: Final = (
+    *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
+    *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
+    *(CHECK_IMMUNITY, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", LITE_TOPIC),
+)
+_LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()))
+
+
+class Queues(Protocol):
+    """What requests need of a producer."""
+
+    group: str
+
+    def queues(self, topic: str) -> Sequence[QueueId]: ...
+
+    def first_unique_key(self, count: int) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Columns by their parts, and each row's place in its partition."""
+
+    columns: dict[str, pa.Array]
+    numbers: Positions
+    packed: pa.Array | None = None
+    """The bodies as they are sent, where that is not as they are."""
+    is_packed: Mask | None = None
+
+    def get(self, name: str) -> pa.Array | None:
+        return self.columns.get(name)
+
+    def take(self, rows: Positions) -> _Rows:
+        indices = indices_of(rows)
+        taken = {name: column.take(indices) for name, column in self.columns.items()}
+        if self.packed is None or self.is_packed is None:
+            return _Rows(taken, self.numbers[rows])
+        return _Rows(taken, self.numbers[rows], self.packed.take(indices), self.is_packed[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A topic's queues, as a task knows them."""
+
+    topic: str
+    live: tuple[QueueId, ...]
+    """Those of now, for rows that may go anywhere."""
+    queues: tuple[QueueId, ...]
+    """Also those of brokers that are away by now: rows that are bound to them wait for these."""
+    group_queues_count: int
+    """The first so many are the ones that were there at first."""
+
+
+class SinkRequests:
+    """The requests of one task, in the order of its rows within every queue."""
+
+    def __init__(
+        self,
+        layout: SinkLayout,
+        producer: Queues,
+        write_id: WriteId,
+        first_turn: int = 0,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._layout, self._producer, self._write_id = layout, producer, write_id
+        self._turn, self._now_ms = first_turn, now_ms
+        # WAIT must be the same in every message of a batch.
+        shared = {WRITE_PROPERTY: str(write_id), "WAIT": "true"}
+        if layout.immunity_seconds is not None:
+            named = TRANSACTIONAL, PRODUCER_GROUP, CHECK_IMMUNITY
+            values = "true", producer.group, str(layout.immunity_seconds)
+            shared.update(zip(named, values, strict=True))
+        self._shared = encode_properties(shared)
+        self._targets: dict[str, _Target] = {}
+        self.row_count = 0
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterator[SendRequest]:
+        """The requests of the next rows. Raises SinkRowError."""
+        for piece in _pieces(batch, self._layout.columns):
+            numbers = np.arange(self.row_count, self.row_count + piece.num_rows)
+            self.row_count += piece.num_rows
+            rows = _Rows(_columns(piece, self._layout.columns), numbers)
+            with self._numbered(rows):
+                _check(rows)
+                for topic, of_topic in self._by_topic(self._packed(rows)):
+                    with self._numbered(of_topic):
+                        yield from self._of_topic(topic, of_topic)
+
+    @contextmanager
+    def _numbered(self, rows: _Rows) -> Iterator[None]:
+        """What is told of a row of these tells its place among the task's."""
+        numbers, partition = rows.numbers, self._write_id.partition
+        try:
+            yield
+        except RowRefusedError as error:
+            row = f"row {numbers[error.row]} (the first is 0)"
+            raise SinkRowError(partition, row, error.reason) from error
+        except LocalProtocolError as error:
+            some = f"rows {numbers[0]} to {numbers[-1]}"
+            raise SinkRowError(partition, some, str(error)) from error
+
+    def _packed(self, rows: _Rows) -> _Rows:
+        if self._layout.compression is None:
+            return rows
+        packed, is_packed = compress_bodies(
+            rows.columns["body"], self._layout.compression, self._layout.compression_threshold
+        )
+        return rows if is_packed is None else replace(rows, packed=packed, is_packed=is_packed)
+
+    def _by_topic(self, rows: _Rows) -> Iterator[tuple[str, _Rows]]:
+        column = rows.get("topic")
+        if self._layout.topic is not None:
+            yield self._layout.topic, rows
+            return
+        assert column is not None
+        _refuse(~has_text(column), "has no topic")
+        encoded = column.dictionary_encode()
+        codes = numbers_of(encoded.indices)
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            chosen = np.flatnonzero(codes == code)
+            yield topic, rows if len(chosen) == len(codes) else rows.take(chosen)
+
+    def _of_topic(self, topic: str, rows: _Rows) -> Iterator[SendRequest]:
+        if topic == self._layout.decision_topic:
+            raise LocalProtocolError(f"{topic} is the decisionTopic, which takes no rows")
+        target = self._target(topic)
+        places = places_of(
+            target.queues,
+            len(rows.numbers),
+            rows.get("queueId"),
+            rows.get("brokerName"),
+            rows.get("messageGroup"),
+            target.group_queues_count,
+        )
+        named, is_late = _delays(rows)
+        if self._layout.immunity_seconds is not None:
+            if is_late is not None:
+                _refuse(is_late, "has a delay, which a transactional message cannot have")
+            yield from self._single(target, rows, places, (), SYS_PREPARED)
+            return
+        if is_late is not None:
+            late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
+            _refuse_late_groups(rows, is_late)
+            columns = tuple((name, column.take(indices_of(late))) for name, column in named)
+            late_rows = rows.take(late)
+            with self._numbered(late_rows):
+                yield from self._single(target, late_rows, places[late], columns)
+            rows, places = rows.take(prompt), places[prompt]
+        if len(places) == 0:
+            return
+        order = order_of(places, rows.is_packed)
+        if order is not None:
+            rows, places = rows.take(order), places[order]
+        with self._numbered(rows):
+            yield from self._bulk(target, rows, places)
+
+    def _target(self, topic: str) -> _Target:
+        """What a task knew of a topic it knows to its end: a group stays in its queue."""
+        live = tuple(self._producer.queues(topic))
+        known = self._targets.get(topic) or _Target(topic, live, live, len(live))
+        if live != known.live:
+            added = tuple(queue for queue in live if queue not in known.queues)
+            known = replace(known, live=live, queues=(*known.queues, *added))
+        self._targets[topic] = known
+        return known
+
+    def _bulk(self, target: _Target, rows: _Rows, places: Positions) -> Iterator[SendRequest]:
+        topic = target.topic
+        outgoing = self._outgoing(topic, rows)
+        born_ms = self._now_ms()
+        flags = self._flags(rows)
+        # Records have flags of their own; the messages of a batch share the request's.
+        is_apart = None if self._layout.is_grpc else rows.is_packed
+        if self._layout.is_grpc:
+            data, sizes = encode_record_rows(
+                topic, outgoing, born_ms=born_ms, born_host=_NO_HOST, sys_flag=flags
+            )
+            stored_sizes = sizes
+        else:
+            data, sizes = encode_entries(outgoing)
+            stored_sizes = sizes + stored_growth(topic)
+        _refuse_giants(sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        for place, first, end in cuts(places, stored_sizes, self._layout.bytes_max, is_apart):
+            queue = self._queue(target, place)
+            part = data[starts[first] : starts[end]].data
+            if self._layout.is_grpc:
+                lengths = sizes[first:end].astype("<i4").tobytes()
+                yield SendRecords(self._producer.group, queue, part, lengths)
+            else:
+                flag = int(flags[first])
+                yield SendBatch(self._producer.group, queue, born_ms, part, sys_flag=flag)
+
+    def _flags(self, rows: _Rows) -> NDArray[np.int32]:
+        """The sysFlag of each row."""
+        flags = np.zeros(len(rows.numbers), np.int32)
+        if rows.is_packed is not None and self._layout.compression is not None:
+            flags[rows.is_packed] = compressed_flag(self._layout.compression)
+        return flags
+
+    def _single(
+        self,
+        target: _Target,
+        rows: _Rows,
+        places: Positions,
+        named: tuple[tuple[str, pa.Array], ...],
+        sys_flag: int = 0,
+    ) -> Iterator[SendRequest]:
+        """One request a row: brokers refuse batches of delayed and of transactional messages."""
+        data, sizes = encode_entries(self._outgoing(target.topic, rows, named))
+        _refuse_giants(sizes)
+        start = 0
+        flags = self._flags(rows).tolist()
+        for place, size, flag in zip(places.tolist(), sizes.tolist(), flags, strict=True):
+            body, properties = _entry_parts(data, start, start + size)
+            start += size
+            queue = self._queue(target, place)
+            group, now_ms = self._producer.group, self._now_ms()
+            yield SendMessage(group, queue, now_ms, body, properties, sys_flag=flag | sys_flag)
+
+    def _outgoing(
+        self, topic: str, rows: _Rows, named: tuple[tuple[str, pa.Array], ...] = ()
+    ) -> OutgoingRows:
+        bodies = rows.columns["body"]
+        keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
+        groups = rows.get("messageGroup")
+        stamps = row_stamps(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
+        if groups is not None:
+            named = (*named, (_GROUP, groups))
+        return OutgoingRows(
+            bodies if rows.packed is None else rows.packed,
+            tags,
+            keys,
+            properties,
+            count_on(self._producer.first_unique_key(len(bodies)), len(bodies)),
+            self._shared,
+            named=(*named, (ROW_PROPERTY, stamps)),
+        )
+
+    def _queue(self, target: _Target, place: int) -> QueueId:
+        if place != ANY:
+            return target.queues[place]
+        self._turn += 1
+        return target.live[(self._turn - 1) % len(target.live)]
+
+
+def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBatch]:
+    """Slices of at most so many rows and bytes of bodies."""
+    body = _plain(batch.column(columns.places["body"]))
+    sizes = numbers_of(pc.fill_null(pc.binary_length(body), 0))
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < batch.num_rows:
+        taken = int(ends[first - 1]) if first else 0
+        fitting = int(np.searchsorted(ends, taken + _PIECE_BYTES_MAX, "right"))
+        end = min(max(fitting, first + 1), first + _PIECE_ROWS_MAX, batch.num_rows)
+        yield batch.slice(first, end - first)
+        first = end
+
+
+def _columns(batch: pa.RecordBatch, columns: SinkColumns) -> dict[str, pa.Array]:
+    return {
+        name: _plain(batch.column(place))
+        for name in COLUMN_NAMES
+        if (place := columns.place(name)) is not None
+    }
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    for large, plain in _LARGE:
+        if column.type == large:
+            return column.cast(plain)
+    return column
+
+
+def _check(rows: _Rows) -> None:
+    body = rows.columns["body"]
+    if body.null_count:
+        _refuse(mask_of(body.is_null()), "has no body")
+    properties = rows.get("properties")
+    if properties is not None:
+        names = pc.unique(properties.keys)
+        acting = names.filter(pc.is_in(names, value_set=text_array(_ACTING)))
+        if len(acting):
+            raise LocalProtocolError(
+                f"the property {acting[0].as_py()} is RocketMQ's own and would act once more: take "
+                "it out with map_filter, and use the columns delayLevel, deliveryTimestamp and "
+                "messageGroup"
+            )
+
+
+def _delays(rows: _Rows) -> tuple[list[tuple[str, pa.Array]], Mask | None]:
+    """The properties that delay messages, and which rows have any; None when no row has."""
+    named: list[tuple[str, pa.Array]] = []
+    is_late: Mask | None = None
+    level, at = rows.get("delayLevel"), rows.get("deliveryTimestamp")
+    if level is not None:
+        level = level.cast(pa.int64())
+        _refuse(mask_of(pc.fill_null(pc.less(level, 0), False)), "has a negative delayLevel")
+        named.append((_DELAY, pc.if_else(pc.greater(level, 0), level, None).cast(pa.string())))
+    if at is not None:
+        # Timestamps are microseconds.
+        milliseconds = pc.divide(at.cast(pa.int64()), 1_000)
+        named.append((_DELIVER_AT, milliseconds.cast(pa.string())))
+    for _, column in named:
+        given = mask_of(column.is_valid())
+        if is_late is not None:
+            _refuse(is_late & given, "has both a delayLevel and a deliveryTimestamp")
+        is_late = given if is_late is None else is_late | given
+    if is_late is None or not is_late.any():
+        return [], None
+    return named, is_late
+
+
+def _refuse_late_groups(rows: _Rows, is_late: Mask) -> None:
+    groups = rows.get("messageGroup")
+    if groups is not None:
+        _refuse(has_text(groups) & is_late, "has a messageGroup, whose order a delay would break")
+
+
+def _refuse_giants(sizes: Positions) -> None:
+    _refuse(sizes > _MESSAGE_BYTES_MAX, f"takes more than {_MESSAGE_BYTES_MAX} bytes")
+
+
+def _refuse(is_wrong: Mask, reason: str) -> None:
+    if is_wrong.any():
+        raise RowRefusedError(int(np.argmax(is_wrong)), reason)
+
+
+def _entry_parts(data: Bytes, start: int, end: int) -> tuple[bytes, bytes]:
+    """The body and the properties of a batch entry."""
+    entry = data[start:end].tobytes()
+    body_end = _ENTRY_BODY_AT + int.from_bytes(entry[_ENTRY_BODY_AT - 4 : _ENTRY_BODY_AT], "big")
+    return entry[_ENTRY_BODY_AT:body_end], entry[body_end + 2 :]

@@ -1,0 +1,104 @@
+"""Rows that could not be worked on -> send-backs: their group gets them again, at last as dead.
+
+RocketMQ takes a message back by its place in its broker's log, and does the rest: the copy in
+`%RETRY%<group>`, the delay of its attempt, and after the last one the copy in `%DLQ%<group>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ByteType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink.encoding.layout import SendBackPlan
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.producer.send_backs import send_back_all
+from rocketmq_wire.errors import RowRefusedError
+from rocketmq_wire.requests.consumption import SendBack
+
+_NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
+_NEEDED: Final = {"topic": (StringType,), "brokerName": (StringType,), "physicalOffset": _NUMBER}
+_OPTIONAL: Final = {"msgId": (StringType,), "delayLevel": _NUMBER}
+_READ_SO: Final = (
+    "send back rows as they were read, with .schema('topic STRING, brokerName STRING, "
+    "physicalOffset BIGINT, ...')"
+)
+
+
+def send_back_plan(group: str, attempts_max: int | None, schema: StructType) -> SendBackPlan:
+    """The plan for rows of a schema; other columns do not matter. Raises SinkSchemaError."""
+    places = {}
+    by_key = {name.lower(): name for name in (*_NEEDED, *_OPTIONAL)}
+    for place, field in enumerate(schema.fields):
+        name = by_key.get(field.name.lower())
+        if name is None:
+            continue
+        kinds = _NEEDED.get(name) or _OPTIONAL[name]
+        if not isinstance(field.dataType, kinds):
+            wanted = kinds[-1]().simpleString()
+            found = field.dataType.simpleString()
+            raise SinkSchemaError(f"column '{name}' must be {wanted}, not {found}: {_READ_SO}")
+        places[name] = place
+    for name in _NEEDED:
+        if name not in places:
+            raise SinkSchemaError(f"column '{name}' is missing: {_READ_SO}")
+    return SendBackPlan(group, attempts_max, places)
+
+
+def requests_of(plan: SendBackPlan, batch: pa.RecordBatch) -> list[tuple[str, SendBack]]:
+    """(broker, request) of each row: the protocol knows no batches of them.
+
+    Raises RowRefusedError.
+    """
+    columns = {name: batch.column(place).to_pylist() for name, place in plan.places.items()}
+    rows = range(batch.num_rows)
+    ids = columns.get("msgId", [None] * batch.num_rows)
+    levels = columns.get("delayLevel", [None] * batch.num_rows)
+    for name in _NEEDED:
+        if None in columns[name]:
+            raise RowRefusedError(columns[name].index(None), f"has no {name}: {_READ_SO}")
+    return [
+        (
+            columns["brokerName"][row],
+            SendBack(
+                plan.group,
+                columns["physicalOffset"][row],
+                levels[row] or 0,
+                ids[row] or "",
+                columns["topic"][row],
+                plan.attempts_max,
+            ),
+        )
+        for row in rows
+    ]
+
+
+def send_back_rows(
+    cluster: Cluster, plan: SendBackPlan, partition: int, batches: Iterator[pa.RecordBatch]
+) -> int:
+    """Have every row's message taken back; how many. Raises SendBackRefusedError, SinkRowError."""
+    routed: set[str] = set()
+    count = 0
+    for batch in batches:
+        try:
+            requests = requests_of(plan, batch)
+        except RowRefusedError as error:
+            row = f"row {count + error.row} (the first is 0)"
+            raise SinkRowError(partition, row, error.reason) from error
+        for topic in {request.topic for _, request in requests} - routed:
+            # Where its brokers are.
+            cluster.route(topic)
+            routed.add(topic)
+        send_back_all(cluster, requests)
+        count += len(requests)
+    return count

@@ -1,0 +1,139 @@
+"""A task's rows -> the broker, and the commit or abort of all tasks.
+
+A task succeeds when every message of it is stored. What a broken connection left unknown is sent
+again under the same unique key, and what a failed task sent is sent again by the next attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pyspark_rocketmq.errors import NothingWrittenError
+from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.requests import SinkRequests
+from pyspark_rocketmq.sink.encoding.routes import PatientQueues
+from pyspark_rocketmq.sink.encoding.send_back import send_back_rows
+from pyspark_rocketmq.sink.transactional.commit import HALVES_IN_FLIGHT, Commits, write_halves
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.send_queue import SendRequest
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.plural import counted
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task reports: every one of its rows is stored."""
+
+    rows: int
+
+
+def check_written(messages: list[WriterCommitMessage | None]) -> None:
+    """Raise NothingWrittenError when tasks ran and none says what it wrote."""
+    if messages and all(message is None for message in messages):
+        raise NothingWrittenError
+
+
+def commit_write(
+    plan: SinkPlan, messages: list[WriterCommitMessage | None], *, is_fresh: bool = False
+) -> None:
+    """Every task has written."""
+    check_written(messages)
+    if plan.transaction is not None:
+        transaction = replace(plan.transaction, is_fresh=is_fresh)
+        with open_cluster(plan.settings) as cluster:
+            Commits(cluster, plan.group, transaction).commit_written(messages)
+
+
+def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    """A task has failed, or the commit."""
+    if plan.transaction is None:
+        _report_abort(messages)
+        return
+    with open_cluster(plan.settings) as cluster:
+        Commits(cluster, plan.group, plan.transaction).abort_written(messages)
+
+
+def write_task(
+    plan: SinkPlan,
+    write_id: WriteId,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    may_be_replayed: bool = False,
+    had_topics: bool = False,
+) -> WriterCommitMessage:
+    """Send rows as they come, many requests under way.
+
+    `had_topics`: a topic without a route is waited for. Raises the first refusal, or what the last
+    try met after `retry.outageMs`.
+    """
+    cluster = open_cluster(plan.settings)
+    try:
+        if plan.send_back is not None:
+            return TaskWritten(send_back_rows(cluster, plan.send_back, write_id.partition, batches))
+        if plan.transaction is not None:
+            return _write_halves(cluster, plan, write_id, batches, may_be_replayed, had_topics)
+        producer = Producer(
+            cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
+        )
+        queues = PatientQueues(producer, cluster, had_topics=had_topics)
+        requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
+        for sent in producer.send_many(_requests(requests, batches)):
+            if isinstance(sent.result, RocketMQError):
+                raise sent.result
+        return TaskWritten(requests.row_count)
+    finally:
+        cluster.close()
+
+
+def _write_halves(
+    cluster: Cluster,
+    plan: SinkPlan,
+    write_id: WriteId,
+    batches: Iterator[pa.RecordBatch],
+    may_be_replayed: bool,
+    had_topics: bool,
+) -> WriterCommitMessage:
+    assert plan.transaction is not None
+    producer = Producer(
+        cluster,
+        plan.group,
+        in_flight_max=HALVES_IN_FLIGHT,
+        in_flight_per_queue_max=HALVES_IN_FLIGHT,
+        repeats_unknown=True,
+    )
+    queues = PatientQueues(producer, cluster, had_topics=had_topics)
+    requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
+    written = write_halves(
+        producer,
+        plan.transaction,
+        write_id,
+        _requests(requests, batches),
+        may_be_replayed=may_be_replayed,
+    )
+    # Spark wants its rows read, also where the batch is decided and they are not sent again.
+    for batch in batches:
+        written.rows += batch.num_rows
+    return written
+
+
+def _requests(requests: SinkRequests, batches: Iterator[pa.RecordBatch]) -> Iterator[SendRequest]:
+    for batch in batches:
+        yield from requests.of_batch(batch)
+
+
+def _report_abort(messages: list[WriterCommitMessage | None]) -> None:
+    rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
+    _log.warning(
+        "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
+        "failed ones: when it runs again, drop_replays tells which are there twice",
+        counted(rows, "row"),
+    )

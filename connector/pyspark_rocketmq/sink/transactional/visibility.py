@@ -1,0 +1,60 @@
+"""Which half messages of a decision readers see, told by unique key: each message is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from pyspark_rocketmq.sink.transactional.decision_log import Decision
+from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import LossPolicy
+from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.transport.contract import ReadSpec
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import OffsetRange, QueueId
+
+READER_GROUP: Final = "pyspark-rocketmq-sink"
+_SCHEMA: Final = pa.schema([pa.field("msgId", pa.string())])
+
+
+class Visible:
+    """What of a decision was seen so far. `cluster` is the caller's."""
+
+    def __init__(self, cluster: Cluster, decision: Decision) -> None:
+        self._cluster = cluster
+        self._keys = frozenset(half.transaction_id for half in decision.halves)
+        self._next = dict(decision.starts)
+        """Where to look on; what is visible stays so."""
+        self._seen: set[str] = set()
+
+    def invisible(self, halves: Iterable[Half]) -> list[Half]:
+        """Those that readers do not see yet. Raises RocketMQError; then it can be asked again."""
+        unseen = self._unseen(halves)
+        self._look({half.queue for half in unseen})
+        return self._unseen(unseen)
+
+    def _unseen(self, halves: Iterable[Half]) -> list[Half]:
+        return [half for half in halves if half.transaction_id not in self._seen]
+
+    def _look(self, queues: set[QueueId]) -> None:
+        ranges = []
+        for queue, bounds in self._cluster.bounds(sorted(queues & self._next.keys())).items():
+            if isinstance(bounds, RocketMQError):
+                raise bounds
+            start = max(self._next[queue], bounds.start)
+            if start < bounds.end:
+                ranges.append(OffsetRange(queue, start, bounds.end))
+        if not ranges:
+            return
+        decoder = Decoder(DecodeOptions(_SCHEMA, check_crc=False))
+        spec = ReadSpec(READER_GROUP, loss_policy=LossPolicy.SKIP)
+        for chunk in self._cluster.read_ranges(ranges, spec):
+            if chunk.loss is None:
+                for batch in decoder.decode(
+                    chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes
+                ):
+                    self._seen.update(self._keys.intersection(batch.column(0).to_pylist()))
+            self._next[chunk.queue] = chunk.end

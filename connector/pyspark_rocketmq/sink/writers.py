@@ -1,0 +1,150 @@
+"""Spark's calls to write -> the tasks and their commit: one writer for batches, one for streams.
+
+Whatever sends is loaded by who sends (`sink_tasks`): Spark makes a writer for every write and every
+query in a process of its own, which only takes it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pyspark_rocketmq.errors import OptionError, UnsupportedError
+from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    except ImportError:
+        # Spark 4.0 would hand over rows one by one: see `stream_writer`.
+        DataSourceStreamArrowWriter = None
+
+_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_BATCH_PROPERTY: Final = "streaming.sql.batchId"
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send one task's rows and wait for every answer."""
+        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+        write_id = batch_write_id(self._plan)
+        is_known = self._plan.named is not None
+        # The driver has looked the one topic up, when the write was planned.
+        had_topic = self._plan.layout.topic is not None
+        return sink_tasks.write_task(
+            self._plan, write_id, iterator, may_be_replayed=is_known, had_topics=had_topic
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what is transactional; all else is visible already."""
+        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+        sink_tasks.commit_write(self._plan, messages, is_fresh=self._plan.named is None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Roll back what is transactional; of all else say what stays."""
+        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+        sink_tasks.abort_write(self._plan, messages)
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+if DataSourceStreamArrowWriter is not None:
+
+    class StreamWriter(DataSourceStreamArrowWriter):
+        """Writes the micro-batches of a query."""
+
+        def __init__(self, plan: SinkPlan) -> None:
+            self._plan = plan
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            """Send one task's rows and wait for every answer."""
+            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+            write_id = _stream_write_id(self._plan)
+            # Nobody has looked for it before the first batch; what rows name, nobody ever has.
+            had_topics = write_id.batch != "0" and self._plan.layout.topic is not None
+            return sink_tasks.write_task(
+                self._plan, write_id, iterator, may_be_replayed=True, had_topics=had_topics
+            )
+
+        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+            """Commit what is transactional; all else is visible already."""
+            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+            sink_tasks.commit_write(self._plan, messages)
+
+        def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+            """Roll back what is transactional; of all else say what stays."""
+            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+
+            sink_tasks.abort_write(self._plan, messages)
+
+
+def _stream_write_id(plan: SinkPlan) -> WriteId:
+    batch = _streams_batch()
+    # Continuous mode has no batches; its commit tells, as Spark drops the rows anyway.
+    query, number = (plan.write, "0") if batch is None else batch
+    return WriteId(query, number, _partition())
+
+
+def batch_write_id(plan: SinkPlan) -> WriteId:
+    """Who writes, in a task of a batch write. Raises OptionError for a name that says too little.
+
+    The writes of one foreachBatch share its query and batch: only their names tell them apart.
+    """
+    named = plan.named
+    if named is None:
+        return WriteId(plan.write, "0", _partition())
+    if named.number is not None:
+        return WriteId(named.name, str(named.number), _partition())
+    batch = _streams_batch()
+    if batch is None:
+        raise OptionError(
+            "writeId",
+            "names by NAME alone a write of foreachBatch, and this is none, or is in a thread of "
+            "its own: give NAME/NUMBER with a number that grows, such as the batch's id",
+        )
+    query, number = batch
+    return WriteId(f"{query}-{named.name}", number, _partition())
+
+
+def _streams_batch() -> tuple[str, str] | None:
+    """The ids of the query and the batch that this task is of, if it is of any."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query = context.getLocalProperty(_QUERY_PROPERTY)
+    batch = context.getLocalProperty(_BATCH_PROPERTY)
+    return None if query is None or batch is None else (query, batch)
+
+
+def stream_writer(plan: SinkPlan) -> StreamWriter:
+    """The writer of a stream. Raises UnsupportedError on Spark 4.0."""
+    if plan.named is not None:
+        raise OptionError(
+            "writeId", "is for batch writes: a stream's are known by query and batch", "NOT_HERE"
+        )
+    if DataSourceStreamArrowWriter is None:
+        raise UnsupportedError(
+            "SPARK_VERSION",
+            "Spark 4.0 has no Arrow writers for streams: use foreachBatch with "
+            "frame.write.format('rocketmq').option('writeId', NAME), or Spark 4.1 and later",
+        )
+    return StreamWriter(plan)

@@ -1,0 +1,137 @@
+"""Popped records on their way to a worker, and there the record batches that they make.
+
+The stream process has the messages already: what Spark carries to the tasks are the records
+themselves, so a task that runs again reads the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_rocketmq.read.task import ReadPlan
+from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.records.receipt_handles import ReceiptHandle
+
+_HANDLE: Final = "receiptHandle"
+_OFFSET: Final = "queueOffset"
+_SIZE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PoppedQueue:
+    """Records of one stored queue, in the order of their offsets, with what acknowledges them."""
+
+    queue: QueueId
+    """The topic popped; of a retry topic the queue's number there."""
+    body: bytes
+    loans: tuple[tuple[str, tuple[int, ...]], ...]
+    """(a handle but for its last field, the offsets that it is for)"""
+
+
+class PopPartition(InputPartition):
+    """A task's share of popped records."""
+
+    def __init__(self, queues: tuple[PoppedQueue, ...]) -> None:
+        super().__init__(queues)
+        self.queues = queues
+
+
+@dataclass(slots=True)
+class _Gathered:
+    pieces: list[tuple[int, bytes]] = field(default_factory=list)
+    loans: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def queues_of(
+    popped: Iterable[tuple[str, bytes, Sequence[ReceiptHandle]]],
+) -> tuple[PoppedQueue, ...]:
+    """(topic popped, records, their handles) of many pops, joined by queue.
+
+    Raises CorruptRecordError for records that their handles do not account for.
+    """
+    gathered: dict[tuple[str, str, int, str], _Gathered] = defaultdict(_Gathered)
+    for topic, records, handles in popped:
+        position = 0
+        for handle in handles:
+            size = int.from_bytes(records[position : position + _SIZE], "big")
+            end = position + size
+            if size < _SIZE or end > len(records):
+                raise CorruptRecordError(f"pop from {handle.broker}", position, "is cut off")
+            one = gathered[topic, handle.broker, handle.queue_index, handle.retry.value]
+            one.pieces.append((handle.offset, records[position:end]))
+            one.loans[_head_of(handle)].append(handle.offset)
+            position = end
+    return tuple(
+        PoppedQueue(
+            QueueId(topic, broker, index),
+            b"".join(record for _, record in sorted(one.pieces)),
+            tuple((head, tuple(offsets)) for head, offsets in one.loans.items()),
+        )
+        for (topic, broker, index, _), one in gathered.items()
+    )
+
+
+def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task. Raises CorruptRecordError."""
+    wanted = plan.schema
+    inner = wanted
+    if _HANDLE in wanted.names and _OFFSET not in wanted.names:
+        inner = wanted.append(pa.field(_OFFSET, pa.int64()))
+    options = DecodeOptions(
+        schema=inner,
+        check_crc=plan.check_crc,
+        corrupt=CorruptPolicy[plan.corrupt.upper()],
+        tags=_tags_of(plan),
+    )
+    for popped in partition.queues:
+        offsets = [offset for _, some in popped.loans for offset in some]
+        decoder = Decoder(options)
+        for batch in decoder.decode(popped.queue, min(offsets), max(offsets) + 1, popped.body):
+            if batch.num_rows:
+                yield _with_handles(batch, wanted, popped) if _HANDLE in wanted.names else batch
+
+
+def _with_handles(batch: pa.RecordBatch, wanted: pa.Schema, popped: PoppedQueue) -> pa.RecordBatch:
+    offsets = batch.column(_OFFSET)
+    known = np.array([offset for _, some in popped.loans for offset in some], np.int64)
+    heads = np.repeat(np.arange(len(popped.loans)), [len(some) for _, some in popped.loans])
+    order = np.argsort(known)
+    places = order[np.searchsorted(known[order], offsets.to_numpy())]
+    head = pa.array([head for head, _ in popped.loans]).take(pa.array(heads[places]))
+    handles = pc.binary_join_element_wise(head, offsets.cast(pa.string()), " ")
+    columns = [handles if name == _HANDLE else batch.column(name) for name in wanted.names]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _head_of(handle: ReceiptHandle) -> str:
+    return handle._replace(offset=0, position=None).text()[:-2]
+
+
+def _tags_of(plan: ReadPlan) -> frozenset[str] | None:
+    subscription = plan.spec.subscription
+    if subscription.kind != "TAG" or subscription.selects_all:
+        return None
+    expression = TagExpression.parse(subscription.expression)
+    return None if expression.matches_all else expression.tags
+
+
+def divided(queues: Sequence[PoppedQueue], count: int) -> list[PopPartition]:
+    """The queues in so many tasks at most, alike in bytes as far as whole queues allow."""
+    shares: list[list[PoppedQueue]] = [[] for _ in range(max(count, 1))]
+    sizes = [0] * len(shares)
+    for popped in sorted(queues, key=lambda one: len(one.body), reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(popped)
+        sizes[least] += len(popped.body)
+    return [PopPartition(tuple(share)) for share in shares if share]

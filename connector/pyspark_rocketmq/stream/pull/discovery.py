@@ -1,0 +1,72 @@
+"""The thread that looks for new queues, new topics and vanished data while a query runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pyspark_rocketmq.errors import DiscoveryDiedError
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.read.cluster_scan import Survey, take_survey
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+
+class Lookout:
+    """Surveys the cluster every `interval_ms`, on a connection of its own."""
+
+    def __init__(
+        self,
+        open: Callable[[], Cluster],
+        options: ReadOptions,
+        topics: Callable[[], tuple[str, ...]],
+        interval_ms: int,
+    ) -> None:
+        self._open, self._options, self._topics = open, options, topics
+        self._interval_ms = interval_ms
+        self._stop = threading.Event()
+        self._latest: Survey | None = None
+        self._is_failing = False
+        self._death: Exception | None = None
+        """What ended the thread, unless it was told to end."""
+        self._thread = threading.Thread(target=self._run, name="rocketmq-lookout", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(self) -> Survey | None:
+        """The newest survey that was not taken yet. Raises what the thread died of."""
+        if self._death is not None:
+            raise DiscoveryDiedError(repr(self._death)) from self._death
+        found, self._latest = self._latest, None
+        return found
+
+    def close(self, timeout_ms: int = 500) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1_000)
+
+    def _run(self) -> None:
+        try:
+            cluster = self._open()
+            try:
+                while not self._stop.wait(self._interval_ms / 1_000):
+                    self._look(cluster)
+            finally:
+                cluster.close()
+        except Exception as error:  # noqa: BLE001 - the thread's outermost frame.
+            # A query that is blind to new queues and to losses must not seem to be well.
+            self._death = error
+
+    def _look(self, cluster: Cluster) -> None:
+        try:
+            self._latest = take_survey(cluster, self._options, self._topics())
+            self._is_failing = False
+        except RocketMQError as error:
+            # Known queues go on being read; one line for an outage is enough.
+            if not self._is_failing:
+                _log.warning("cannot look for new queues and topics now: %s", error)
+            self._is_failing = True

@@ -1,0 +1,70 @@
+"""A batch that was logged before a restart, and whether its messages are still those it was for.
+
+Spark plans it again as it was. Should a topic have been created anew meanwhile, then what is at the
+same offsets now are other messages; the marks in the batch's end tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from pyspark_rocketmq.planning.micro_batch import judge
+from pyspark_rocketmq.read.cluster_scan import find_births
+from pyspark_rocketmq.read.starting_offsets import go_on
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, OffsetRange
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+_UNTOLD: Final = "cannot tell whether the logged batch's messages are still there: %s"
+
+
+def still_there(
+    cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
+) -> list[OffsetRange]:
+    """The ranges without those of queues that are other ones now. Raises DataLossError.
+
+    With failOnDataLoss=false those are left out: the next batch reads the new ones from their
+    start. What cannot be told is left to the tasks, which wait for brokers that are away.
+    """
+    marked = {
+        piece.queue: piece
+        for piece in ranges
+        if piece.queue in planned.births or piece.queue in planned.firsts
+    }
+    try:
+        for topic in {queue.topic for queue in marked}:
+            with suppress(TopicNotFoundError):
+                cluster.queues(topic)
+        found = cluster.bounds(marked) if marked else {}
+        held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
+        births = find_births(cluster, held)
+    except RocketMQError as error:
+        _log.warning(_UNTOLD, error)
+        return list(ranges)
+    untold = sorted(marked.keys() - held.keys())
+    if untold:
+        _log.warning(_UNTOLD, f"{untold[0]}: {found[untold[0]]}")
+    others = set()
+    for queue, bounds in held.items():
+        loss = judge(
+            queue,
+            # Of a batch that begins a queue nothing may have been read, yet all of it was planned.
+            marked[queue].end,
+            bounds,
+            start_seen=planned.firsts.get(queue),
+            birth=planned.births.get(queue),
+            birth_now=births.get(queue),
+        )
+        if loss is not None and loss.loss is Loss.TOPIC_RECREATED:
+            start = marked[queue].start
+            go_on(options, DataLossError(loss.loss, queue, start, bounds, None, bounds.start))
+            others.add(queue)
+    return [piece for piece in ranges if piece.queue not in others]

@@ -1,0 +1,97 @@
+"""Checks of a cluster: name servers, every broker's advertised address, a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from rocketmq_cli.checks.findings import Finding, fail, note, ok
+from rocketmq_cli.suggest import did_you_mean
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import (
+    BrokerError,
+    ConnectError,
+    NotOverGrpcError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from rocketmq_wire.model import MASTER_ID, is_kept_apart
+from rocketmq_wire.plural import counted
+from rocketmq_wire.requests.admin import GetBrokerSettings, SettingsReply
+
+_TIMEOUT_MS: Final = 3_000
+# A refusal is an answer, and so is that these endpoints have no such call; all else is none.
+_ANSWERS: Final = (BrokerError, NotOverGrpcError)
+
+
+def look_at(
+    settings: ConnectionSettings, topic: str | None, timeout_ms: int = _TIMEOUT_MS
+) -> Iterator[Finding]:
+    """Look at a cluster; stops where nothing behind can work."""
+    settings = replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+    where = settings.endpoints or ";".join(settings.name_servers)
+    with open_cluster(settings) as cluster:
+        try:
+            brokers = cluster.cluster_info().brokers
+        except RocketMQError as error:
+            yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
+            return
+        count = counted(len(brokers), "broker")
+        yield ok("cluster", f"{where} knows {count}")
+        for broker in brokers:
+            if MASTER_ID not in broker.addresses:
+                yield fail(
+                    "broker", f"{broker.name} has no master", "start it: only its slaves are there"
+                )
+        reached = False
+        for name, answer in cluster.ask_masters(GetBrokerSettings()).items():
+            reached = reached or isinstance(answer, SettingsReply)
+            address = next((b.addresses.get(MASTER_ID, "") for b in brokers if b.name == name), "")
+            yield _broker(f"{name} at {address}", answer)
+        if topic is not None and reached:
+            yield from _topic(cluster, topic)
+
+
+def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
+    if isinstance(answer, ConnectError):
+        return fail(
+            "broker",
+            f"{what} cannot be reached: {answer}",
+            "that address is what the broker advertises (brokerIP1). Make it reachable, or give "
+            "the source's option addressMap",
+        )
+    if isinstance(answer, RocketMQError) and not isinstance(answer, _ANSWERS):
+        return fail(
+            "broker",
+            f"{what} does not answer as a broker does: {answer}",
+            "look whether it is overloaded or another program, and into its log; that address is "
+            "what the broker advertises (brokerIP1)",
+        )
+    if isinstance(answer, RocketMQError):
+        return note("broker", f"{what} answers, and does not show its settings: {answer}")
+    if answer.settings.get("enablePropertyFilter", "true") == "false":
+        return note("broker", what, "SQL92 filters are off there (enablePropertyFilter=false)")
+    return ok("broker", what)
+
+
+def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    try:
+        stats = cluster.topic_stats(topic)
+    except TopicNotFoundError:
+        names = [name for name in cluster.topics() if not is_kept_apart(name)]
+        yield fail(
+            "topic",
+            f"there is no topic {topic}.{did_you_mean(topic, names)}",
+            f"rmq topic create {topic} makes it",
+        )
+        return
+    except RocketMQError as error:
+        yield fail("topic", str(error), "see above")
+        return
+    count = sum(stat.end - stat.start for stat in stats.values())
+    queues, messages = counted(len(stats), "queue"), counted(count, "message")
+    yield ok("topic", f"{topic}: {queues}, {messages}")
+    if not cluster.queues(topic):
+        yield fail("topic", f"{topic} may not be read", f"rmq topic alter {topic} --permission rw")

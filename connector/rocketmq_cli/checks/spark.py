@@ -1,0 +1,159 @@
+"""Checks of this machine: Java, Python, Spark, and whether Spark finds the source."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rocketmq_cli.checks.findings import Finding, fail, note, ok
+
+_JAVA_MIN: Final = 17
+_SPARK_MIN: Final = (4, 0)
+_SOURCE: Final = "pyspark_rocketmq"
+_TIMEOUT_S: Final = 60
+_PRINT_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+# Run by the worker's Python, which may lack the package that the driver has.
+_IMPORT_SOURCE = "import pyspark_rocketmq, pyarrow; print(pyspark_rocketmq.__file__)"
+
+
+def java() -> Iterator[Finding]:
+    """Java 17 or newer, as Spark's launcher will find it."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    remedy = f"install Java {_JAVA_MIN} or newer, or set JAVA_HOME to one"
+    if program is None:
+        yield fail("java", "there is none", remedy)
+        return
+    found = _run([program, "-version"])
+    version = re.search(r'version "([^"]+)"', found or "")
+    if version is None:
+        yield fail("java", f"{program} does not run", remedy)
+        return
+    major = int(re.sub(r"^1\.", "", version[1]).split(".")[0].split("-")[0])
+    text = f"{version[1]} ({program})"
+    if major < _JAVA_MIN:
+        yield fail("java", text, f"Spark 4 needs Java {_JAVA_MIN}: {remedy}")
+    else:
+        yield ok("java", text)
+
+
+def python() -> Iterator[Finding]:
+    """This Python, and the one that Spark will start as its workers."""
+    here = ".".join(map(str, sys.version_info[:3]))
+    if not (3, 10) <= sys.version_info < (3, 14):
+        yield note("python", here, "made for 3.10 to 3.13: others were not tried")
+    else:
+        yield ok("python", f"{here} ({sys.executable})")
+    worker = os.environ.get("PYSPARK_PYTHON")
+    if worker is None:
+        yield ok("worker's python", "the driver's (PYSPARK_PYTHON is not set)")
+        return
+    program = shutil.which(worker)
+    version = _run([program, "-c", _PRINT_VERSION]) if program else None
+    if version is None:
+        yield fail("worker's python", f"PYSPARK_PYTHON={worker} does not run", "unset it")
+    elif version.split(".")[:2] != here.split(".")[:2]:
+        yield fail(
+            "worker's python",
+            f"{version.strip()} ({worker}), the driver's is {here}",
+            "set PYSPARK_PYTHON to the same version as the driver's: Spark refuses others",
+        )
+    elif _run([program or worker, "-c", _IMPORT_SOURCE]) is None:
+        yield fail(
+            "worker's python",
+            f"{worker} cannot import {_SOURCE}",
+            f"install it there, too: {worker} -m pip install pyspark-rocketmq",
+        )
+    else:
+        yield ok("worker's python", f"{version.strip()} ({worker})")
+
+
+def spark() -> Iterator[Finding]:
+    """PySpark 4.0 or newer, with a Spark that is not another one's."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        yield fail("spark", "pyspark is not installed", "pip install 'pyspark-rocketmq[spark]'")
+        return
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < _SPARK_MIN:
+        yield fail("spark", version, "Python data sources need Spark 4.0 or newer")
+        return
+    yield ok("spark", version)
+    home = os.environ.get("SPARK_HOME")
+    release = Path(home, "RELEASE") if home else None
+    if release is not None and release.is_file():
+        found = re.search(r"Spark (\d+\.\d+)", release.read_text(errors="replace"))
+        if found and found[1] != ".".join(map(str, numbers)):
+            yield fail(
+                "SPARK_HOME",
+                f"{home} is Spark {found[1]}, pyspark is {version}",
+                "unset SPARK_HOME, or install the pyspark that belongs to it",
+            )
+
+
+def discovery() -> Iterator[Finding]:
+    """Spark finds sources by listing top-level packages `pyspark_*`, and imports every one."""
+    names = [module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")]
+    if _SOURCE not in names:
+        if importlib.util.find_spec(_SOURCE) is None:
+            yield fail("source", f"{_SOURCE} is not installed", "pip install pyspark-rocketmq")
+        else:
+            yield fail(
+                "source",
+                f"{_SOURCE} can be imported, but no listing of packages shows it",
+                "it was installed through an import hook; install it as a plain folder or wheel, "
+                "or call spark.dataSource.register(pyspark_rocketmq.DefaultSource)",
+            )
+        return
+    blocked = False
+    for name in names:
+        error = _import_error(name)
+        if error is not None and name != _SOURCE:
+            blocked = True
+            yield fail(
+                "source",
+                f"the package {name} cannot be imported ({error}), and so hides every source",
+                f"mend or uninstall {name}",
+            )
+        elif error is not None:
+            blocked = True
+            yield fail("source", f"{name} cannot be imported: {error}", "install it anew")
+    if not blocked:
+        yield ok("source", 'format("rocketmq") is found without registration')
+
+
+def _import_error(name: str) -> str | None:
+    """Why another process cannot import a package; None if it can."""
+    done = _finished([sys.executable, "-c", f"import {name}"])
+    if done is None:
+        return "it did not end"
+    last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    return None if done.returncode == 0 else last[0]
+
+
+def _run(words: list[str]) -> str | None:
+    """What a program printed, None if it failed."""
+    done = _finished(words)
+    return None if done is None or done.returncode else done.stdout + done.stderr
+
+
+def _finished(words: list[str]) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (java, python, spark, discovery)

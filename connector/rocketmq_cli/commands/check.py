@@ -1,0 +1,70 @@
+"""`rmq check`: looks at everything a first query needs, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_cli.connection import (
+    NAME_SERVER_VARIABLE,
+    add_connection_options,
+    connection_settings,
+)
+from rocketmq_cli.terminal.output import add_json_option, show
+
+if TYPE_CHECKING:
+    from rocketmq_cli.checks.findings import Finding
+
+_EXIT_FAILED = 1
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `check`."""
+    parser = verbs.add_parser(
+        "check",
+        help="find what is wrong with a set-up",
+        description="Checks Java, Python, Spark and whether Spark finds the source; with a name "
+        "server also whether every broker can be reached, and a topic. Exit code 1: something "
+        "will not work.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq check\n  rmq check --name-server mq:9876 --topic orders",
+    )
+    parser.add_argument("--topic", help="a topic that is to be read")
+    parser.add_argument("--no-spark", action="store_true", help="only the cluster")
+    add_json_option(parser)
+    add_connection_options(parser)
+    parser.set_defaults(run=_check)
+
+
+def _check(args: argparse.Namespace) -> int:
+    is_sound = True
+    for finding in _findings(args):
+        is_sound = is_sound and finding.state != "FAIL"
+        if args.json:
+            record = {"check": finding.what, "state": finding.state.strip()}
+            show([record | {"found": finding.found, "do": finding.remedy}], {}, as_json=True)
+            continue
+        print(f"{finding.state}  {finding.what:<16} {finding.found}", flush=True)
+        if finding.remedy:
+            print(f"      {'':<16} {finding.remedy}")
+    return 0 if is_sound else _EXIT_FAILED
+
+
+def _findings(args: argparse.Namespace) -> Iterator[Finding]:
+    from rocketmq_cli.checks import cluster as check_cluster
+    from rocketmq_cli.checks import findings
+    from rocketmq_cli.checks import spark as check_spark
+
+    checks: list[Callable[[], Iterator[Finding]]] = []
+    if not args.no_spark:
+        checks += check_spark.CHECKS
+    for check in checks:
+        yield from check()
+    if args.name_server or args.endpoints or os.environ.get(NAME_SERVER_VARIABLE):
+        yield from check_cluster.look_at(connection_settings(args), args.topic)
+    else:
+        yield findings.note(
+            "cluster", "not looked at", "give --name-server HOST:PORT to have it checked, too"
+        )

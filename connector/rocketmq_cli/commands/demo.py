@@ -1,0 +1,238 @@
+"""`rmq demo`: the bundled broker, orders that keep coming, and a streaming query over them.
+
+Shows on one screen what the project is for: `format("rocketmq")` without any registration, results
+while messages arrive, and the consumer group's progress at the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_cli.terminal.table import format_table
+from rocketmq_cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from rocketmq_cli.support.broker_process import BrokerProcess
+    from rocketmq_cli.support.orders import OrderStream
+
+TOPIC = "orders"
+GROUP = "demo"
+QUEUES = 4
+_TIMEOUT_S = 120
+_POLL_S = 0.2
+_LAG_TIMEOUT_S = 10
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `demo`."""
+    parser = verbs.add_parser(
+        "demo",
+        help="broker, orders and a streaming query over them, in one command",
+        description="Starts the bundled broker, sends it orders, and adds them up with Spark.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq demo --short\n  rmq demo --orders 20000 --endpoints",
+    )
+    parser.add_argument("--orders", type=int, default=6_000, help="how many (default: 6000)")
+    parser.add_argument("--short", action="store_true", help="2,000 orders")
+    parser.add_argument("--endpoints", action="store_true", help="read over gRPC")
+    parser.add_argument(
+        "--class-archive",
+        type=Path,
+        metavar="FOLDER",
+        help="keep Spark's loaded classes here, for a quicker start the next time",
+    )
+    parser.set_defaults(run=_demo)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise UsageError("the demo needs Spark: pip install 'pyspark-rocketmq[spark]'") from error
+
+    # Told to end, it still stops the broker and Spark and leaves nothing behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    began = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="rocketmq-demo-"))
+    try:
+        _run(args, directory)
+    except Exception:
+        # What Spark said about it is in a file that is about to go.
+        for log in directory.glob("*.log"):
+            sys.stderr.write(log.read_text(errors="replace")[-4_000:])
+        raise
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    _say(f"done in {time.monotonic() - began:.0f} s, everything is cleaned up")
+    return 0
+
+
+def _run(args: argparse.Namespace, directory: Path) -> None:
+    from rocketmq_cli.support.broker_process import BrokerProcess
+    from rocketmq_cli.support.orders import OrderStream
+
+    count = 2_000 if args.short else args.orders
+    with BrokerProcess(directory / "broker") as broker:
+        _say(f"broker is up: nameServer {broker.name_server}, endpoints {broker.endpoints}")
+        orders = OrderStream(broker.name_server, TOPIC, QUEUES, count)
+        orders.start()
+        try:
+            _say(
+                f"sending {count:,} orders into {QUEUES} queues of topic {TOPIC!r}; starting Spark"
+            )
+            _aggregate(args, directory, broker, orders)
+        finally:
+            orders.stop()
+
+
+def _aggregate(
+    args: argparse.Namespace, directory: Path, broker: BrokerProcess, orders: OrderStream
+) -> None:
+    from rocketmq_cli.support.local_spark import QUICK_START, ClassArchive, end_jvm, local_session
+
+    archive = ClassArchive.within(args.class_archive) if args.class_archive else None
+    options = f"{QUICK_START} {archive.java_option if archive else ''}"
+    spark = local_session("rmq demo", directory, java_options=options)
+    try:
+        connect = (
+            ("endpoints", broker.endpoints)
+            if args.endpoints
+            else ("nameServer", broker.name_server)
+        )
+        query = _start_query(spark, directory, connect)
+        _say(f'reading: spark.readStream.format("rocketmq").option{connect} ...')
+        orders.go_on()
+        _follow(query, orders)
+        _show_result(spark)
+        _show_progress(broker.name_server)
+        query.stop()
+    finally:
+        if archive is not None:
+            if not archive.exists:
+                _say("keeping Spark's loaded classes, so that the next start is quicker")
+            end_jvm(spark, archive)
+        else:
+            spark.stop()
+
+
+def _start_query(spark: SparkSession, directory: Path, connect: tuple[str, str]) -> StreamingQuery:
+    from pyspark.sql import functions as f
+
+    messages = (
+        spark.readStream.format("rocketmq")
+        .option(*connect)
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("group", GROUP)
+        # Four small ranges are read best by one task: a task costs more than they do.
+        .option("maxPartitions", "1")
+        .load()
+    )
+    order = f.from_json(f.col("body").cast("string"), "product STRING, pieces INT, amount DOUBLE")
+    totals = (
+        messages.select(order.alias("order"))
+        .groupBy("order.product")
+        .agg(
+            f.count("*").alias("orders"),
+            f.sum("order.pieces").alias("pieces"),
+            f.round(f.sum("order.amount"), 2).alias("amount"),
+        )
+    )
+    return (
+        totals.writeStream.format("memory")
+        .queryName("totals")
+        .outputMode("complete")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start()
+    )
+
+
+def _follow(query: StreamingQuery, orders: OrderStream) -> None:
+    """Say what every batch read, until all that was sent has been."""
+    read = 0
+    seen = -1
+    give_up_at = time.monotonic() + _TIMEOUT_S
+    while read < orders.count or query.lastProgress is None:
+        error = query.exception() or orders.error
+        if error is not None:
+            raise error
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(f"{read:,} of {orders.count:,} orders in {_TIMEOUT_S} s")
+        for progress in query.recentProgress:
+            if progress.batchId > seen and progress.numInputRows:
+                seen = progress.batchId
+                read += progress.numInputRows
+                _say(
+                    f"  batch {seen}: {progress.numInputRows:,} orders in"
+                    f" {progress.durationMs['triggerExecution']} ms; {read:,} read,"
+                    f" {orders.sent:,} sent"
+                )
+        time.sleep(_POLL_S)
+
+
+def _show_result(spark: SparkSession) -> None:
+    rows = spark.table("totals").orderBy("product").collect()
+    print()
+    print(
+        format_table(
+            ("product", "orders", "pieces", "amount"),
+            [
+                (
+                    row["product"],
+                    f"{row['orders']:,}",
+                    f"{row['pieces']:,}",
+                    f"{row['amount']:,.2f}",
+                )
+                for row in rows
+            ],
+        )
+    )
+
+
+def _show_progress(name_server: str) -> None:
+    """The group's offsets as the broker keeps them: any RocketMQ tool sees the same."""
+    from rocketmq_client.cluster import open_cluster
+    from rocketmq_client.settings import ConnectionSettings
+
+    with open_cluster(ConnectionSettings(name_servers=(name_server,))) as cluster:
+        queues = cluster.queues(TOPIC)
+        ends = {queue: stat.end for queue, stat in cluster.topic_stats(TOPIC).items()}
+        give_up_at = time.monotonic() + _LAG_TIMEOUT_S
+        while True:
+            stored = cluster.progress(GROUP, queues)
+            committed = {
+                queue: offset if isinstance(offset, int) else 0 for queue, offset in stored.items()
+            }
+            lag = sum(ends[queue] - committed[queue] for queue in queues)
+            # The query commits a batch when it looks for the next one: at once, but afterwards.
+            if lag == 0 or time.monotonic() > give_up_at:
+                break
+            time.sleep(_POLL_S)
+    print()
+    rows = [
+        (
+            f"{queue.broker}/{queue.index}",
+            f"{committed[queue]:,}",
+            f"{ends[queue]:,}",
+            f"{ends[queue] - committed[queue]:,}",
+        )
+        for queue in queues
+    ]
+    print(f"group {GROUP!r} at the broker: lag {lag:,}")
+    print(format_table(("queue", "committed", "end", "lag"), rows))
+    print()
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,266 @@
+"""`rmq dlq`: what consumers gave up on, and sending it again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.terminal.progress import CountLine
+from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import raise_first
+from rocketmq_wire.plural import counted
+
+if TYPE_CHECKING:
+    from rocketmq_client.cluster import Cluster
+    from rocketmq_wire.model import (
+        Bounds,
+        Message,
+        OffsetRange,
+        QueueId,
+        QueueStats,
+        StoredMessage,
+    )
+
+# The group whose progress in a dead-letter topic says what was sent again.
+REPLAY_GROUP = "rmq-dlq-replay"
+_EXIT_FAILED = 1
+_TITLES = {
+    "group": "group",
+    "messages": "messages",
+    "waiting": "not replayed",
+    "newest": "newest",
+}
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `dlq` with its own verbs."""
+    dlq = verbs.add_parser(
+        "dlq",
+        help="list dead letters and send them again",
+        epilog="example: rmq dlq list",
+    )
+    actions = dlq.add_subparsers(metavar="ACTION", required=True)
+
+    listed = actions.add_parser(
+        "list",
+        help="groups with dead letters, and how many",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq dlq list\n"
+        "  rmq dlq list billing --json\n"
+        "  rmq tail '%DLQ%billing' --json          the letters themselves",
+    )
+    listed.add_argument("group", nargs="?", help="only this group")
+    listed.set_defaults(run=_list)
+    add_json_option(listed)
+
+    replay = actions.add_parser(
+        "replay",
+        help="send a group's dead letters to their topic again",
+        description="Sends every dead letter of a group that was not yet sent again to the topic "
+        "it came from. What was sent is remembered at the broker as the progress of the group "
+        f"{REPLAY_GROUP}: an interrupted replay goes on where it was, and may repeat one letter.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq dlq replay billing                  what would be sent\n"
+        "  rmq dlq replay billing --execute\n"
+        "  rmq dlq replay billing --to orders-again --limit 100 --execute",
+    )
+    replay.add_argument("group")
+    replay.add_argument("--to", metavar="TOPIC", help="this topic instead of each letter's own")
+    replay.add_argument("--limit", type=int, metavar="N", help="at most so many")
+    replay.add_argument("--again", action="store_true", help="also those that were sent before")
+    replay.add_argument("--execute", action="store_true", help="do it; without, it is only counted")
+    replay.set_defaults(run=_replay)
+    add_json_option(replay)
+    for parser in (listed, replay):
+        add_connection_options(parser)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from rocketmq_wire.model import DEAD_LETTER_PREFIX
+
+    missing: set[str] = set()
+    with open_from(args) as cluster:
+        topics = [name for name in cluster.topics() if name.startswith(DEAD_LETTER_PREFIX)]
+        groups = [topic.removeprefix(DEAD_LETTER_PREFIX) for topic in topics]
+        if args.group is not None:
+            groups = [group for group in groups if group == args.group]
+        records = [_summary(cluster, group, missing) for group in groups]
+    show(records, _TITLES, as_json=args.json)
+    if not records and not args.json:
+        print("no dead letters" + (f" of {args.group}" if args.group else ""))
+    for broker in sorted(missing):
+        print(f"rmq: {broker} did not tell its dead letters", file=sys.stderr)
+    return _EXIT_FAILED if missing else 0
+
+
+def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
+    """What is known of a group's letters; brokers that do not tell come to `missing`."""
+    from rocketmq_cli.commands.topic import silent_brokers
+    from rocketmq_wire.model import DEAD_LETTER_PREFIX
+
+    topic = DEAD_LETTER_PREFIX + group
+    stats = cluster.topic_stats(topic)
+    missing.update(silent_brokers(cluster, topic, stats))
+    replayed = _replayed(cluster, stats)
+    waiting = sum(stat.end - max(stat.start, replayed[queue]) for queue, stat in stats.items())
+    return {
+        "group": group,
+        "messages": sum(stat.end - stat.start for stat in stats.values()),
+        "waiting": waiting,
+        "newest": moment(max((stat.updated_ms for stat in stats.values()), default=0)),
+    }
+
+
+def _replay(args: argparse.Namespace) -> int:
+    if args.limit is not None and args.limit < 1:
+        raise UsageError(f"--limit must be 1 or more, not {args.limit}")
+    sent: dict[str, int] = {}
+    with open_from(args) as cluster:
+        replay = _Replay.plan(cluster, args.group, is_again=args.again, limit=args.limit)
+        if args.execute:
+            line = CountLine(total=replay.count)
+            is_done = False
+            try:
+                for topic in replay.sent_to(args.to):
+                    sent[topic] = sent.get(topic, 0) + 1
+                    line.add(1)
+                is_done = True
+            finally:
+                line.close()
+                if not is_done:
+                    print(f"rmq: not all was sent; sent so far: {line.count:,}", file=sys.stderr)
+    if args.json:
+        record: Record = {
+            "group": args.group,
+            "messages": replay.count,
+            "executed": args.execute,
+            "sent": dict(sorted(sent.items())),
+        }
+        show([record], {}, as_json=True)
+    elif not args.execute:
+        letters = counted(replay.count, "dead letter")
+        print(f"{letters} of {args.group} would be sent again: give --execute")
+    for topic, count in sorted(sent.items()) if not args.json else ():
+        print(f"sent {count:,} to {topic}")
+    if args.execute:
+        print(f"sent {line.summary()}", file=sys.stderr)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """Which letters are to be sent again, and what was sent of each queue before."""
+
+    cluster: Cluster
+    ranges: Sequence[OffsetRange]
+    replayed: Mapping[QueueId, int]
+
+    @classmethod
+    def plan(cls, cluster: Cluster, group: str, *, is_again: bool, limit: int | None) -> _Replay:
+        from rocketmq_wire.model import OffsetRange
+
+        bounds = _bounds(cluster, group)
+        replayed = _replayed(cluster, bounds)
+        waiting = (
+            OffsetRange(
+                queue, held.start if is_again else max(held.start, replayed[queue]), held.end
+            )
+            for queue, held in bounds.items()
+        )
+        ranges = list(_limited((wanted for wanted in waiting if len(wanted)), limit))
+        return cls(cluster, ranges, replayed)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def sent_to(self, to: str | None) -> Iterator[str]:
+        """Send the letters; the topic of each."""
+        from rocketmq_cli.messages.records import read_messages
+        from rocketmq_client.producer.producer import Producer
+
+        with Producer(self.cluster.settings) as producer:
+            for wanted in self.ranges:
+                for queue, letter in read_messages(self.cluster, [wanted], REPLAY_GROUP):
+                    message = revived(letter, to)
+                    producer.send(message)
+                    # One by one: what is remembered is never ahead of what was stored, nor goes
+                    # back, or the next replay would repeat what an earlier one sent.
+                    done = max(self.replayed[queue], letter.queue_offset + 1)
+                    _remember(self.cluster, queue, done)
+                    yield message.topic
+
+
+def revived(letter: StoredMessage, to: str | None) -> Message:
+    """The message that a dead letter was. Raises UsageError when its topic is not known."""
+    from rocketmq_cli.messages.records import plain_body
+    from rocketmq_wire.model import Message
+    from rocketmq_wire.records.properties import KEYS, LIFE, LITE_TOPIC, TAGS
+
+    properties = dict(letter.properties)
+    topic = to or properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
+    if topic is None:
+        raise UsageError(
+            f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
+            " does not say which topic it came from: give --to"
+        )
+    kept = {name: text for name, text in properties.items() if name not in LIFE}
+    if kept.pop(LITE_TOPIC, None) and to is None:
+        raise UsageError(
+            f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
+            " is of a lite topic, and lite topics are not supported: give --to to send it as an"
+            " ordinary message"
+        )
+    tags, keys = properties.get(TAGS), properties.get(KEYS)
+    return Message(topic, plain_body(letter), tags, keys, kept, letter.flag)
+
+
+def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
+    from rocketmq_wire.errors import TopicNotFoundError
+    from rocketmq_wire.model import DEAD_LETTER_PREFIX
+
+    topic = DEAD_LETTER_PREFIX + group
+    try:
+        queues = cluster.queues(topic)
+    except TopicNotFoundError:
+        raise UsageError(
+            f"group {group} has no dead letters; `rmq dlq list` lists who has"
+        ) from None
+    if not queues:
+        raise UsageError(
+            f"{topic} may not be read: rmq topic alter '{topic}' --permission rw changes that"
+        )
+    return raise_first(cluster.bounds(queues))
+
+
+def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> dict[QueueId, int]:
+    """How far each queue was sent again; 0 for not at all."""
+    # Behind the end: the topic was deleted since, and these letters are others.
+    return {
+        queue: 0 if at is None or at > ends[queue].end else at
+        for queue, at in raise_first(cluster.progress(REPLAY_GROUP, ends)).items()
+    }
+
+
+def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[OffsetRange]:
+    from rocketmq_wire.model import OffsetRange
+
+    left = limit
+    for wanted in ranges:
+        if left is None:
+            yield wanted
+        elif left > 0:
+            end = min(wanted.end, wanted.start + left)
+            left -= end - wanted.start
+            yield OffsetRange(wanted.queue, wanted.start, end)
+
+
+def _remember(cluster: Cluster, queue: QueueId, offset: int) -> None:
+    raise_first(cluster.commit(REPLAY_GROUP, {queue: offset}))

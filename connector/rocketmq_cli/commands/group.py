@@ -1,0 +1,302 @@
+"""`rmq group`: create, list, describe and delete consumer groups, and move what they have read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.groups.lag import group_places, is_system_group, known_group
+from rocketmq_cli.suggest import confirm
+from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
+from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import RocketMQError, raise_first
+from rocketmq_wire.plural import counted
+
+if TYPE_CHECKING:
+    from rocketmq_cli.groups.members import Members
+
+_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_EXIT_FAILED = 1
+_TITLES = {
+    "topic": "topic",
+    "broker": "broker",
+    "queue": "queue",
+    "committed": "committed",
+    "end": "end",
+    "lag": "lag",
+    "consumed": "last one stored",
+}
+_MOVE_TITLES = {
+    "broker": "broker",
+    "queue": "queue",
+    "committed": "committed",
+    "wanted": "new",
+    "again": "read again",
+    "skipped": "skipped",
+}
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `group` with its own verbs."""
+    group = verbs.add_parser(
+        "group",
+        help="create, list and describe consumer groups, move their offsets",
+        epilog="example: rmq group describe billing",
+    )
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+
+    parsers = (
+        _add_create(actions),
+        _add_list(actions),
+        _add_describe(actions),
+        _add_reset(actions),
+        _add_delete(actions),
+    )
+    for parser in parsers:
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_create(actions: _Actions) -> argparse.ArgumentParser:
+    create = actions.add_parser(
+        "create",
+        help="create a group",
+        description="Creates a group on every broker, with RocketMQ's own settings. Most need no "
+        "creation: brokers that create groups by themselves do so when one is first used.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq group create billing",
+    )
+    create.add_argument("group")
+    add_attribute_option(create)
+    create.set_defaults(run=_create)
+    return create
+
+
+def _add_list(actions: _Actions) -> argparse.ArgumentParser:
+    listed = actions.add_parser(
+        "list",
+        help="the groups' names, one a line",
+        description="The groups that brokers keep settings of. Brokers of 4.9 have none of a group "
+        "that only commits, as a Spark query does; `rmq group describe` finds it all the same.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq group list\n  rmq group list --all --json",
+    )
+    listed.add_argument("--all", action="store_true", help="RocketMQ's and our own groups too")
+    listed.set_defaults(run=_list)
+    return listed
+
+
+def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
+    describe = actions.add_parser(
+        "describe",
+        help="members, subscriptions, progress and lag",
+        description="`committed` is the next offset that the group wants, and `last one stored` "
+        "when the message before it was stored: not when it was consumed, which no broker notes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq group describe billing\n"
+        "  rmq group describe billing --topic orders --json",
+    )
+    describe.add_argument("group")
+    describe.add_argument("--topic", help="only this topic")
+    describe.set_defaults(run=_describe)
+    return describe
+
+
+def _add_reset(actions: _Actions) -> argparse.ArgumentParser:
+    reset = actions.add_parser(
+        "reset-offsets",
+        help="move a group in a topic",
+        description="Shows where a group would go on in every queue of a topic, and with --execute "
+        "takes it there. A group with live members is moved through its brokers, which tell them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq group reset-offsets billing --topic orders --to earliest\n"
+        "  rmq group reset-offsets billing --topic orders --to 2026-01-31T12:00:00Z --execute\n"
+        "  rmq group reset-offsets billing --topic orders --to 2h --execute     (two hours ago)\n"
+        "  rmq group reset-offsets billing --topic orders --shift -1000 --execute",
+    )
+    reset.add_argument("group")
+    reset.add_argument("--topic", required=True)
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="earliest|latest|TIME", help="where to go on")
+    target.add_argument("--to-offset", type=int, metavar="N", help="this offset in every queue")
+    target.add_argument("--shift", type=int, metavar="N", help="so many messages on, or back (-N)")
+    reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
+    reset.add_argument("--execute", action="store_true", help="do it; without, it is only shown")
+    reset.set_defaults(run=_reset)
+    return reset
+
+
+def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
+    delete = actions.add_parser(
+        "delete",
+        help="delete a group and its offsets",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq group delete billing\n  rmq group delete billing --yes --json",
+    )
+    delete.add_argument("group")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.set_defaults(run=_delete)
+    return delete
+
+
+def _list(args: argparse.Namespace) -> int:
+    from rocketmq_wire.requests.core import GroupsReply, ListGroups
+
+    with open_from(args) as cluster:
+        answers = cluster.ask_masters(ListGroups())
+    groups: set[str] = set()
+    missing: dict[str, RocketMQError] = {}
+    for broker, answer in answers.items():
+        if isinstance(answer, GroupsReply):
+            groups.update(answer.groups)
+        else:
+            missing[broker] = answer
+    if len(missing) == len(answers):
+        raise next(iter(missing.values()))
+    wanted = [name for name in sorted(groups) if args.all or not is_system_group(name)]
+    if args.json:
+        show(({"group": name} for name in wanted), {}, as_json=True)
+    else:
+        for name in wanted:
+            print(name)
+    for broker, error in missing.items():
+        print(f"rmq: {broker} did not tell its groups: {error}", file=sys.stderr)
+    return _EXIT_FAILED if missing else 0
+
+
+def _describe(args: argparse.Namespace) -> int:
+    from rocketmq_cli.groups.members import find_members
+
+    with open_from(args) as cluster:
+        places = group_places(cluster, args.group, args.topic)
+        found, problem = places.queues, places.problem
+        members: Members | None = None
+        try:
+            members = find_members(cluster, args.group)
+        except RocketMQError:
+            # Else it is the broker that is missing: what the others said is shown all the same.
+            if problem is None:
+                raise
+        if not found and members is None and problem is None:
+            known_group(cluster, args.group)
+    records: list[Record] = [
+        {
+            "group": args.group,
+            "topic": queue.topic,
+            "broker": queue.broker,
+            "queue": queue.index,
+            "committed": at.consumer_offset,
+            "end": at.broker_offset,
+            "lag": at.broker_offset - at.consumer_offset,
+            "consumed": moment(at.updated_ms),
+        }
+        for queue, at in sorted(found.items())
+    ]
+    if args.json:
+        for member in members.as_records() if members else ():
+            show([{"group": args.group, **member}], {}, as_json=True)
+        show(records, {}, as_json=True)
+        return _told(problem)
+    total = sum(at.broker_offset - at.consumer_offset for at in found.values())
+    count = len(members.clients) if members else 0
+    at_least = "at least " if problem is not None else ""
+    print(f"group {args.group}: {at_least}{counted(count, 'member')}, lag {at_least}{total:,}")
+    if members is not None:
+        print(members.summary())
+        show(members.as_records(), members.TITLES, as_json=False)
+        print()
+    if records:
+        show(records, _TITLES, as_json=False)
+    elif problem is None:
+        print("It has committed nothing yet.")
+    return _told(problem)
+
+
+def _told(problem: RocketMQError | None) -> int:
+    """The exit code, with the problem on standard error."""
+    if problem is None:
+        return 0
+    print(f"rmq: {problem}", file=sys.stderr)
+    return _EXIT_FAILED
+
+
+def _reset(args: argparse.Namespace) -> int:
+    from rocketmq_cli.groups.reset import Target, move_online, move_stored, plan_move
+
+    target = Target.parse(args.to, args.to_offset, args.shift, now_ms=time.time_ns() // 1_000_000)
+    with open_from(args) as cluster:
+        moves = plan_move(cluster, args.group, args.topic, target, args.queue)
+        members = cluster.members(args.group, args.topic)
+        records: list[Record] = [
+            {
+                "group": args.group,
+                "topic": args.topic,
+                "broker": move.queue.broker,
+                "queue": move.queue.index,
+                "committed": move.committed,
+                "wanted": move.wanted,
+                "again": max(0, (move.committed or move.wanted) - move.wanted),
+                "skipped": max(0, move.wanted - move.read_from),
+            }
+            for move in moves
+        ]
+        show(records, _MOVE_TITLES, as_json=args.json)
+        if not args.execute:
+            if not args.json:
+                print("Nothing was changed: repeat with --execute to do it.")
+            return 0
+        if members:
+            move_online(
+                *(cluster, args.group, target, moves), index=args.queue, member_count=len(members)
+            )
+        else:
+            move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
+    if not args.json:
+        print(f"group {args.group} goes on there.")
+    return 0
+
+
+def _create(args: argparse.Namespace) -> int:
+    from rocketmq_wire.requests.admin import PutGroup
+    from rocketmq_wire.requests.core import ListGroups
+
+    attributes = {f"+{name}": value for name, value in attributes_of(args.attribute).items()}
+    with open_from(args) as cluster:
+        for listed in cluster.ask_masters(ListGroups()).values():
+            if isinstance(listed, RocketMQError):
+                raise listed
+            if args.group in listed.groups:
+                raise UsageError(f"group {args.group} is there already, and is left as it is")
+        request = PutGroup({"groupName": args.group, "attributes": attributes})
+        raise_first(cluster.ask_masters(request))
+    if args.json:
+        show([{"group": args.group, "created": True}], {}, as_json=True)
+    else:
+        print(f"group {args.group} is created")
+    return 0
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from rocketmq_cli.groups.members import find_members
+    from rocketmq_wire.requests.admin import DeleteGroup
+
+    with open_from(args) as cluster:
+        known_group(cluster, args.group)
+        members = find_members(cluster, args.group)
+        if members is not None and members.clients:
+            raise UsageError(
+                f"group {args.group} has {len(members.clients)} live members: stop them first"
+            )
+        confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
+        raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_progress=True)))
+    if args.json:
+        show([{"group": args.group, "deleted": True}], {}, as_json=True)
+    else:
+        print(f"group {args.group} is deleted")
+    return 0

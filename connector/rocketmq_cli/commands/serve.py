@@ -1,0 +1,67 @@
+"""`rmq serve`: the bundled broker in the foreground, with a status page where wanted."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_cli.commands.ui import PORT_DEFAULT, port_number, require_free
+
+if TYPE_CHECKING:
+    from rocketmq_broker.servers.start import Addresses
+
+_STOP_TIMEOUT_S = 10
+_PAGE_HOST = "127.0.0.1"
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `serve`, with the options of a broker process."""
+    from rocketmq_broker import __main__ as broker
+
+    parser = verbs.add_parser(
+        "serve",
+        help="run the bundled broker",
+        description="Runs the bundled broker until it is told to stop.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq serve --port 9876 --data-dir /var/lib/rocketmq\n"
+        "  rmq serve --memory --port 0 --ready-file ready.json\n"
+        "  rmq serve --config conf/broker.toml --ui",
+    )
+    broker.add_arguments(parser)
+    parser.add_argument(
+        "--ui",
+        type=port_number,
+        nargs="?",
+        const=PORT_DEFAULT,
+        metavar="PORT",
+        help=f"serve the status page, too (port {PORT_DEFAULT}; 0 for any)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    from rocketmq_broker import __main__ as broker
+
+    if args.ui is None:
+        return broker.run(args)
+    # Here, as a broker that said "ready" should not lack its pages.
+    require_free(_PAGE_HOST, args.ui, "--ui")
+    pages: list[subprocess.Popen[bytes]] = []
+
+    def start_page(addresses: Addresses) -> None:
+        # A process of its own: what it renders must not hold up the broker.
+        command = [sys.executable, "-m", "rocketmq_cli", "ui", "--exit-with-parent"]
+        where = ["--host", _PAGE_HOST, "--port", str(args.ui)]
+        cluster = ["--name-server", addresses.name_server]
+        pages.append(subprocess.Popen([*command, *where, *cluster], stdin=subprocess.DEVNULL))
+
+    try:
+        return broker.run(args, start_page)
+    finally:
+        for page in pages:
+            page.terminate()
+            page.wait(_STOP_TIMEOUT_S)

@@ -1,0 +1,133 @@
+"""`rmq tail`: a topic's messages as lines, JSON or a format of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_cli.connection import add_connection_options, connection_settings
+from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import raise_first
+
+if TYPE_CHECKING:
+    from rocketmq_cli.messages.printing import Printer
+    from rocketmq_client.cluster import Cluster
+    from rocketmq_wire.model import Bounds, QueueId
+
+_EXIT_FAILED = 1
+_LINE = r"%s\n"
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `tail`."""
+    parser = verbs.add_parser(
+        "tail",
+        help="print a topic's messages",
+        description="Prints message bodies, one a line, queue after queue; commits nothing. With "
+        "--follow it goes on with what arrives, also in new queues and when the topic is deleted "
+        "and made anew; what happens to queues is said on standard error.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset"
+        "  %S body's length\n"
+        "         %d store time  %D born time (ms)  %i id  %h properties  %% a %\n\n"
+        "examples:\n"
+        "  rmq tail orders -f\n"
+        "  rmq tail orders --from -10                   the last ten of every queue\n"
+        "  rmq tail orders --from 2h --to 1h --json     between two and one hours ago\n"
+        "  rmq tail orders --sql \"amount > 100\" --format '%p/%o %k: %s\\n'",
+    )
+    parser.add_argument("topic")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what arrives")
+    parser.add_argument("--count", type=int, metavar="N", help="stop after N messages")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="earliest|latest|OFFSET|-N|TIME",
+        help="where every queue begins (default: latest with --follow, else earliest)",
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="OFFSET|TIME", help="where every queue ends, exclusively"
+    )
+    parser.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--tags", default="*", metavar="'A || B'", help="only messages so tagged")
+    which.add_argument("--sql", metavar="EXPRESSION", help="only messages whose properties fit")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--format", default=_LINE, help=r"what to print (default: '%%s\n')")
+    shape.add_argument("--json", action="store_true", help="one JSON object a line")
+    add_connection_options(parser)
+    parser.set_defaults(run=_tail)
+
+
+def _tail(args: argparse.Namespace) -> int:
+    from rocketmq_cli.messages.follow import Follower
+    from rocketmq_cli.messages.printing import Printer
+    from rocketmq_client.cluster import open_cluster
+
+    if args.count is not None and args.count < 1:
+        raise UsageError(f"--count must be 1 or more, not {args.count}")
+    if args.follow and args.end is not None:
+        raise UsageError("--follow goes on for ever: leave out --to")
+    settings = connection_settings(args)
+    printer = Printer(args)
+    with open_cluster(settings) as cluster:
+        queues = [
+            queue for queue in cluster.queues(args.topic) if args.queue in (None, queue.index)
+        ]
+        if not queues:
+            raise UsageError(f"topic {args.topic} has no queue {args.queue}")
+        bounds = raise_first(cluster.bounds(queues))
+        start = args.start or ("latest" if args.follow else "earliest")
+        positions = _places(cluster, start, "--from", bounds)
+        ends = {queue: bounds[queue].end for queue in queues}
+        if args.end is not None:
+            ends = _places(cluster, args.end, "--to", bounds)
+        if not args.follow:
+            _print(cluster, printer, positions, ends)
+        else:
+            with Follower(cluster, args.topic, positions, index=args.queue) as follower:
+                _print(cluster, printer, positions, {**positions, **ends})
+                follower.run(printer)
+    return 0 if printer.is_whole else _EXIT_FAILED
+
+
+def _print(
+    cluster: Cluster, printer: Printer, positions: dict[QueueId, int], ends: Mapping[QueueId, int]
+) -> None:
+    """Print what is there; where it goes to the terminal, it is the progress itself."""
+    from rocketmq_cli.terminal.progress import CountLine
+
+    size = sum(max(0, ends[queue] - at) for queue, at in positions.items())
+    is_seen = sys.stdout.isatty()
+    line = CountLine(total=printer.left, size_total=size, is_shown=not is_seen)
+    try:
+        printer.print_between(cluster, positions, ends, line)
+    finally:
+        line.close()
+
+
+def _places(
+    cluster: Cluster, text: str, option: str, bounds: Mapping[QueueId, Bounds]
+) -> dict[QueueId, int]:
+    """The offset that a word means in every queue, within what the queue holds."""
+    from rocketmq_cli.times import parse_moment_ms
+
+    if text == "earliest":
+        return {queue: held.start for queue, held in bounds.items()}
+    if text == "latest":
+        return {queue: held.end for queue, held in bounds.items()}
+    digits = text.removeprefix("-")
+    if digits.isdigit() and len(digits) < 12:
+        back = text.startswith("-")
+        return {
+            queue: min(max(held.end - int(digits) if back else int(digits), held.start), held.end)
+            for queue, held in bounds.items()
+        }
+    try:
+        time_ms = parse_moment_ms(text, time.time_ns() // 1_000_000)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}; or earliest, latest, an offset, -N") from None
+    return raise_first(cluster.search_offsets(dict.fromkeys(bounds, time_ms)))

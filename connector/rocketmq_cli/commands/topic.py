@@ -1,0 +1,334 @@
+"""`rmq topic`: list, describe, create, alter and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.suggest import confirm
+from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
+from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import (
+    MASTER_ID,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    QueueId,
+    QueueStats,
+    TopicConfig,
+    is_kept_apart,
+)
+from rocketmq_wire.plural import counted
+
+_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_EXIT_FAILED = 1
+_QUEUES = 8
+_PERMISSIONS = {
+    "rw": PERMISSION_READ | PERMISSION_WRITE,
+    "r": PERMISSION_READ,
+    "w": PERMISSION_WRITE,
+}
+_TITLES = {
+    "broker": "broker",
+    "queue": "queue",
+    "start": "start",
+    "end": "end",
+    "messages": "messages",
+    "newest": "newest",
+}
+
+
+class ConfigUnknownError(RocketMQError):
+    """A broker that has the topic did not tell how it keeps it."""
+
+    def __init__(self, topic: str, broker: str) -> None:
+        super().__init__(topic, broker)
+        self.topic, self.broker = topic, broker
+
+    def __str__(self) -> str:
+        return (
+            f"broker {self.broker} has topic {self.topic} and does not tell its settings, which "
+            "would be lost: nothing was changed"
+        )
+
+
+def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+    """Add `topic` with its own verbs."""
+    topic = verbs.add_parser(
+        "topic",
+        help="list, describe, create, alter and delete topics",
+        epilog="example: rmq topic create orders --queues 16",
+    )
+    actions = topic.add_subparsers(metavar="ACTION", required=True)
+
+    changing = _add_create(actions), _add_alter(actions)
+    for parser in changing:
+        parser.add_argument("--broker", help="only on this broker (default: on every one)")
+        add_attribute_option(parser)
+        parser.add_argument(
+            "--shrink", action="store_true", help="also when that hides queues and what they hold"
+        )
+    looking = _add_list(actions), _add_describe(actions)
+    for parser in (*changing, *looking, _add_delete(actions)):
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_create(actions: _Actions) -> argparse.ArgumentParser:
+    create = actions.add_parser(
+        "create",
+        help="create a topic, or change its queues",
+        description="Creates a topic on every broker, or on one. Of a topic that is there already "
+        "only what is given changes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  rmq topic create orders --queues 16\n"
+        "  rmq topic create archive --queues 4 --permission r --broker broker-a --json\n"
+        "  rmq topic create chats --attribute message.type=FIFO",
+    )
+    create.add_argument("topic")
+    create.add_argument(
+        "--queues",
+        type=int,
+        metavar="N",
+        help=f"queues a broker (default: {_QUEUES}, or as many as there are)",
+    )
+    create.add_argument("--permission", choices=_PERMISSIONS, help="default: rw, or as it is")
+    create.set_defaults(run=_create)
+    return create
+
+
+def _add_alter(actions: _Actions) -> argparse.ArgumentParser:
+    alter = actions.add_parser(
+        "alter",
+        help="change a topic's queues, permission or attributes",
+        description="Changes what is given, broker by broker, and keeps the rest.",
+        epilog="example: rmq topic alter orders --queues 16",
+    )
+    alter.add_argument("topic")
+    alter.add_argument("--queues", type=int, metavar="N", help="queues a broker")
+    alter.add_argument("--permission", choices=_PERMISSIONS)
+    alter.set_defaults(run=_alter)
+    return alter
+
+
+def _add_list(actions: _Actions) -> argparse.ArgumentParser:
+    show_names = actions.add_parser(
+        "list",
+        help="the topics' names, one a line",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic list\n  rmq topic list --all --json",
+    )
+    all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
+    show_names.add_argument("--all", action="store_true", help=all_help)
+    show_names.set_defaults(run=_list)
+    return show_names
+
+
+def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
+    describe = actions.add_parser(
+        "describe",
+        help="a topic's queues and what they hold",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic describe orders\n  rmq topic describe orders --json",
+    )
+    describe.add_argument("topic")
+    describe.set_defaults(run=_describe)
+    return describe
+
+
+def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
+    delete = actions.add_parser(
+        "delete",
+        help="delete a topic and all that it holds",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  rmq topic delete orders\n  rmq topic delete orders --yes --json",
+    )
+    delete.add_argument("topic")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.set_defaults(run=_delete)
+    return delete
+
+
+def _create(args: argparse.Namespace) -> int:
+    with open_from(args) as cluster:
+        before = _configs(cluster, args)
+        names = [args.broker] if args.broker is not None else _masters(cluster)
+        new = TopicConfig(args.topic, read_queue_count=_QUEUES, write_queue_count=_QUEUES)
+        return _carry_out(cluster, args, {name: before.get(name, new) for name in names}, before)
+
+
+def _alter(args: argparse.Namespace) -> int:
+    if args.queues is None and args.permission is None and not args.attribute:
+        raise UsageError("what is to change? Give --queues, --permission or --attribute")
+    with open_from(args) as cluster:
+        before = _configs(cluster, args)
+        if not before:
+            raise TopicNotFoundError(17, f"topic[{args.topic}] not exist")
+        if args.broker is not None:
+            if args.broker not in before:
+                raise UsageError(
+                    f"topic {args.topic} is not on broker {args.broker!r}; it is on"
+                    f" {', '.join(before)}"
+                )
+            before = {args.broker: before[args.broker]}
+        return _carry_out(cluster, args, before, before)
+
+
+def _configs(cluster: Cluster, args: argparse.Namespace) -> dict[str, TopicConfig]:
+    """The topic as its brokers keep it; none when there is no such topic.
+
+    Raises RocketMQError when one that has the topic does not tell, for it would be reset.
+    """
+    try:
+        route = cluster.route(args.topic)
+        found = cluster.topic_configs(args.topic)
+    except TopicNotFoundError:
+        return {}
+    for queues in route.queue_sets:
+        if queues.broker not in found and args.broker in (None, queues.broker):
+            raise ConfigUnknownError(args.topic, queues.broker)
+    return found
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    brokers = cluster.cluster_info().brokers
+    names = sorted(broker.name for broker in brokers if MASTER_ID in broker.addresses)
+    if not names:
+        raise UsageError("no broker with a master is registered there")
+    return names
+
+
+def _carry_out(
+    cluster: Cluster,
+    args: argparse.Namespace,
+    wanted: Mapping[str, TopicConfig],
+    before: Mapping[str, TopicConfig],
+) -> int:
+    """Change what is given, broker by broker."""
+    if args.queues is not None and args.queues < 1:
+        raise UsageError(f"--queues must be 1 or more, not {args.queues}")
+    if args.queues is not None and not args.shrink:
+        _refuse_to_shrink(args, [before[name] for name in wanted if name in before])
+    for broker, config in wanted.items():
+        changed = _altered(config, args)
+        cluster.create_topic(changed, broker=broker)
+        if args.json:
+            show([_record(changed, broker)], {}, as_json=True)
+        else:
+            print(f"topic {args.topic} on {broker}: {_described(changed)}")
+    return 0
+
+
+def _refuse_to_shrink(args: argparse.Namespace, before: Sequence[TopicConfig]) -> None:
+    count = max((config.read_queue_count for config in before), default=0)
+    if count > args.queues:
+        raise UsageError(
+            f"topic {args.topic} has {counted(count, 'queue')}: with {args.queues}, what the "
+            "others hold could not be read any more. Give --shrink to do it all the same."
+        )
+
+
+def _altered(config: TopicConfig, args: argparse.Namespace) -> TopicConfig:
+    if args.queues is not None:
+        config = replace(config, read_queue_count=args.queues, write_queue_count=args.queues)
+    if args.permission is not None:
+        config = replace(config, permission=_PERMISSIONS[args.permission])
+    if args.attribute:
+        attributes = {**config.attributes, **attributes_of(args.attribute)}
+        config = replace(config, attributes=attributes)
+    return config
+
+
+def _record(config: TopicConfig, broker: str) -> Record:
+    return {
+        "topic": config.name,
+        "broker": broker,
+        "readQueues": config.read_queue_count,
+        "writeQueues": config.write_queue_count,
+        "permission": _permission(config),
+    }
+
+
+def _permission(config: TopicConfig) -> str:
+    names = {value: name for name, value in _PERMISSIONS.items()}
+    return names.get(config.permission, str(config.permission))
+
+
+def _described(config: TopicConfig) -> str:
+    queues = counted(config.read_queue_count, "queue")
+    if config.write_queue_count != config.read_queue_count:
+        queues = f"{queues} to read, {config.write_queue_count} to write"
+    return f"{queues}, permission {_permission(config)}"
+
+
+def _list(args: argparse.Namespace) -> int:
+    with open_from(args) as cluster:
+        topics = cluster.topics()
+    wanted = [name for name in sorted(topics) if args.all or not is_kept_apart(name)]
+    if args.json:
+        show(({"topic": name} for name in wanted), {}, as_json=True)
+    else:
+        for name in wanted:
+            print(name)
+    return 0
+
+
+def _describe(args: argparse.Namespace) -> int:
+    with open_from(args) as cluster:
+        stats = cluster.topic_stats(args.topic)
+        missing = silent_brokers(cluster, args.topic, stats)
+        configs = {} if args.json else cluster.topic_configs(args.topic)
+    records: list[Record] = [
+        {
+            "topic": args.topic,
+            "broker": queue.broker,
+            "queue": queue.index,
+            "start": stat.start,
+            "end": stat.end,
+            "messages": stat.end - stat.start,
+            "newest": moment(stat.updated_ms),
+        }
+        for queue, stat in sorted(stats.items())
+    ]
+    if not args.json:
+        total = sum(stat.end - stat.start for stat in stats.values())
+        at_least = "at least " if missing else ""
+        queues, messages = counted(len(stats), "queue"), counted(total, "message")
+        print(f"topic {args.topic}: {at_least}{queues}, {at_least}{messages}")
+        for broker, config in configs.items():
+            print(f"{broker}: {_described(config)}")
+    show(records, _TITLES, as_json=args.json)
+    if not missing:
+        return 0
+    print(
+        f"rmq: {', '.join(missing)} did not tell what topic {args.topic} holds there",
+        file=sys.stderr,
+    )
+    return _EXIT_FAILED
+
+
+def silent_brokers(cluster: Cluster, topic: str, stats: Mapping[QueueId, QueueStats]) -> list[str]:
+    """The brokers that have a topic and are not among what was told of it."""
+    told = {queue.broker for queue in stats}
+    return [q.broker for q in cluster.route(topic).queue_sets if q.broker not in told]
+
+
+def _delete(args: argparse.Namespace) -> int:
+    with open_from(args) as cluster:
+        stats = cluster.topic_stats(args.topic)
+        total = sum(stat.end - stat.start for stat in stats.values())
+        held = counted(total, "message")
+        confirm(f"delete topic {args.topic} and its {held}?", is_sure=args.yes)
+        cluster.delete_topic(args.topic)
+    if args.json:
+        show([{"topic": args.topic, "deleted": True, "messages": total}], {}, as_json=True)
+    else:
+        print(f"topic {args.topic} is deleted")
+    return 0

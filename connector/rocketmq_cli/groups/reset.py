@@ -1,0 +1,160 @@
+"""Where a group is to go on, and the two ways to take it there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rocketmq_cli.times import parse_moment_ms
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import RocketMQError, raise_first
+from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.requests.admin import GetBrokerSettings, QueueOffsetsReply, ResetProgress
+
+_TO_THE_END = -1
+
+
+class MovedOtherwiseError(RocketMQError):
+    """Brokers said that they moved other queues than they were asked to."""
+
+    def __init__(self, missing: tuple[QueueId, ...], added: tuple[QueueId, ...]) -> None:
+        super().__init__(missing, added)
+        self.missing, self.added = missing, added
+
+    def __str__(self) -> str:
+        told = [
+            f"{what}: {', '.join(map(str, queues))}"
+            for what, queues in (("not moved", self.missing), ("moved, too", self.added))
+            if queues
+        ]
+        return f"the brokers did not do what was asked. {'; '.join(told)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to go on: exactly one of them is given."""
+
+    time_ms: int | None = None
+    """0 for the start, negative for the end, as RocketMQ's own request has it."""
+    offset: int | None = None
+    shift: int | None = None
+
+    @classmethod
+    def parse(
+        cls, word: str | None, offset: int | None, shift: int | None, *, now_ms: int
+    ) -> Target:
+        """From the command line's options. Raises UsageError."""
+        if word is None:
+            if offset is not None and offset < 0:
+                raise UsageError(f"--to-offset must not be negative, not {offset}")
+            return cls(offset=offset, shift=shift)
+        if word in ("earliest", "latest"):
+            return cls(time_ms=0 if word == "earliest" else _TO_THE_END)
+        return cls(time_ms=parse_moment_ms(word, now_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One queue: where the group stands, and where it would."""
+
+    queue: QueueId
+    start: int
+    committed: int | None
+    wanted: int
+
+    @property
+    def read_from(self) -> int:
+        """Where it would go on without us."""
+        return max(self.start, self.start if self.committed is None else self.committed)
+
+
+def plan_move(
+    cluster: Cluster, group: str, topic: str, target: Target, index: int | None
+) -> list[Move]:
+    """What a move would do, queue by queue; offsets stay within what the queues hold."""
+    queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
+    if not queues:
+        raise UsageError(f"topic {topic} has no queue {index}")
+    bounds = raise_first(cluster.bounds(queues))
+    committed = raise_first(cluster.progress(group, queues))
+    searched: Mapping[QueueId, int] = {}
+    if target.time_ms is not None and target.time_ms > 0:
+        searched = raise_first(cluster.search_offsets(dict.fromkeys(queues, target.time_ms)))
+    moves = []
+    for queue in queues:
+        wanted = _wanted(target, bounds[queue], committed[queue], searched.get(queue))
+        moves.append(Move(queue, bounds[queue].start, committed[queue], wanted))
+    return moves
+
+
+def _wanted(target: Target, bounds: Bounds, committed: int | None, searched: int | None) -> int:
+    if searched is not None:
+        wanted = searched
+    elif target.time_ms is not None:
+        wanted = bounds.end if target.time_ms < 0 else bounds.start
+    elif target.offset is not None:
+        wanted = target.offset
+    else:
+        assert target.shift is not None
+        wanted = (bounds.start if committed is None else committed) + target.shift
+    return min(max(wanted, bounds.start), bounds.end)
+
+
+def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) -> None:
+    """Write the offsets of a group that nobody is in."""
+    raise_first(cluster.commit(group, offsets))
+
+
+def move_online(
+    cluster: Cluster,
+    group: str,
+    target: Target,
+    moves: Sequence[Move],
+    *,
+    index: int | None,
+    member_count: int,
+) -> None:
+    """Have the brokers move a group and tell its members: they would overwrite what is stored.
+
+    Raises UsageError before anything is moved, and MovedOtherwiseError when more or less was.
+    """
+    if target.time_ms is None:
+        raise UsageError(
+            f"group {group} has {member_count} live members, who can be moved to a time only: "
+            "give --to earliest, latest or a time, or stop them first"
+        )
+    planned = {move.queue for move in moves}
+    topic = moves[0].queue.topic
+    if index is not None:
+        _require_single_queues(cluster, {queue.broker for queue in planned}, group, index)
+    request = ResetProgress(
+        group, topic, target.time_ms, queue_index=-1 if index is None else index
+    )
+    moved: set[QueueId] = set()
+    failure: RocketMQError | None = None
+    for broker, answer in cluster.ask_masters(request).items():
+        if isinstance(answer, QueueOffsetsReply):
+            moved.update(answer.offsets)
+        elif any(queue.broker == broker for queue in planned):
+            # Others have no such topic or queue, and may say so.
+            failure = failure or answer
+    if failure is not None:
+        raise failure
+    if moved != planned:
+        raise MovedOtherwiseError(tuple(sorted(planned - moved)), tuple(sorted(moved - planned)))
+
+
+def _require_single_queues(cluster: Cluster, brokers: set[str], group: str, index: int) -> None:
+    """Brokers of 4.9 to 5.1 know no queue in this request, and would move them all."""
+    for broker, answer in cluster.ask_masters(GetBrokerSettings()).items():
+        if broker not in brokers:
+            continue
+        if isinstance(answer, RocketMQError):
+            raise answer
+        if answer.settings.get("useServerSideResetOffset") != "true":
+            raise UsageError(
+                f"group {group} has live members, and {broker} can move them in all queues at "
+                f"once only, not in queue {index} alone (useServerSideResetOffset is not on "
+                "there): leave out --queue, or stop the members first"
+            )

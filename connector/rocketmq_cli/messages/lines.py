@@ -1,0 +1,241 @@
+"""Lines of text or JSON -> messages, each with the queue it wants and its size in a request: pure.
+
+A line of JSON is an object with `body` or `bodyBase64`, and where wanted `tags`, `keys` (text, or a
+list of them), `properties` (an object), `queueId` and `brokerName`. What these cannot be is refused
+with the line's number, never guessed at; other fields are left out, and told once where one looks
+like a misspelt one.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from rocketmq_cli.usage import UsageError
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import Message
+from rocketmq_wire.records.batch import ENTRY_SIZE_MIN
+from rocketmq_wire.records.properties import (
+    KEYS,
+    LITE_TOPIC,
+    TAGS,
+    UNIQUE_KEY,
+    WAIT_STORED,
+    encode_properties,
+)
+
+_READ_FIELDS: Final = (
+    *("body", "bodyBase64", "tags", "keys", "properties"),
+    *("queueId", "brokerName"),
+)
+_TAILED_FIELDS: Final = ("topic", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
+"""What `rmq tail --json` writes beside them, and a new message has of its own."""
+_SILENT_FIELDS: Final = frozenset((*_READ_FIELDS, *_TAILED_FIELDS))
+_NEAR: Final = 0.7
+# Given as fields of their own, or made anew for every message.
+_OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
+_ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
+# UNIQ_KEY and WAIT with their separators, as the producer adds them to every message.
+_ADDED_SIZE: Final = 64
+
+
+class Place(NamedTuple):
+    """Which queues a message may go to; None: any."""
+
+    broker: str | None = None
+    queue: int | None = None
+
+
+class Outgoing(NamedTuple):
+    """A message on its way."""
+
+    message: Message
+    place: Place
+    size: int
+    """In a batch, bytes."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Of a batch, brokers deliver delayed messages at once, or refuse it."""
+        return any(name in self.message.properties for name in _ALONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a message gets when its line does not say otherwise."""
+
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str, str], None] = field(default=lambda *_: None, compare=False)
+    """Gets each line, and what is to be said of a field of it whose name looks misspelt."""
+
+
+def outgoing_lines(
+    lines: Iterable[bytes], topic: str, defaults: Sending, *, first: int, is_json: bool
+) -> Iterator[Outgoing]:
+    """The lines' messages; `first` is the number of the first line. Raises UsageError."""
+    if is_json:
+        for number, line in enumerate(lines, first):
+            yield _from_json(line, number, topic, defaults)
+        return
+    sample = _message(topic, b"", defaults, {}, f"line {first}")
+    shared = _size_of(sample, f"line {first}")
+    fields = (sample.tags, sample.keys, sample.properties)
+    anywhere = Place()
+    for line in lines:
+        yield Outgoing(Message(topic, line, *fields), anywhere, shared + len(line))
+
+
+def batches(
+    messages: Iterable[Outgoing], count_max: int, bytes_max: int
+) -> Iterator[list[Outgoing]]:
+    """Runs of messages for one place within both limits.
+
+    A message that is delayed, or too large by itself, stands alone.
+    """
+    run: list[Outgoing] = []
+    size = 0
+    for each in messages:
+        is_alone = each.is_alone or bool(run and run[-1].is_alone)
+        is_full = len(run) >= count_max or size + each.size > bytes_max
+        if run and (is_alone or is_full or each.place != run[-1].place):
+            yield run
+            run, size = [], 0
+        run.append(each)
+        size += each.size
+    if run:
+        yield run
+
+
+def parse_line(line: bytes, number: int) -> Mapping[str, object]:
+    """A line's JSON object. Raises UsageError with the line's number."""
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"line {number} is no JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise UsageError(f'line {number} is no JSON object: write {{"body": "..."}}')
+    return fields
+
+
+def body_of(fields: Mapping[str, object], number: int) -> bytes:
+    """The body that a JSON object gives. Raises UsageError when it gives none."""
+    body, encoded = fields.get("body"), fields.get("bodyBase64")
+    if isinstance(body, str) and body:
+        return body.encode()
+    if isinstance(encoded, str) and encoded:
+        try:
+            return b64decode(encoded, validate=True)
+        except ValueError as error:
+            raise UsageError(f"line {number}: bodyBase64 is no base64: {error}") from None
+    if body is not None and not isinstance(body, str):
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    raise UsageError(f"line {number} has no body: RocketMQ has no empty messages")
+
+
+def _from_json(line: bytes, number: int, topic: str, defaults: Sending) -> Outgoing:
+    fields = parse_line(line, number)
+    where = f"line {number}"
+    body = body_of(fields, number)
+    if not fields.keys() <= _SILENT_FIELDS:
+        for told in _misspelt(fields):
+            defaults.tell(where, told)
+    message = _message(topic, body, defaults, fields, where)
+    place = Place(
+        _field(fields, "brokerName", where, _text, "the broker's name"),
+        _field(fields, "queueId", where, _index, "a number from 0"),
+    )
+    return Outgoing(message, place, _size_of(message, where) + len(body))
+
+
+def _misspelt(fields: Mapping[str, object]) -> Iterator[str]:
+    """What to say of fields that are left out and have nearly the name of one that is read."""
+    known = {name.lower(): name for name in _READ_FIELDS if name not in fields}
+    for name in fields:
+        if name not in _SILENT_FIELDS:
+            for near in get_close_matches(name.lower(), known, 1, _NEAR):
+                yield f"the field {name!r} is left out: did you mean {known[near]!r}?"
+
+
+def _message(
+    topic: str, body: bytes, defaults: Sending, fields: Mapping[str, object], where: str
+) -> Message:
+    properties = dict(defaults.properties)
+    properties.update(
+        _field(fields, "properties", where, _properties, "an object of names and texts") or {}
+    )
+    for name in _OWN_FIELDS:
+        properties.pop(name, None)
+    if properties.get(LITE_TOPIC):
+        raise UsageError(f"{where} has the property {LITE_TOPIC}: lite topics are not supported")
+    tags = _field(fields, "tags", where, _text, "text")
+    keys = _field(fields, "keys", where, _keys, "text, or a list of texts without blanks")
+    return Message(
+        topic,
+        body,
+        defaults.tags if "tags" not in fields else tags,
+        defaults.keys if "keys" not in fields else keys,
+        properties,
+    )
+
+
+def _size_of(message: Message, where: str) -> int:
+    """What a batch needs for a message beside its body. Raises UsageError."""
+    own = {TAGS: message.tags or "", KEYS: message.keys or ""}
+    try:
+        return ENTRY_SIZE_MIN + _ADDED_SIZE + len(encode_properties({**message.properties, **own}))
+    except LocalProtocolError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _field(
+    fields: Mapping[str, object],
+    name: str,
+    where: str,
+    read: Callable[[object], Any],
+    what: str,
+) -> Any:
+    """A field as `read` takes it, None when it is not there. Raises UsageError for others."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    found = read(value)
+    if found is None:
+        shown = json.dumps(value, ensure_ascii=False)[:80]
+        raise UsageError(f"{where}: {name} is {what}, not {shown}")
+    return found
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _index(value: object) -> int | None:
+    is_index = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_index and isinstance(value, int) else None
+
+
+def _keys(value: object) -> str | None:
+    if isinstance(value, list):
+        # A blank separates keys: one with a blank inside would become two.
+        is_sound = all(isinstance(key, str) and key and len(key.split()) == 1 for key in value)
+        return " ".join(value) if is_sound else None
+    return _text(value)
+
+
+def _properties(value: object) -> dict[str, str] | None:
+    """Numbers and booleans as JSON writes them; a null is no property."""
+    if not isinstance(value, dict):
+        return None
+    found: dict[str, str] = {}
+    for name, text in value.items():
+        if isinstance(text, (list, dict)):
+            return None
+        if text is not None:
+            found[name] = text if isinstance(text, str) else json.dumps(text)
+    return found

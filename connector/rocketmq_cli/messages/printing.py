@@ -1,0 +1,110 @@
+"""Ranges of queues -> printed messages: downloads, decodes and writes them, up to a count."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_cli.messages.records import MessagesGoneError, require_whole
+from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines
+from rocketmq_cli.terminal.progress import CountLine
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import OffsetRange, QueueId, Subscription
+
+GROUP = "rmq-tail"
+
+
+class Printer:
+    """Prints the messages that the command line wants, as it wants them."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        expression = TagExpression.parse(args.tags)
+        self._subscription = Subscription(args.tags)
+        if args.sql is not None:
+            self._subscription = Subscription(_selector(args.sql), "SQL92")
+        self.left: int | None = args.count
+        """How many messages are still to be printed; None: all."""
+        self.is_whole = True
+        """False when some messages could not be had: that was said."""
+        self._format = None if args.json else Format(args.format)
+        self._decoder: Decoder = Decoder(
+            DecodeOptions(
+                schema=arrow_schema(JSON_COLUMNS if args.json else Format(args.format).columns),
+                tags=None if expression.matches_all else expression.tags,
+            )
+        )
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.left == 0)
+
+    def print_between(
+        self,
+        cluster: Cluster,
+        positions: dict[QueueId, int],
+        ends: Mapping[QueueId, int],
+        line: CountLine | None = None,
+    ) -> None:
+        """Print what is between positions and ends, and move the positions on with it."""
+        ranges = [
+            OffsetRange(queue, start, ends[queue])
+            for queue, start in sorted(positions.items())
+            if ends[queue] > start
+        ]
+        if not ranges or self.is_done:
+            return
+        out = sys.stdout.buffer
+        for chunk in cluster.read_ranges(ranges, ReadSpec(GROUP, self._subscription)):
+            count = printed = 0
+            for batch in self._batches(chunk):
+                count += batch.num_rows
+                if self.left is not None:
+                    batch = batch.slice(0, self.left)
+                    self.left -= batch.num_rows
+                for piece in self._rendered(batch):
+                    out.write(piece)
+                printed += batch.num_rows
+            if line is not None:
+                line.add(printed, chunk.end - chunk.start)
+            positions[chunk.queue] = chunk.end
+            self._compare(chunk, count)
+            if self.is_done:
+                break
+        out.flush()
+
+    def _compare(self, chunk: RangeChunk, count: int) -> None:
+        try:
+            require_whole(chunk, count)
+        except MessagesGoneError as error:
+            # The others are printed all the same.
+            self.is_whole = False
+            print(f"rmq: {error}", file=sys.stderr, flush=True)
+
+    def _batches(self, chunk: RangeChunk) -> Iterable[pa.RecordBatch]:
+        return self._decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes)
+
+    def _rendered(self, batch: pa.RecordBatch) -> Iterable[bytes | memoryview]:
+        return json_lines(batch) if self._format is None else self._format.render(batch)
+
+
+def _selector(text: str) -> str:
+    """An SQL92 expression. Raises UsageError: brokers take one that they cannot read for none."""
+    try:
+        unread = parse_selector(text).unread
+    except SqlSyntaxError as error:
+        raise UsageError(f"--sql: {error}") from error
+    if unread:
+        raise UsageError(
+            f"--sql is complete before {unread[:40]!r}, which brokers would ignore: join it by AND "
+            "or OR, or leave it out"
+        )
+    return text

@@ -1,0 +1,87 @@
+"""Stored messages one by one, for verbs that look at few: ranges -> messages -> fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from rocketmq_cli.terminal.output import Cell, moment
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_wire.errors import CorruptRecordError, RocketMQError
+from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
+from rocketmq_wire.records.message_id import offset_message_id
+from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY
+from rocketmq_wire.records.record import decode_record, decompress_body
+
+_ONE: Final = ("message", "is", "it")
+
+
+class MessagesGoneError(RocketMQError):
+    """A queue lists messages that its broker does not give: a hole in it."""
+
+    def __init__(self, queue: QueueId, start: int, end: int, count: int) -> None:
+        super().__init__(queue, start, end, count)
+        self.queue, self.start, self.end, self.count = queue, start, end, count
+
+    def __str__(self) -> str:
+        what, verb, them = ("messages", "are", "them") if self.count > 1 else _ONE
+        return (
+            f"{self.count:,} {what} of {self.queue} between offsets {self.start:,} and "
+            f"{self.end:,} {verb} gone: the broker lists {them} and does not give {them}"
+        )
+
+
+def require_whole(chunk: RangeChunk, count: int) -> None:
+    """Raise MessagesGoneError when fewer messages came than the chunk's offsets stand for."""
+    if chunk.expected_count is not None and count < chunk.expected_count:
+        gone = chunk.expected_count - count
+        raise MessagesGoneError(chunk.queue, chunk.start, chunk.end, gone)
+
+
+def read_messages(
+    cluster: Cluster, ranges: Sequence[OffsetRange], group: str
+) -> Iterator[tuple[QueueId, StoredMessage]]:
+    """Every message of the ranges, bodies as they were sent.
+
+    Raises CorruptRecordError, and MessagesGoneError behind the messages around a hole.
+    """
+    for chunk in cluster.read_ranges(ranges, ReadSpec(group, Subscription())):
+        position = count = 0
+        while position < len(chunk.body):
+            message, position = decode_record(chunk.body, position, where=str(chunk.queue))
+            if chunk.start <= message.queue_offset < chunk.end:
+                count += 1
+                yield chunk.queue, message
+        require_whole(chunk, count)
+
+
+def plain_body(message: StoredMessage) -> bytes:
+    """The body as it was sent."""
+    return decompress_body(message.body, message.sys_flag)
+
+
+def message_record(broker: str, message: StoredMessage) -> Mapping[str, Cell]:
+    """A message's fields as they are shown."""
+    properties = dict(message.properties)
+    tags, keys = properties.pop(TAGS, None), properties.pop(KEYS, None)
+    try:
+        body = plain_body(message).decode("utf-8", "backslashreplace")
+    except CorruptRecordError as error:
+        body = f"<{error}>"
+    offset_id = offset_message_id(message.store_host, message.physical_offset)
+    return {
+        "topic": message.topic,
+        "broker": broker,
+        "queue": message.queue_index,
+        "offset": message.queue_offset,
+        "id": properties.pop(UNIQUE_KEY, offset_id),
+        "offsetId": offset_id,
+        "tags": tags,
+        "keys": keys,
+        "born": moment(message.born_ms),
+        "stored": moment(message.store_ms),
+        "reconsumeTimes": message.reconsume_times,
+        "properties": properties,
+        "body": body,
+    }

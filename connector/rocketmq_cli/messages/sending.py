@@ -1,0 +1,157 @@
+"""Lines of text or JSON -> message batches -> the queues of a topic in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+
+from rocketmq_cli.messages.lines import Outgoing, Place, Sending, batches, outgoing_lines
+from rocketmq_cli.usage import UsageError
+from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.send_queue import SendRequest
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+
+GROUP = "rmq-produce"
+_BATCH_MAX = 1_000
+# A broker takes 4 MiB in one request by default.
+_BATCH_BYTES_MAX = 1 << 20
+_LINES_TOLD = 5
+
+
+class LinesRefusedError(RocketMQError):
+    """Some lines were not stored; what came before, between and behind them may be."""
+
+    def __init__(self, lines: Sequence[int], error: RocketMQError) -> None:
+        super().__init__(lines, error)
+        self.lines, self.error = lines, error
+
+    def __str__(self) -> str:
+        return f"{self.error}. Not stored, not counting empty ones: line {_told(self.lines)}"
+
+
+class LineSender:
+    """Sends each line as a message; queues take turns, batch by batch where lines are many.
+
+    `stored` counts the messages that a broker has acknowledged.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        topic: str,
+        *,
+        defaults: Sending | None = None,
+        is_json: bool = False,
+        queue_index: int | None = None,
+        batch_max: int = _BATCH_MAX,
+    ) -> None:
+        self._producer = Producer(settings, GROUP)
+        self._topic = topic
+        self._defaults = defaults or Sending()
+        self._is_json = is_json
+        self._batch_max = batch_max
+        self.stored = 0
+        self._taken = 0
+        queues = [
+            queue for queue in self._producer.queues(topic) if queue_index in (None, queue.index)
+        ]
+        if not queues:
+            raise UsageError(f"topic {topic} has no queue {queue_index} to write to")
+        self._known = queues
+        self._turns: dict[Place, Iterator[QueueId]] = {}
+
+    def __enter__(self) -> LineSender:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producer.close()
+
+    def send(self, lines: Sequence[bytes]) -> None:
+        """Send lines and wait until they are stored.
+
+        Raises LinesRefusedError for the first batch of them that was not.
+        """
+        numbers: list[Sequence[int]] = []
+        failures = []
+        for sent in self._producer.send_many(self._requests(lines, numbers)):
+            if isinstance(sent.result, RocketMQError):
+                failures.append(LinesRefusedError(numbers[sent.index], sent.result))
+            else:
+                self.stored += len(numbers[sent.index])
+        if failures:
+            raise min(failures, key=lambda failure: failure.lines[0])
+
+    def _requests(
+        self, lines: Sequence[bytes], numbers: list[Sequence[int]]
+    ) -> Iterator[SendRequest]:
+        """Requests for lines; `numbers` gets which lines are in each."""
+        first = self._taken + 1
+        self._taken += len(lines)
+        messages = outgoing_lines(
+            lines, self._topic, self._defaults, first=first, is_json=self._is_json
+        )
+        if len(lines) < self._batch_max * len(self._known):
+            yield from self._dealt_requests(messages, first, numbers)
+            return
+        for batch in batches(messages, self._batch_max, _BATCH_BYTES_MAX):
+            numbers.append(range(first, first + len(batch)))
+            yield self._request(batch, self._queue(batch[0], first))
+            first += len(batch)
+
+    def _dealt_requests(
+        self, messages: Iterable[Outgoing], first: int, numbers: list[Sequence[int]]
+    ) -> Iterator[SendRequest]:
+        """Message by message the next queue, as producers do that send one by one."""
+        dealt: dict[QueueId, list[tuple[int, Outgoing]]] = {}
+        for number, each in enumerate(messages, first):
+            dealt.setdefault(self._queue(each, number), []).append((number, each))
+        for queue, numbered in dealt.items():
+            left = [number for number, _ in numbered]
+            own = (each for _, each in numbered)
+            for batch in batches(own, self._batch_max, _BATCH_BYTES_MAX):
+                numbers.append(left[: len(batch)])
+                left = left[len(batch) :]
+                yield self._request(batch, queue)
+
+    def _request(self, batch: Sequence[Outgoing], queue: QueueId) -> SendRequest:
+        if batch[0].is_alone:
+            return self._producer.message_request(batch[0].message, queue)
+        return self._producer.batch_request(queue, [each.message for each in batch])
+
+    def _queue(self, first: Outgoing, number: int) -> QueueId:
+        """The next queue that fits. Raises UsageError."""
+        if first.place not in self._turns:
+            self._turns[first.place] = itertools.cycle(self._fitting(first.place, number))
+        return next(self._turns[first.place])
+
+    def _fitting(self, place: Place, number: int) -> Sequence[QueueId]:
+        fitting = [
+            queue
+            for queue in self._known
+            if place.queue in (None, queue.index) and place.broker in (None, queue.broker)
+        ]
+        if not fitting:
+            index = "" if place.queue is None else f" {place.queue}"
+            broker = "" if place.broker is None else f" at broker {place.broker}"
+            raise UsageError(
+                f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
+            )
+        return fitting
+
+
+def _told(lines: Sequence[int]) -> str:
+    """`7`, `7 to 12`, or `7, 9, 11`."""
+    first, last = lines[0], lines[-1]
+    if last - first + 1 == len(lines):
+        return f"{first} to {last}" if last > first else f"{first}"
+    more = len(lines) - _LINES_TOLD
+    named = ", ".join(map(str, lines[:_LINES_TOLD]))
+    return f"{named} and {more} more, up to {last}" if more > 0 else named

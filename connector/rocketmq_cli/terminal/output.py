@@ -1,0 +1,64 @@
+"""What a verb found: an aligned table for people, one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+from rocketmq_cli.terminal.table import format_table, format_time
+
+Cell: TypeAlias = (
+    "str | int | float | bool | datetime | Sequence[str] | Mapping[str, str | int] | None"
+)
+Record: TypeAlias = Mapping[str, Cell]
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead")
+
+
+def show(records: Iterable[Record], titles: Mapping[str, str], *, as_json: bool) -> None:
+    """Print records: all of each as JSON, or the fields that have a title as a table."""
+    if as_json:
+        for record in records:
+            print(json.dumps(record, ensure_ascii=False, default=_json_of))
+        return
+    rows = [[cell_text(record[name]) for name in titles] for record in records]
+    if rows:
+        print(format_table(tuple(titles.values()), rows))
+
+
+def moment(time_ms: int | None) -> datetime | None:
+    """Milliseconds since 1970 as a moment; None for none."""
+    if time_ms is None or time_ms <= 0:
+        return None
+    return datetime.fromtimestamp(time_ms / 1_000, tz=timezone.utc)
+
+
+def cell_text(value: Cell) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, datetime):
+        return format_time(round(value.timestamp() * 1_000))
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={text}" for key, text in value.items())
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _json_of(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")

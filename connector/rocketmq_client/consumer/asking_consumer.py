@@ -1,0 +1,82 @@
+"""What consumers that read of their own accord may ask of brokers: queues, offsets, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from rocketmq_client.consumer.common.context_manager import Scope
+from rocketmq_client.consumer.group_consumer import GroupConsumer
+from rocketmq_client.offsets.offset_commit import commit_in_rounds
+from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.core import (
+    CommitProgress,
+    GetMaxOffset,
+    GetMinOffset,
+    GetProgress,
+    GetRoute,
+    Reply,
+    Request,
+    SearchOffset,
+)
+
+R = TypeVar("R", bound=Reply)
+
+
+class AskingConsumer(GroupConsumer, Scope):
+    """Every question waits for its answer; all raise ClientStateError before the start."""
+
+    _asked_topics: frozenset[str] = frozenset()
+
+    def fetch_queues(self, topic: str) -> tuple[QueueId, ...]:
+        """A topic's queues as the name server knows them now. Raises TopicNotFoundError."""
+        request, timeout_ms = GetRoute(topic), self.settings.request_timeout_ms
+        reply = self._running().wire.call(request, broker=None, timeout_ms=timeout_ms)
+        return reply.route.readable_queues(topic)
+
+    def min_offset(self, queue: QueueId) -> int:
+        """The first offset that is there."""
+        return self._ask(queue, GetMinOffset(queue)).value
+
+    def max_offset(self, queue: QueueId) -> int:
+        """The next offset to be written."""
+        return self._ask(queue, GetMaxOffset(queue)).value
+
+    def offset_for_timestamp(self, queue: QueueId, timestamp_ms: int) -> int:
+        """The first message stored at or after a time."""
+        return self._ask(queue, SearchOffset(queue, timestamp_ms)).value
+
+    def committed(self, queue: QueueId) -> int | None:
+        """The group's progress in a queue; None when there is none."""
+        try:
+            return self._ask(queue, GetProgress(self.group, queue)).value
+        except ProgressNotFoundError:
+            return None
+
+    def commit_progress(self, offsets: Mapping[QueueId, int]) -> None:
+        """Store the group's progress, also backward. Raises the first broker's error."""
+        for topic in {queue.topic for queue in offsets}:
+            self._know(topic)
+
+        def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
+            replies = self._running().wire.call_many(
+                [(q.broker, CommitProgress(self.group, q, offsets[q])) for q in queues],
+                timeout_ms=self.settings.request_timeout_ms,
+            )
+            return dict(zip(queues, replies, strict=True))
+
+        for reply in commit_in_rounds(offsets, commit).values():
+            if isinstance(reply, RocketMQError):
+                raise reply
+
+    def _ask(self, queue: QueueId, request: Request[R]) -> R:
+        self._know(queue.topic)
+        timeout_ms = self.settings.request_timeout_ms
+        return self._running().wire.call(request, broker=queue.broker, timeout_ms=timeout_ms)
+
+    def _know(self, topic: str) -> None:
+        """Be a member of the group at the topic's brokers: some refuse strangers' progress."""
+        if topic not in self._asked_topics:
+            self._asked_topics |= {topic}
+            self._join(self._running())

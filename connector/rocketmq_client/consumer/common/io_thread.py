@@ -1,0 +1,263 @@
+"""One thread that owns the connections of a client instance: others hand it requests and timers.
+
+Callbacks run in that thread and must not wait. `call` and `call_many` are for every other thread;
+each waits for its answer, at most for the request's time-out and a second. Every callback is called
+once, whatever happens: with the answer, the time-out (looked for when the next one is due, and
+every second at the latest), the broken connection, or the end of the thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import Final, Protocol, TypeVar, cast
+
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.tcp.transport import TcpTransport
+from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
+from rocketmq_wire.remoting.session import Responder
+from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.remoting import NotifyMembersChanged
+
+R = TypeVar("R", bound=Reply)
+
+_LOG = logging.getLogger(__name__)
+
+OnDone = Callable[[Reply | RocketMQError], None]
+PERMITS: Final = 65_535
+"""Requests that may wait for their answers, and oneway ones that may wait to be written: one more
+is refused at once, as RocketMQ's client does."""
+
+
+class RpcHook(Protocol):
+    """Called around each request, in the connections' thread; what it raises is logged."""
+
+    def before(self, broker: str | None, request: Request[Reply]) -> None: ...
+
+    def after(
+        self, broker: str | None, request: Request[Reply], result: Reply | RocketMQError
+    ) -> None: ...
+
+
+# Nothing is due for longer; a wake-up that got lost would cost this much.
+_STEP_MS_MAX: Final = 1_000
+_GRACE_SECONDS: Final = 1.0
+_STOP_SECONDS_MAX: Final = 10.0
+
+
+def now_ms() -> int:
+    """The clock of timers, leases and pauses: it never steps back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class TooManyRequestsError(RocketMQError):
+    """So many requests wait for their answers that another one would only wait behind them."""
+
+    retryable = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.TOO_MANY_REQUESTS] {self.count} requests wait for their "
+            "answers: ask again when some have come."
+        )
+
+
+class WireThread:
+    """Made, started and stopped by a client instance."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        name: str,
+        on_notice: Callable[[NotifyMembersChanged], None],
+        responder: Responder,
+        permits: int = PERMITS,
+    ) -> None:
+        """`responder` answers what brokers ask, in the thread: it must not wait."""
+        self.hooks: tuple[RpcHook, ...] = ()
+        self._permits = permits
+        self._transport = TcpTransport(settings)
+        self._transport.respond_with(responder)
+        self._on_notice = on_notice
+        self._posted: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timer_ids = itertools.count()
+        self._waiting: dict[int, OnDone] = {}
+        self._is_stopping = False
+        self._is_closed = False
+        self._is_awake = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the connections; what is under way fails. Waits for the thread to end."""
+        self._is_stopping = True
+        self._transport.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_STOP_SECONDS_MAX)
+
+    # --- from any thread ----------------------------------------------------------------------
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Have something done in the thread, soon."""
+        self._posted.append(work)
+        if self._is_closed:
+            # The thread has ended: what is asked now fails at once, not by its time-out.
+            self._fail_posted()
+            return
+        # Inside the thread's own turn nothing needs to be woken.
+        if not self._is_awake:
+            self._transport.wake()
+
+    def submit(
+        self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
+    ) -> None:
+        """Ask; `on_done` gets the answer or the error, once, in the thread."""
+        self.post(lambda: self.send(request, broker=broker, timeout_ms=timeout_ms, on_done=on_done))
+
+    def tell(self, request: Request[Reply], *, broker: str) -> None:
+        """Send oneway: nobody learns whether it arrived.
+
+        Raises TooManyRequestsError while as many wait to be written as may.
+        """
+        if self._transport.unsent_count + len(self._posted) >= self._permits:
+            raise TooManyRequestsError(self._permits)
+        self.post(lambda: self._tell_now(request, broker))
+
+    def call(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> R:
+        """Ask and wait. Raises RocketMQError."""
+        (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
+        if isinstance(reply, RocketMQError):
+            raise reply
+        return cast("R", reply)
+
+    def call_many(
+        self, requests: Sequence[tuple[str | None, Request[Reply]]], *, timeout_ms: int
+    ) -> list[Reply | RocketMQError]:
+        """Ask all at once and wait; a failure is its place's value."""
+        assert threading.current_thread() is not self._thread, "the wire thread must not wait"
+        futures: list[Future[Reply | RocketMQError]] = []
+        for broker, request in requests:
+            future: Future[Reply | RocketMQError] = Future()
+            futures.append(future)
+            self.submit(request, broker=broker, timeout_ms=timeout_ms, on_done=future.set_result)
+        end = time.monotonic() + timeout_ms / 1_000 + _GRACE_SECONDS
+        return [self._wait(future, end, timeout_ms) for future in futures]
+
+    def _wait(
+        self, future: Future[Reply | RocketMQError], end: float, timeout_ms: int
+    ) -> Reply | RocketMQError:
+        try:
+            return future.result(max(0.0, end - time.monotonic()))
+        except FutureTimeoutError:
+            if self._is_closed:
+                return ConnectionLostError("the cluster", "the client is shut down")
+            return DeadlineExceededError("the cluster", f"waited {timeout_ms} ms")
+
+    # --- in the thread ------------------------------------------------------------------------
+
+    def send(
+        self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
+    ) -> None:
+        """As `submit`, from within the thread."""
+        if len(self._waiting) >= self._permits:
+            on_done(TooManyRequestsError(len(self._waiting)))
+            return
+        if self.hooks:
+            on_done = self._hooked(request, broker, on_done)
+        ticket = self._transport.submit(request, broker=broker, timeout_ms=timeout_ms)
+        self._waiting[ticket] = on_done
+
+    def _tell_now(self, request: Request[Reply], broker: str) -> None:
+        for hook in self.hooks:
+            self._guarded(partial(hook.before, broker, request))
+        self._transport.tell(broker, request)
+
+    def at(self, due_ms: int, work: Callable[[], None]) -> None:
+        """Have something done in the thread at a time of `now_ms()`; from within the thread."""
+        heapq.heappush(self._timers, (due_ms, next(self._timer_ids), work))
+
+    def _hooked(self, request: Request[Reply], broker: str | None, on_done: OnDone) -> OnDone:
+        hooks = self.hooks
+        for hook in hooks:
+            self._guarded(partial(hook.before, broker, request))
+
+        def finish(result: Reply | RocketMQError) -> None:
+            for hook in hooks:
+                self._guarded(partial(hook.after, broker, request, result))
+            on_done(result)
+
+        return finish
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._turn()
+        except Exception:  # noqa: BLE001 - the thread's outermost frame
+            _LOG.exception("the thread of the connections has died")
+        finally:
+            self._is_closed = True
+            self._transport.close()
+            lost = ConnectionLostError("the cluster", "the client is shut down")
+            waiting, self._waiting = self._waiting, {}
+            for on_done in waiting.values():
+                self._guarded(lambda on_done=on_done: on_done(lost))  # type: ignore[misc]
+            self._fail_posted()
+
+    def _fail_posted(self) -> None:
+        """Requests that were handed over too late fail at once instead of timing out."""
+        self.send = self._refuse  # type: ignore[method-assign]
+        while True:
+            try:
+                work = self._posted.popleft()
+            except IndexError:
+                return
+            self._guarded(work)
+
+    def _refuse(
+        self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
+    ) -> None:
+        del request, timeout_ms
+        on_done(ConnectionLostError(broker or "the cluster", "the client is shut down"))
+
+    def _turn(self) -> None:
+        self._is_awake = True
+        while self._posted:
+            self._guarded(self._posted.popleft())
+        time_ms = now_ms()
+        while self._timers and self._timers[0][0] <= time_ms:
+            self._guarded(heapq.heappop(self._timers)[2])
+        due_ms = self._timers[0][0] - now_ms() if self._timers else _STEP_MS_MAX
+        self._is_awake = False
+        # What was posted before the flag fell has woken nobody.
+        wait_ms = 0 if self._posted else max(0, min(due_ms, _STEP_MS_MAX))
+        done = self._transport.completed(timeout_ms=wait_ms)
+        self._is_awake = True
+        for ticket, result in done:
+            on_done = self._waiting.pop(ticket, None)
+            if on_done is not None:
+                self._guarded(lambda on_done=on_done, result=result: on_done(result))  # type: ignore[misc]
+        for notice in self._transport.take_notices():
+            self._guarded(lambda notice=notice: self._on_notice(notice))  # type: ignore[misc]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """One failing callback must not end the connections of all the others."""
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - whatever it raises: a callback's outermost frame
+            _LOG.exception("a callback of the connections' thread failed")

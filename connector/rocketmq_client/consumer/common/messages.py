@@ -1,0 +1,210 @@
+"""Bodies of pull answers -> message objects for listeners: pure.
+
+The fixed header of a record is read at once; properties stay bytes until somebody asks for one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
+from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host
+from rocketmq_wire.records.message_id import offset_message_id
+from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from rocketmq_wire.records.record import FLAG_COMPRESSED, MAGIC_V1, body_crc, decode_record
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+"""Of a message from a retry topic: the topic it was first sent to."""
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+
+# Everything before the body, hosts being IPv4.
+_HEAD: Final = struct.Struct(">iiIiiqqiq4siq4siiqi")
+_V6_FLAGS: Final = 0x30
+_SHORT: Final = struct.Struct(">h")
+
+
+class ReceivedMessage:
+    """A message as a consumer got it. `properties` may be changed by listeners."""
+
+    __slots__ = (
+        "_properties",
+        "_raw_properties",
+        "body",
+        "born_host",
+        "born_ms",
+        "broker",
+        "consume_start_ms",
+        "flag",
+        "physical_offset",
+        "queue_index",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_ms",
+        "store_size",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        broker: str,
+        queue_index: int,
+        queue_offset: int,
+        body: bytes,
+        raw_properties: bytes,
+        flag: int,
+        physical_offset: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: tuple[bytes, int],
+        store_ms: int,
+        store_host: tuple[bytes, int],
+        reconsume_times: int,
+        store_size: int,
+    ) -> None:
+        self.topic, self.broker, self.queue_index = topic, broker, queue_index
+        self.queue_offset, self.body = queue_offset, body
+        self._raw_properties = raw_properties
+        self._properties: dict[str, str] | None = None
+        self.flag, self.physical_offset, self.sys_flag = flag, physical_offset, sys_flag
+        self.born_ms, self.born_host = born_ms, born_host
+        self.store_ms, self.store_host = store_ms, store_host
+        self.reconsume_times, self.store_size = reconsume_times, store_size
+        self.consume_start_ms = 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties by name."""
+        if self._properties is None:
+            self._properties = decode_properties(self._raw_properties)
+            if self.consume_start_ms:
+                self._properties[CONSUME_START_TIME] = str(self.consume_start_ms)
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        return self.properties.get(KEYS)
+
+    @property
+    def message_id(self) -> str:
+        """The sender's id where there is one, else the broker's. Batches may share the former."""
+        return self.properties.get(UNIQUE_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id: where the message is stored."""
+        return offset_message_id(Host(*self.store_host), self.physical_offset)
+
+    def restore_topic(self) -> None:
+        """Show the topic that a message from a retry topic was first sent to."""
+        if self.topic.startswith(RETRY_PREFIX):
+            self.topic = self.properties.get(RETRY_TOPIC, self.topic)
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, broker={self.broker!r}, "
+            f"queue={self.queue_index}, offset={self.queue_offset}, bytes={len(self.body)})"
+        )
+
+
+def decode_messages(
+    body: Buffer, *, broker: str, topic: str, tags: frozenset[str] = frozenset()
+) -> list[ReceivedMessage]:
+    """The messages of a pull answer, in order; of other tags than `tags` (unless empty) none.
+
+    A broker filters by the tag's hash, and hashes collide. Raises CorruptRecordError.
+    """
+    data = body if isinstance(body, bytes) else bytes(body)
+    messages: list[ReceivedMessage] = []
+    position, end, head_size = 0, len(data), _HEAD.size
+    topic_bytes = topic.encode("utf-8", "replace")
+    is_retry = topic.startswith(RETRY_PREFIX)
+    # The topic follows the body; of an ordinary record one comparison settles all of it.
+    topic_part = bytes((len(topic_bytes) & 0xFF,)) + topic_bytes
+    unpack, topic_size = _HEAD.unpack_from, len(topic_part)
+    while position < end:
+        if end - position < head_size:
+            raise CorruptRecordError(f"pull from {broker}", position, "a record is cut off")
+        (
+            size, magic, crc, queue_index, flag, offset, physical, sys_flag, born_ms, born_address,
+            born_port, store_ms, store_address, store_port, reconsume_times, _, body_size,
+        ) = unpack(data, position)  # fmt: skip
+        body_at = position + head_size
+        topic_at = body_at + body_size
+        tail_at = topic_at + topic_size
+        if (
+            magic != MAGIC_V1
+            or sys_flag & _V6_FLAGS
+            or body_size < 0
+            or tail_at + 2 > position + size
+            or position + size > end
+            or data[topic_at:tail_at] != topic_part
+            or _SHORT.unpack_from(data, tail_at)[0] != position + size - tail_at - 2
+        ):
+            message, position = _decode_odd(data, position, broker)
+        else:
+            stored = data[body_at:topic_at]
+            if body_crc(stored) != crc:
+                raise CorruptRecordError(f"pull from {broker}", position, "its checksum is wrong")
+            text = data[tail_at + 2 : position + size]
+            message = ReceivedMessage(
+                topic, broker, queue_index, offset, stored, text, flag, physical, sys_flag,
+                born_ms, (born_address, born_port), store_ms, (store_address, store_port),
+                reconsume_times, size,
+            )  # fmt: skip
+            position += size
+        if tags and message.tags not in tags:
+            continue
+        if message.sys_flag & FLAG_COMPRESSED:
+            message.body = _inflated(message)
+        if is_retry:
+            message.restore_topic()
+        messages.append(message)
+    return messages
+
+
+def _inflated(message: ReceivedMessage) -> bytes:
+    try:
+        return inflate(message.body, message.sys_flag, INFLATED_SIZE_MAX)
+    except InflateError as error:
+        where = f"pull from {message.broker}, offset {message.queue_offset}"
+        raise CorruptRecordError(where, message.physical_offset, str(error)) from error
+
+
+def _decode_odd(data: bytes, position: int, broker: str) -> tuple[ReceivedMessage, int]:
+    """A record that is not laid out as most are: IPv6 hosts, a long topic, or a damaged one."""
+    stored, end = decode_record(data, position, where=f"pull from {broker}")
+    message = ReceivedMessage(
+        stored.topic,
+        broker,
+        stored.queue_index,
+        stored.queue_offset,
+        stored.body,
+        b"",
+        stored.flag,
+        stored.physical_offset,
+        stored.sys_flag,
+        stored.born_ms,
+        (stored.born_host.address, stored.born_host.port),
+        stored.store_ms,
+        (stored.store_host.address, stored.store_host.port),
+        stored.reconsume_times,
+        stored.store_size,
+    )
+    message.properties.update(stored.properties)
+    return message, end
+
+
+def total_size(messages: Sequence[ReceivedMessage]) -> int:
+    """Bytes of the bodies, by which what waits is limited."""
+    return sum([len(message.body) for message in messages])

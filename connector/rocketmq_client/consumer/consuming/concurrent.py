@@ -1,0 +1,193 @@
+"""Concurrent consumption: batches of a queue go to any free thread, in any order.
+
+succeeded                          done
+failed, the group shares queues    sent back to the broker; if that fails, again here after 5 s
+failed, broadcasting               logged and done
+at it for longer than the limit    sent back; what the listener returns later counts no more
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.listener import (
+    ConcurrentListener,
+    ConsumeContext,
+    ConsumeCounts,
+    ConsumeHook,
+    ConsumeStatus,
+    call_listener,
+)
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.send_backs import send_back
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
+
+_LOG = logging.getLogger(__name__)
+LOCAL_RETRY_MS: Final = 5_000
+_TIMEOUT_LEVEL: Final = 3
+
+
+def split_outcome(
+    messages: Sequence[ReceivedMessage], status: object, ack_index: int
+) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+    """What was consumed and what was not, by what the listener returned."""
+    if status is not ConsumeStatus.SUCCESS:
+        return [], list(messages)
+    cut = max(0, min(ack_index + 1, len(messages)))
+    return list(messages[:cut]), list(messages[cut:])
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    owned: OwnedQueue
+    messages: list[ReceivedMessage]
+    started_ms: int
+    is_expired: bool = False
+
+
+class ConcurrentConsumption:
+    """Calls one listener for all the queues of a consumer."""
+
+    def __init__(
+        self,
+        wire: WireThread,
+        settings: ConsumerSettings,
+        listener: ConcurrentListener,
+        pool: ConsumePool,
+        hooks: Sequence[ConsumeHook],
+        *,
+        pull_again: Callable[[OwnedQueue], None],
+    ) -> None:
+        self._wire, self._settings, self._listener = wire, settings, listener
+        self._hooks, self._pull_again = hooks, pull_again
+        self._submitter = Submitter(pool, wire)
+        self._running: dict[int, _Running] = {}
+        self._running_lock = threading.Lock()
+        self.counts = ConsumeCounts()
+
+    def stop(self) -> None:
+        """The end is near: the pool drops what has not begun, which is all there is to do."""
+
+    def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        """Hand a pull's messages to the threads, a batch each time."""
+        size = self._settings.consume_batch_size
+        put, consume = self._submitter.put, self.consume
+        if len(messages) <= size:
+            put(partial(consume, owned, messages))
+            return
+        for start in range(0, len(messages), size):
+            put(partial(consume, owned, messages[start : start + size]))
+
+    def consume(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        """Have one batch consumed, in a thread of the pool."""
+        process = owned.process
+        if process.is_dropped:
+            return
+        running = _Running(owned, messages, now_ms())
+        epoch_ms = time.time_ns() // 1_000_000
+        for message in messages:
+            message.consume_start_ms = epoch_ms
+        key = id(running)
+        self._running[key] = running
+        context = ConsumeContext(owned.queue)
+        status, _, spent_ns = call_listener(
+            self._listener,
+            messages,
+            context,
+            self._hooks,
+            slow_ns=self._settings.consume_timeout_ms * 1_000_000,
+        )
+        with self._running_lock:
+            del self._running[key]
+            is_expired = running.is_expired
+        self.counts.spent_ns += spent_ns
+        process.last_consume_ms = now_ms()
+        if not is_expired:
+            self._settle(owned, messages, status, context)
+
+    def expire(self, time_ms: int) -> None:
+        """Send back what listeners have been at for too long. Called by the housekeeping."""
+        if self._settings.is_broadcasting:
+            return
+        oldest_ms = time_ms - self._settings.consume_timeout_ms
+        with self._running_lock:
+            late = [
+                running
+                for running in list(self._running.values())
+                if running.started_ms < oldest_ms and not running.is_expired
+            ]
+            for running in late:
+                running.is_expired = True
+        for running in late:
+            if running.owned.process.is_dropped:
+                continue
+            _LOG.warning("%s: a listener takes too long: sending back", running.owned.queue)
+            failed = self._send_back(running.messages, _TIMEOUT_LEVEL)
+            taken = [message for message in running.messages if message not in failed]
+            self._done(running.owned, taken)
+            if failed:
+                with self._running_lock:
+                    is_at_work = id(running) in self._running
+                    running.is_expired = not is_at_work
+                if not is_at_work:
+                    # The listener came back meanwhile, and its word did not count any more.
+                    self._retry_here(running.owned, failed)
+
+    def _settle(
+        self,
+        owned: OwnedQueue,
+        messages: list[ReceivedMessage],
+        status: object,
+        context: ConsumeContext,
+    ) -> None:
+        consumed, failed = split_outcome(messages, status, context.ack_index)
+        self.counts.succeeded += len(consumed)
+        if status is not None and not isinstance(status, ConsumeStatus):
+            _LOG.error("%s: %r is no ConsumeStatus: taken as a failure", owned.queue, status)
+        if failed:
+            self.counts.failed += len(failed)
+            if owned.process.is_dropped:
+                return
+            if self._settings.is_broadcasting:
+                _LOG.warning(
+                    "%d failed messages are dropped, the first: %s", len(failed), failed[0]
+                )
+            else:
+                again = self._send_back(failed, context.delay_level)
+                if again:
+                    self._retry_here(owned, again)
+                    gone = {id(message) for message in again}
+                    messages = [message for message in messages if id(message) not in gone]
+        self._done(owned, messages)
+
+    def _done(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        with owned.lock:
+            owned.process.remove(messages)
+            is_worth_a_look = owned.control.on_consumed(owned.process)
+        if is_worth_a_look:
+            self._pull_again(owned)
+
+    def _send_back(
+        self, messages: Sequence[ReceivedMessage], delay_level: int
+    ) -> list[ReceivedMessage]:
+        return send_back(
+            self._wire,
+            self._settings,
+            messages,
+            delay_level=delay_level,
+            attempts_max=self._settings.attempts,
+        )
+
+    def _retry_here(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            message.reconsume_times += 1
+        self._submitter.later(partial(self.consume, owned, messages), LOCAL_RETRY_MS)

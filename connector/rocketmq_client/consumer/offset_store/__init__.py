@@ -1,0 +1,1 @@
+"""offset_store."""

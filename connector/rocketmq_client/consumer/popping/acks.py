@@ -1,0 +1,111 @@
+"""Gathers acknowledgements for a moment, so that one request carries those of many messages.
+
+Everything but `add` runs in the wire thread. What cannot be delivered is tried a few times; after
+that the message comes again, which is what at-least-once means.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.popping.messages import Popped
+from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
+from rocketmq_wire.plural import counted
+from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.pop import AckMessages, ack_of, ack_spans
+
+_LOG = logging.getLogger(__name__)
+
+GATHER_MS: Final = 10
+_COUNT_MAX: Final = 512
+_TRIES_MAX: Final = 3
+_RETRY_MS: Final = 1_000
+
+
+class PopAcks:
+    """Acknowledgements of one consumer, by broker."""
+
+    def __init__(self, wire: WireThread, group: str, timeout_ms: int) -> None:
+        self._wire, self._group, self._timeout_ms = wire, group, timeout_ms
+        self._waiting: dict[str, list[Popped]] = defaultdict(list)
+        self._is_due = False
+        self._has_batches = True
+        self._changed = threading.Condition()
+        self._count = 0
+        """Of those that are not answered yet."""
+
+    def add(self, popped: Iterable[Popped]) -> None:
+        """Acknowledge soon; from any thread."""
+        some = list(popped)
+        if some:
+            with self._changed:
+                self._count += len(some)
+            self._wire.post(partial(self._gather, some))
+
+    def finish(self, wait_ms: int) -> bool:
+        """Send what waits, and wait for the answers; False if that takes longer."""
+        self._wire.post(self._send_all)
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._count, wait_ms / 1_000)
+
+    # --- in the wire thread -------------------------------------------------------------------
+
+    def _gather(self, popped: list[Popped]) -> None:
+        for one in popped:
+            self._waiting[one.handle.broker].append(one)
+        if any(len(some) >= _COUNT_MAX for some in self._waiting.values()):
+            self._send_all()
+        elif not self._is_due:
+            self._is_due = True
+            self._wire.at(now_ms() + GATHER_MS, self._send_all)
+
+    def _send_all(self) -> None:
+        self._is_due = False
+        waiting, self._waiting = self._waiting, defaultdict(list)
+        for broker, popped in waiting.items():
+            self._send(broker, popped, 1)
+
+    def _send(self, broker: str, popped: list[Popped], tries: int) -> None:
+        if not self._has_batches:
+            for one in popped:
+                self._wire.send(
+                    ack_of(self._group, one.topic, one.handle.text()),
+                    broker=broker,
+                    timeout_ms=self._timeout_ms,
+                    on_done=partial(self._on_done, broker, [one], tries),
+                )
+            return
+        spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
+        self._wire.send(
+            AckMessages(broker, spans),
+            broker=broker,
+            timeout_ms=self._timeout_ms,
+            on_done=partial(self._on_done, broker, popped, tries),
+        )
+
+    def _on_done(
+        self, broker: str, popped: list[Popped], tries: int, reply: Reply | RocketMQError
+    ) -> None:
+        if isinstance(reply, UnsupportedRequestError) and self._has_batches:
+            # Brokers before 5.1.3 take them one by one.
+            self._has_batches = False
+            self._send(broker, popped, tries)
+            return
+        if isinstance(reply, RocketMQError):
+            if reply.retryable and tries < _TRIES_MAX:
+                again = partial(self._send, broker, popped, tries + 1)
+                self._wire.at(now_ms() + _RETRY_MS, again)
+                return
+            _LOG.warning(
+                "broker=%s: %s could not be acknowledged, to come again: %s",
+                *(broker, counted(len(popped), "message"), reply),
+            )
+        with self._changed:
+            self._count -= len(popped)
+            self._changed.notify_all()

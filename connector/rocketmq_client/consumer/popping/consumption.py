@@ -1,0 +1,180 @@
+"""Concurrent consumption of popped messages: the broker hears of each what became of it.
+
+succeeded                    acknowledged
+failed                       invisible for a while longer, by its attempts
+failed at the last attempt   sent to the group's dead letters, then acknowledged
+too late                     nothing: it is visible again, or will be, at the broker
+not begun at the end         handed back: visible again at once, for others
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.listener import (
+    ConcurrentListener,
+    ConsumeContext,
+    ConsumeCounts,
+    ConsumeHook,
+    call_listener,
+)
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.concurrent import split_outcome
+from rocketmq_client.consumer.consuming.send_backs import send_back
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
+from rocketmq_client.consumer.popping.acks import PopAcks
+from rocketmq_client.consumer.popping.messages import Popped
+from rocketmq_client.consumer.popping.puller import PopQueue
+from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.requests.pop import AT_ONCE_MS, ChangeInvisibleTime, change_of
+
+_LOG = logging.getLogger(__name__)
+_MARGIN_MS: Final = 500
+"""So long before its message is visible again nothing new is begun with it."""
+_DEAD: Final = -1
+
+
+class PopConsumption:
+    """Calls one listener for all the queues that a consumer pops."""
+
+    def __init__(
+        self,
+        wire: WireThread,
+        settings: ConsumerSettings,
+        pop: PopSettings,
+        listener: ConcurrentListener,
+        pool: ConsumePool,
+        hooks: Sequence[ConsumeHook],
+        *,
+        acks: PopAcks,
+        counts: ConsumeCounts,
+    ) -> None:
+        self._wire, self._settings, self._pop = wire, settings, pop
+        self._listener, self._hooks, self._acks = listener, hooks, acks
+        self._submitter = Submitter(pool, wire)
+        self._counts = counts
+        self._waiting: dict[int, tuple[list[Popped], int]] = {}
+        """Batches that no listener has begun with, and when each is too late."""
+        self._numbers = itertools.count()
+
+    def on_popped(self, owned: PopQueue, popped: list[Popped]) -> None:
+        """Hand a pop's messages to the threads, a batch each time."""
+        size = self._settings.consume_batch_size
+        # From now on, by our clock: the broker's may differ.
+        late_ms = now_ms() + self._pop.invisible_ms
+        for start in range(0, len(popped), size):
+            batch = popped[start : start + size]
+            number = next(self._numbers)
+            self._waiting[number] = batch, late_ms
+            self._submitter.put(partial(self.consume, owned, number))
+
+    def consume(self, owned: PopQueue, number: int) -> None:
+        """Have one batch consumed, in a thread of the pool."""
+        popped, late_ms = self._waiting.pop(number, ([], 0))
+        try:
+            if now_ms() + _MARGIN_MS >= late_ms:
+                return
+            if owned.is_dropped:
+                self.return_soon(popped)
+            else:
+                self._consume(owned, popped, late_ms)
+        finally:
+            owned.settle(len(popped))
+
+    def return_soon(self, popped: Iterable[Popped]) -> None:
+        """Have these lent to somebody else; nobody waits for the answers."""
+        for one in popped:
+            self._wire.submit(
+                self._return_of(one),
+                broker=one.handle.broker,
+                timeout_ms=self._settings.request_timeout_ms,
+                on_done=partial(_note_failure, one),
+            )
+
+    def hand_back(self) -> None:
+        """The end: what no listener has begun with is for others. Waits for the answers."""
+        waiting, self._waiting = self._waiting, {}
+        time_ms = now_ms()
+        lent = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
+        replies = self._wire.call_many(
+            [(one.handle.broker, self._return_of(one)) for one in lent],
+            timeout_ms=self._settings.request_timeout_ms,
+        )
+        for one, reply in zip(lent, replies, strict=True):
+            _note_failure(one, reply)
+
+    def _return_of(self, popped: Popped) -> ChangeInvisibleTime:
+        group, handle = self._settings.group, popped.handle.text()
+        return change_of(group, popped.topic, handle, AT_ONCE_MS)
+
+    def _consume(self, owned: PopQueue, popped: list[Popped], late_ms: int) -> None:
+        messages = [one.message for one in popped]
+        started_ms = time.time_ns() // 1_000_000
+        for message in messages:
+            message.consume_start_ms = started_ms
+        context = ConsumeContext(owned.queue)
+        status, _, spent_ns = call_listener(
+            self._listener,
+            messages,
+            context,
+            self._hooks,
+            slow_ns=self._settings.consume_timeout_ms * 1_000_000,
+        )
+        self._counts.spent_ns += spent_ns
+        if now_ms() >= late_ms:
+            _LOG.warning(
+                "%s: a listener took longer than its messages were invisible: they come again",
+                owned.queue,
+            )
+            return
+        consumed, failed = split_outcome(messages, status, context.ack_index)
+        self._counts.succeeded += len(consumed)
+        self._counts.failed += len(failed)
+        self._acks.add(popped[: len(consumed)])
+        if failed:
+            self._postpone(popped[len(consumed) :], context.delay_level)
+
+    def _postpone(self, failed: Sequence[Popped], delay_level: int) -> None:
+        attempts_max = self._settings.attempts
+        dead = [
+            one
+            for one in failed
+            if delay_level < 0 or one.message.reconsume_times + 1 >= attempts_max
+        ]
+        if dead:
+            self._bury(dead)
+        gone = {id(one) for one in dead}
+        for one in failed:
+            if id(one) in gone:
+                continue
+            delay_ms = self._pop.retry_ms(one.message.reconsume_times, delay_level)
+            self._wire.submit(
+                change_of(self._settings.group, one.topic, one.handle.text(), delay_ms),
+                broker=one.handle.broker,
+                timeout_ms=self._settings.request_timeout_ms,
+                on_done=partial(_note_failure, one),
+            )
+
+    def _bury(self, dead: Sequence[Popped]) -> None:
+        """What is a dead letter for sure is acknowledged; the rest comes again."""
+        kept = send_back(
+            self._wire,
+            self._settings,
+            [one.message for one in dead],
+            delay_level=_DEAD,
+            attempts_max=self._settings.attempts,
+        )
+        refused = {id(message) for message in kept}
+        self._acks.add([one for one in dead if id(one.message) not in refused])
+
+
+def _note_failure(popped: Popped, reply: object) -> None:
+    if isinstance(reply, RocketMQError):
+        _LOG.warning("%s comes again at its old time: %s", popped.message, reply)

@@ -1,0 +1,279 @@
+"""Pulls from the queues that a consumer owns, in the wire thread, as `pull_control` decides."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
+from rocketmq_client.consumer.common.namespaces import unwrapped
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
+from rocketmq_client.consumer.pulling.pull_control import FlowLimits, PullControl, Step, Verdict
+from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
+from rocketmq_wire.requests.core import (
+    LOST_REMARK,
+    GetProgress,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    Reply,
+)
+
+_LOG = logging.getLogger(__name__)
+
+# A real broker looks for expired holds every five seconds only.
+_HOLD_GRACE_MS: Final = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class OwnedQueue:
+    """A queue of this member with all that goes on about it. `lock` guards `process`."""
+
+    queue: QueueId
+    process: ProcessQueue
+    control: PullControl
+    subscription: Subscription
+    tags: frozenset[str]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    consume_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the thread that consumes the queue in order."""
+    is_consuming: bool = False
+    """Orderly: a thread is at it, or will be."""
+    uncommitted: list[ReceivedMessage] = field(default_factory=list)
+    """Orderly without auto-commit: consumed, but neither committed nor rolled back."""
+    is_step_due: bool = False
+    """A timer will look at it again."""
+    is_leaving: bool = False
+    """Another member is to have it as soon as whoever consumes it here has ended."""
+    is_replica_suggested: bool = False
+    """The broker would have the next pull go to a replica."""
+
+    def filter_by(self, subscription: Subscription) -> None:
+        """Pull only what this lets through, from the next pull on."""
+        self.subscription = subscription
+        is_tagged = subscription.kind == "TAG"
+        self.tags = TagExpression.parse(subscription.expression).tags if is_tagged else frozenset()
+
+
+@dataclass(slots=True)
+class PullCounts:
+    """What was pulled since the start."""
+
+    pulls: int = 0
+    messages: int = 0
+    round_trip_ms: int = 0
+    started_ns: int = field(default_factory=time.monotonic_ns)
+
+
+class QueuePuller:
+    """One consumer's pulls. `start` may be called from any thread, all else runs in the wire's."""
+
+    def __init__(
+        self,
+        wire: WireThread,
+        settings: ConsumerSettings,
+        *,
+        is_orderly: bool,
+        on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None],
+        on_illegal: Callable[[OwnedQueue, int], None],
+        subscription_of: Callable[[str], Subscription | None] | None = None,
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`subscription_of` a topic may change while queues are owned; `is_full` lets all rest."""
+        self._wire, self._settings = wire, settings
+        self._is_orderly = is_orderly
+        self._on_messages, self._on_illegal = on_messages, on_illegal
+        self._subscription_of, self._is_full = subscription_of, is_full
+        self.is_suspended = False
+        self.paused: frozenset[QueueId] = frozenset()
+        """Queues that rest while the others are pulled from."""
+        self.counts = PullCounts()
+        self.commits_on_pull = not settings.is_broadcasting
+
+    def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
+        """Begin with a queue; nothing is pulled before `start`."""
+        limits: FlowLimits = self._settings.limits
+        if self._is_orderly:
+            limits = replace(limits, span_max=None)
+        is_locking = self._is_orderly and not self._settings.is_broadcasting
+        control = PullControl(limits, is_locking, self._settings.pull_interval_ms)
+        process = ProcessQueue(queue, start, last_pull_ms=now_ms())
+        owned = OwnedQueue(queue, process, control, subscription, frozenset())
+        owned.filter_by(subscription)
+        return owned
+
+    def start(self, owned: OwnedQueue) -> None:
+        """Pull from the queue, until it is dropped; also to look at it sooner than planned."""
+        self._wire.post(partial(self._step, owned))
+
+    # --- in the wire thread -------------------------------------------------------------------
+
+    def _step(self, owned: OwnedQueue) -> None:
+        control, time_ms = owned.control, now_ms()
+        wanted = self._wanted(owned)
+        if wanted is not None and wanted != owned.subscription:
+            owned.filter_by(wanted)
+        with owned.lock:
+            step = control.step(
+                owned.process,
+                time_ms,
+                is_suspended=self.is_suspended or owned.queue in self.paused,
+                is_wanted=wanted is not None,
+                is_full=self._is_full(),
+            )
+        if step is Step.PULL:
+            self._pull(owned, time_ms)
+        elif step is Step.REREAD:
+            self._wire.send(
+                GetProgress(self._settings.group, owned.queue),
+                broker=owned.queue.broker,
+                timeout_ms=self._settings.request_timeout_ms,
+                on_done=partial(self._on_progress, owned),
+            )
+        elif step is Step.WAIT and not control.is_under_way:
+            if control.flow_warning_is_due:
+                _LOG.warning(
+                    "%s: consumption is slow: %s (%d times so far)",
+                    owned.queue,
+                    control.flow_reason,
+                    control.flow_count,
+                )
+            self._step_later(owned)
+
+    def _wanted(self, owned: OwnedQueue) -> Subscription | None:
+        """What the topic is subscribed to now; None when it was given up a moment ago."""
+        if self._subscription_of is None:
+            return owned.subscription
+        return self._subscription_of(owned.queue.topic)
+
+    def _step_later(self, owned: OwnedQueue) -> None:
+        if not owned.is_step_due:
+            owned.is_step_due = True
+            self._wire.at(owned.control.not_before_ms, partial(self._step_now, owned))
+
+    def _step_now(self, owned: OwnedQueue) -> None:
+        owned.is_step_due = False
+        self._step(owned)
+
+    def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
+        settings, process = self._settings, owned.process
+        done = process.done if self.commits_on_pull else 0
+        # A replica keeps no progress, and what waits for messages waits where they arrive first.
+        is_at_master = not owned.is_replica_suggested
+        request = PullMessages(
+            group=settings.group,
+            queue=owned.queue,
+            start=process.next_begin,
+            count_max=owned.control.limits.room(process, settings.pull_batch_size),
+            subscription=owned.subscription,
+            commit=done if done > 0 and is_at_master else None,
+            suspend_ms=settings.suspend_ms if is_at_master else None,
+        )
+        self._wire.send(
+            request,
+            broker=owned.queue.broker,
+            timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS),
+            on_done=partial(self._on_pull, owned, request.start, time_ms),
+        )
+
+    def _on_pull(
+        self, owned: OwnedQueue, start: int, sent_ms: int, result: Reply | RocketMQError
+    ) -> None:
+        process, control, time_ms = owned.process, owned.control, now_ms()
+        if process.is_dropped:
+            return
+        if isinstance(result, RocketMQError):
+            self._on_error(owned, result, time_ms)
+            return
+        assert isinstance(result, PullReply)
+        self.counts.pulls += 1
+        self.counts.round_trip_ms += time_ms - sent_ms
+        process.last_pull_ms, process.end = time_ms, result.end
+        owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
+        verdict = control.on_reply(result, time_ms)
+        if verdict is Verdict.ILLEGAL:
+            self._on_illegal_offset(owned, start, result)
+            return
+        messages: list[ReceivedMessage] = []
+        if verdict is Verdict.MESSAGES:
+            try:
+                messages = self._decoded(owned, result)
+            except RocketMQError as error:
+                self._on_error(owned, error, time_ms)
+                return
+        elif result.next_begin <= start:
+            control.on_no_progress(time_ms, time_ms - sent_ms)
+        elif result.remark == LOST_REMARK:
+            _LOG.error(
+                "%s: the messages of offsets [%d,%d) are lost, the broker says: a repair of its "
+                "store gave them up. Going on behind them",
+                *(owned.queue, start, result.next_begin),
+            )
+        first = messages[0].queue_offset if messages else start
+        if min(first, result.next_begin) < start:
+            _LOG.warning(
+                "%s: a pull at %d was answered with the first offset %d and the next %d: the "
+                "broker goes backward",
+                *(owned.queue, start, first, result.next_begin),
+            )
+        with owned.lock:
+            process.add(messages, result.next_begin)
+        if messages:
+            self.counts.messages += len(messages)
+            self._on_messages(owned, messages)
+        self._step(owned)
+
+    def _on_illegal_offset(self, owned: OwnedQueue, start: int, reply: PullReply) -> None:
+        process = owned.process
+        _LOG.warning(
+            "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
+            *(owned.queue, start, reply.start, reply.end, reply.next_begin),
+        )
+        is_expired = start < reply.start <= reply.next_begin
+        with owned.lock:
+            offset = process.corrected(reply.next_begin)
+            if is_expired:
+                # What was pulled before is nowhere else any more, and still consumed.
+                process.add([], reply.next_begin)
+            else:
+                process.drop()
+        if is_expired:
+            self._step(owned)
+        else:
+            self._on_illegal(owned, offset)
+
+    def _decoded(self, owned: OwnedQueue, reply: PullReply) -> list[ReceivedMessage]:
+        queue = owned.queue
+        messages: list[ReceivedMessage] = []
+        for body in reply.records:
+            messages += decode_messages(
+                body, broker=queue.broker, topic=queue.topic, tags=owned.tags
+            )
+        for message in messages if self._settings.namespace else ():
+            message.topic = unwrapped(self._settings.namespace, message.topic)
+        return messages
+
+    def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:
+        owned.control.on_error(error, time_ms)
+        _LOG.warning("%s: a pull failed: %s", owned.queue, error)
+        self._step_later(owned)
+
+    def _on_progress(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
+        """The lock is new: whoever had the queue before may have got further."""
+        offset: int | None = None
+        if isinstance(result, OffsetReply):
+            offset = result.value
+        elif isinstance(result, ProgressNotFoundError):
+            offset = owned.process.next_begin
+        with owned.lock:
+            owned.control.on_reread(owned.process, offset, now_ms())
+        self._step(owned)

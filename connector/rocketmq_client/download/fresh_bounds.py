@@ -1,0 +1,66 @@
+"""A queue in doubt: what to ask afresh, and what the answers say of its bounds and standing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from rocketmq_client.loss import Standing
+from rocketmq_client.routing.routes import standing_of
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.requests.core import (
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    GetRoute,
+    OffsetReply,
+    Reply,
+    Request,
+    RouteReply,
+)
+
+Answer = Reply | RocketMQError
+
+_logger = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 5_000
+
+
+def questions(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
+    """What to ask, and whom: a broker by its name, or the name server."""
+    return (
+        # The first offset before the next one: retention must not seem to pass the end.
+        (queue.broker, GetMinOffset(queue)),
+        (queue.broker, GetMaxOffset(queue)),
+        (None, GetRoute(queue.topic)),
+        (queue.broker, GetEarliestStoreTime(queue)),
+    )
+
+
+def read_answers(
+    queue: QueueId, start: Answer, end: Answer, route: Answer, first_time: Answer
+) -> tuple[Bounds, Standing] | RocketMQError:
+    """Bounds and standing, from the answers in the order of the questions.
+
+    Or the error for which nothing can be said yet.
+    """
+    for answer in (start, end, route, first_time):
+        if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
+            return answer
+    if isinstance(route, RouteReply):
+        standing = standing_of(queue, route.route)
+    elif isinstance(route, TopicNotFoundError):
+        standing = Standing.TOPIC_GONE
+    else:
+        assert isinstance(route, RocketMQError)
+        return route
+    # Real brokers answer zeros for a queue that they do not have, others refuse.
+    bounds = Bounds(0, 0)
+    if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
+        is_current = start.is_current and end.is_current
+        # RocketMQ looks the time up in the message itself, and has none when it is gone.
+        has_first = not (isinstance(first_time, OffsetReply) and first_time.value < 0)
+        bounds = Bounds(max(0, start.value), max(0, end.value), is_current, has_first)
+    _logger.info("%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value)
+    return bounds, standing

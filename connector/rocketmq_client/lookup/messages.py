@@ -1,0 +1,151 @@
+"""Single messages by key or id, through the brokers' key index: no queue is read.
+
+A broker that is left out would make any answer wrong: one whose master is away is asked by its
+replica, which has the index, too, and one that does not answer is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.errors import (
+    BrokerError,
+    CorruptRecordError,
+    ProgressNotFoundError,
+    RocketMQError,
+    TransportError,
+)
+from rocketmq_wire.model import MASTER_ID, Buffer, Host, StoredMessage
+from rocketmq_wire.records.message_id import parse_offset_message_id
+from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.admin import QueryMessages, RecordsReply, ViewMessage
+
+_logger = logging.getLogger(__name__)
+
+# Keys of a message are separated by blanks.
+_KEY_SEPARATOR: Final = " "
+_SYSTEM_ERROR: Final = 1
+# Brokers compare with the store time of their own clocks, which may be ahead of ours.
+_CLOCK_SKEW_MS: Final = 3_600_000
+
+
+class Found(NamedTuple):
+    """A message and the broker that has it."""
+
+    broker: str
+    message: StoredMessage
+
+
+def find_by_key(cluster: Cluster, topic: str, key: str, count_max: int) -> list[Found]:
+    """The newest messages of a topic that carry a key, at most so many a broker asked."""
+    found = _query(cluster, topic, key, count_max, is_unique_key=False)
+    # The index holds hashes: others' messages come along.
+    matching = [
+        at
+        for at in found
+        if at.message.topic == topic
+        and key in at.message.properties.get(KEYS, "").split(_KEY_SEPARATOR)
+    ]
+    return matching[:count_max]
+
+
+def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) -> list[Found]:
+    """The messages with an id: one, or several that were sent again under the same one.
+
+    The id is the one that its client gave, or the one that says where it is stored.
+    """
+    found = [
+        at
+        for at in _query(cluster, topic, message_id, count_max, is_unique_key=True)
+        if at.message.topic == topic and at.message.properties.get(UNIQUE_KEY) == message_id
+    ]
+    if found:
+        return found[:count_max]
+    try:
+        host, position = parse_offset_message_id(message_id)
+    except (RocketMQError, ValueError):
+        return []
+    return _view(cluster, topic, host, position)
+
+
+def brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
+    """Every broker of the cluster, sorted; says of which only a replica can answer."""
+    brokers = cluster.cluster_info().brokers
+    for broker in brokers:
+        if MASTER_ID not in broker.addresses:
+            _logger.warning(
+                "%s: its master is away; a replica is asked, which may lack what was stored last",
+                broker.name,
+            )
+    return tuple(sorted(broker.name for broker in brokers))
+
+
+def _query(
+    cluster: Cluster, topic: str, key: str, count_max: int, *, is_unique_key: bool
+) -> list[Found]:
+    end_ms = time.time_ns() // 1_000_000 + _CLOCK_SKEW_MS
+    request = QueryMessages(topic, key, count_max, 0, end_ms, is_unique_key)
+    found: list[Found] = []
+    for broker, answer in cluster.ask_each(brokers_to_ask(cluster), request).items():
+        if isinstance(answer, RecordsReply):
+            found += _decoded(broker, answer.records)
+        elif not _is_nothing(answer):
+            raise answer
+    return sorted(found, key=lambda at: at.message.store_ms, reverse=True)
+
+
+def _view(cluster: Cluster, topic: str, host: Host, position: int) -> list[Found]:
+    """The message at a place in a broker's log.
+
+    A broker that moved stores another address than it is reached by: when none has the id's, all
+    are asked, and what is there has to be the message.
+    """
+    address = f"{'.'.join(map(str, host.address))}:{host.port}"
+    brokers = cluster.cluster_info().brokers
+    here = [b.name for b in brokers if b.addresses.get(MASTER_ID) == address]
+    answers = cluster.ask_each([b.name for b in brokers], ViewMessage(position, topic))
+    found: list[Found] = []
+    away: list[TransportError] = []
+    for broker in here or answers:
+        answer = answers[broker]
+        if isinstance(answer, RecordsReply):
+            try:
+                found += _decoded(broker, answer.records)
+            except CorruptRecordError:
+                if here:
+                    raise
+        elif here and not _is_nothing(answer):
+            raise answer
+        elif isinstance(answer, TransportError):
+            away.append(answer)
+    wanted = (topic, host, position)
+    found = [
+        at
+        for at in found
+        if (at.message.topic, at.message.store_host, at.message.physical_offset) == wanted
+    ]
+    if away and not found:
+        raise away[0]  # It may have the message.
+    return found
+
+
+def _decoded(broker: str, records: Iterable[Buffer]) -> list[Found]:
+    found: list[Found] = []
+    for record in records:
+        position = 0
+        while position < len(record):
+            message, position = decode_record(record, position, where=f"{broker}'s answer")
+            found.append(Found(broker, message))
+    return found
+
+
+def _is_nothing(answer: RocketMQError) -> bool:
+    """True for the two ways in which brokers say that there is no such message."""
+    if isinstance(answer, ProgressNotFoundError):
+        return True
+    return isinstance(answer, BrokerError) and answer.code == _SYSTEM_ERROR

@@ -1,0 +1,259 @@
+"""A thread that knows where queues end, so that asking costs the planner next to nothing.
+
+Up to 64 queues are asked for their ends, and while somebody waits each is watched by a pull that
+the broker holds until something arrives; more are polled (`end_poll`), at most every 200 ms. While
+nobody calls, no more is asked than to renew pulls that were held in vain, every `hold_ms`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rocketmq_client.offsets.end_poll import EndPoll, Place
+from rocketmq_client.offsets.queue_end import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
+from rocketmq_client.settings import READER_GROUP, ConnectionSettings
+from rocketmq_client.transport.choose import open_transport
+from rocketmq_client.transport.contract import Transport
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.core import Reply, Request
+
+_logger = logging.getLogger(__name__)
+
+HELD_QUEUES_MAX: Final = 64
+# How long `ends` waits for an answer that is under way. A broker in the same network takes two.
+_REFRESH_MS_MAX: Final = 40
+_IDLE_WAIT_MS: Final = 5_000
+_JOIN_SECONDS: Final = 5.0
+
+
+class _Question(NamedTuple):
+    place: QueueId | Place
+    broker: str
+    request: Request[Reply]
+    timeout_ms: int
+
+
+class WatchDiedError(RocketMQError):
+    """The thread ended by an error of its own: what it knows grows old and is not to be used."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_WATCH.DIED] the watch for new messages ended by {self.reason}. "
+            "Restart the query, which goes on where it was; the log tells where it happened."
+        )
+
+
+class ArrivalWatch:
+    """Ends of queues, watched from a thread of its own that starts with the first question."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        queues: Iterable[QueueId] = (),
+        *,
+        group: str = READER_GROUP,
+        hold_ms: int = HOLD_MS,
+    ) -> None:
+        self._group, self._hold_ms = group, hold_ms
+        self._transport: Transport = open_transport(settings)
+        self._changed = threading.Condition()
+        self._watches = {queue: self._watch_of(queue) for queue in queues}
+        self._poll = EndPoll(self._watches)
+        self._tickets: dict[int, QueueId | Place] = {}
+        """The thread's own."""
+        self._demand = 0
+        self._waiters = 0
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._death: Exception | None = None
+
+    def set_queues(self, queues: Iterable[QueueId]) -> None:
+        """Watch these and no others; what is known of those that stay is kept."""
+        with self._changed:
+            wanted = tuple(dict.fromkeys(queues))
+            self._watches = {
+                queue: self._watches.get(queue) or self._watch_of(queue) for queue in wanted
+            }
+            self._poll.set_queues(wanted)
+
+    def ends(self) -> dict[QueueId, int]:
+        """The last known end of every queue that answered, as fresh as a moment's wait allows.
+
+        Raises WatchDiedError.
+        """
+        deadline_ms = _now_ms() + _REFRESH_MS_MAX
+        with self._changed:
+            demand = self._ask()
+            while not self._is_settled(demand):
+                left_ms = deadline_ms - _now_ms()
+                if left_ms <= 0 or self._is_closed or self._death is not None:
+                    break
+                self._changed.wait(left_ms / 1_000)
+            self._raise_if_dead()
+            return self._known()
+
+    def wait(self, beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
+        """Wait until a queue ends behind the offset given for it; False when time is over.
+
+        Raises WatchDiedError.
+        """
+        deadline_ms = _now_ms() + timeout_ms
+        with self._changed:
+            self._waiters += 1
+            try:
+                return self._wait(beyond, deadline_ms)
+            finally:
+                self._waiters -= 1
+
+    def _wait(self, beyond: Mapping[QueueId, int], deadline_ms: int) -> bool:
+        while not self._is_closed:
+            if self._is_polling() or any(watch.is_stale for watch in self._watches.values()):
+                self._ask()
+            elif any(watch.state is WatchState.KNOWN for watch in self._watches.values()):
+                self._transport.wake()  # To hold pulls there.
+            self._raise_if_dead()
+            known = self._known()
+            if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
+                return True
+            left_ms = deadline_ms - _now_ms()
+            if left_ms <= 0:
+                return False
+            self._changed.wait(left_ms / 1_000)
+        return False
+
+    def errors(self) -> dict[QueueId, RocketMQError]:
+        """Why the ends of some queues cannot be had at the moment."""
+        with self._changed:
+            return {q: watch.error for q, watch in self._watches.items() if watch.error}
+
+    def close(self) -> None:
+        """End the thread and its connections."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            thread, self._thread = self._thread, None
+        if thread is None:
+            self._transport.close()
+            return
+        self._transport.wake()
+        thread.join(_JOIN_SECONDS)
+
+    def _watch_of(self, queue: QueueId) -> QueueWatch:
+        return QueueWatch(queue, self._group, hold_ms=self._hold_ms)
+
+    # --- with the lock held -------------------------------------------------------------------
+
+    def _ask(self) -> int:
+        """Count a demand, and see to it that the thread looks at it."""
+        self._demand += 1
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._run, name="rocketmq-arrivals", daemon=True)
+            self._thread.start()
+        elif self._is_polling() or not self._is_settled(self._demand):
+            self._transport.wake()
+        return self._demand
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise WatchDiedError(repr(self._death)) from self._death
+
+    def _is_polling(self) -> bool:
+        return len(self._watches) > HELD_QUEUES_MAX
+
+    def _is_settled(self, demand: int) -> bool:
+        if self._is_polling():
+            return self._poll.is_settled(_now_ms(), demand)
+        return all(watch.is_settled(demand) for watch in self._watches.values())
+
+    def _known(self) -> dict[QueueId, int]:
+        return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
+
+    def _questions(self, now_ms: int) -> list[_Question]:
+        """What to ask now."""
+        if self._is_polling():
+            return [
+                _Question(place, place.broker, request, ASK_TIMEOUT_MS)
+                for place, request in self._poll.questions(now_ms, self._demand)
+            ]
+        questions = []
+        for queue, watch in self._watches.items():
+            asked = watch.next_request(now_ms, self._demand, is_awaited=self._waiters > 0)
+            if asked is not None:
+                questions.append(_Question(queue, queue.broker, *asked))
+        return questions
+
+    def _take(self, ticket: int, result: Reply | RocketMQError, now_ms: int) -> None:
+        place = self._tickets.pop(ticket, None)
+        if isinstance(place, QueueId):
+            watch = self._watches.get(place)
+            if watch is not None:
+                watch.on_answer(result, now_ms)
+        elif place is not None:
+            for queue, end in self._poll.take(place, result).items():
+                watch = self._watches.get(queue)
+                if watch is None:
+                    continue
+                if isinstance(end, RocketMQError):
+                    watch.error = end
+                else:
+                    watch.end, watch.error = end, None
+
+    def _wait_ms(self, now_ms: int) -> int:
+        wakes = [watch.wake_at_ms() for watch in self._watches.values()]
+        if self._is_polling():
+            wakes = [self._poll.wake_at_ms(self._demand)]
+        pauses = [wake - now_ms for wake in wakes if wake is not None]
+        return max(1, min([_IDLE_WAIT_MS, *pauses]))
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _send(self, questions: Sequence[_Question]) -> None:
+        # Together: over gRPC the questions for ends share a call, over TCP a packet.
+        for timeout_ms, group in itertools.groupby(questions, lambda asked: asked.timeout_ms):
+            if self._is_closed:
+                return
+            together = list(group)
+            tickets = self._transport.submit_many(
+                [(asked.broker, asked.request) for asked in together], timeout_ms=timeout_ms
+            )
+            self._tickets.update(zip(tickets, (asked.place for asked in together), strict=True))
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    if self._is_closed:
+                        return
+                    now_ms = _now_ms()
+                    questions = self._questions(now_ms)
+                    wait_ms = self._wait_ms(now_ms)
+                # Without the lock: connecting takes seconds when the broker's machine is away.
+                self._send(questions)
+                done = self._transport.completed(timeout_ms=wait_ms)
+                with self._changed:
+                    now_ms = _now_ms()
+                    for ticket, result in done:
+                        self._take(ticket, result, now_ms)
+                    if done:
+                        self._changed.notify_all()
+        except Exception as error:
+            _logger.exception("the watch for new messages has died")
+            with self._changed:
+                self._death = error
+                self._changed.notify_all()
+        finally:
+            self._transport.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,86 @@
+"""Columns of messages -> one send request: a batch over TCP, laid-out records over gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
+from rocketmq_arrow.kernels.lazy_pyarrow import pa
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.requests.core import SendBatch, SendRecords
+
+# A counter of 16 bits tells the unique keys of one request apart.
+ROWS_MAX: Final = 65_536
+_KEY_SIZE: Final = 32
+_COUNTER_DIGITS: Final = 4
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_NO_HOST: Final = Host(bytes(4), 0)
+# Every message of a batch must say it: brokers compare and refuse mixtures.
+_SHARED: Final = {"WAIT": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """Messages of one topic as columns of equal length; null and empty mean "none"."""
+
+    bodies: pa.Array
+    tags: pa.Array | None = None
+    keys: pa.Array | None = None
+    properties: pa.Array | None = None
+    """A map column of text to text."""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.bodies) <= ROWS_MAX:
+            raise LocalProtocolError(
+                f"one request takes 1 to {ROWS_MAX} messages, not {len(self.bodies)}"
+            )
+
+
+def batch_request(
+    group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
+) -> SendBatch:
+    """A code 320 batch. `first_key` is the first message's unique key; the others count on."""
+    body = encode_batch_body(
+        columns.bodies,
+        columns.tags,
+        columns.keys,
+        columns.properties,
+        unique_keys=count_on(first_key, len(columns.bodies)),
+        shared=_SHARED,
+    )
+    return SendBatch(group=group, queue=queue, born_ms=born_ms, body=body)
+
+
+def records_request(
+    group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
+) -> SendRecords:
+    """Records for our gRPC service: the broker only patches offsets, times and its host."""
+    records, sizes = encode_records(
+        queue.topic,
+        columns.bodies,
+        columns.tags,
+        columns.keys,
+        columns.properties,
+        born_ms=born_ms,
+        born_host=_NO_HOST,
+        unique_keys=count_on(first_key, len(columns.bodies)),
+        shared=_SHARED,
+    )
+    return SendRecords(group=group, queue=queue, records=records, sizes=sizes)
+
+
+def count_on(first_key: str, count: int) -> pa.Array:
+    """Unique keys whose last four hexadecimal digits count on from those of the first."""
+    first = int(first_key[-_COUNTER_DIGITS:], 16)
+    counters = np.arange(first, first + count) & (ROWS_MAX - 1)
+    texts = np.empty((count, _KEY_SIZE), np.uint8)
+    texts[:] = np.frombuffer(first_key.encode("ascii"), np.uint8)
+    for digit in range(_COUNTER_DIGITS):
+        texts[:, _KEY_SIZE - 1 - digit] = _HEX[counters >> 4 * digit & 15]
+    ends = np.arange(0, _KEY_SIZE * (count + 1), _KEY_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)

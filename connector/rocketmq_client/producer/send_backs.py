@@ -1,0 +1,63 @@
+"""Gives messages back to their group, many at once: they come again later, in the end as dead.
+
+What was certainly not taken is asked again while an outage may last, and so is what a broken
+connection left unknown: a message may come again twice, and never not at all.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.retry import Backoff
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.requests.consumption import SendBack
+
+# Asked together; a broker's own limit of requests under way on a connection is in the thousands.
+AT_ONCE_MAX: Final = 256
+
+
+class SendBackRefusedError(RocketMQError):
+    """A broker did not take a message back: which, and what it said."""
+
+    def __init__(self, broker: str, position: int, group: str, reason: str) -> None:
+        super().__init__(broker, position, group, reason)
+        self.broker, self.position, self.group, self.reason = broker, position, group, reason
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_SEND.BACK_REFUSED] broker={self.broker} physicalOffset={self.position} "
+            f"group={self.group}: {self.reason.rstrip('.')}. Rows must come from this cluster and "
+            "be there still, and its brokers know a group that has read."
+        )
+
+
+def send_back_all(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:
+    """Have every message taken back. Raises SendBackRefusedError for the first that is not."""
+    for first in range(0, len(requests), AT_ONCE_MAX):
+        _send_back(cluster, requests[first : first + AT_ONCE_MAX])
+
+
+def _send_back(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:
+    settings = cluster.settings
+    backoff = Backoff(settings.retry_delay_ms, settings.retry_delay_ms_max, random.Random())
+    end_s = time.monotonic() + settings.outage_ms / 1_000
+    while requests:
+        replies = cluster.transport.call_many(requests, timeout_ms=settings.request_timeout_ms)
+        failed = [
+            (request, reply)
+            for request, reply in zip(requests, replies, strict=True)
+            if isinstance(reply, RocketMQError)
+        ]
+        for (broker, request), error in failed:
+            if not error.retryable or time.monotonic() >= end_s:
+                reason = str(error)
+                raise SendBackRefusedError(
+                    broker, request.physical_offset, request.group, reason
+                ) from error
+        requests = [request for request, _ in failed]
+        if requests:
+            time.sleep(backoff.next_delay_ms() / 1_000)

@@ -1,0 +1,228 @@
+"""A producer group's member that brokers can ask: what became of a half message?
+
+One thread owns the connections: it refreshes routes, sends heartbeats, and takes the questions.
+A small pool answers them, for whoever decides may have to look something up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
+from rocketmq_client.consumer.membership.client_instance import client_id_of
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.net.local_address import local_address
+from rocketmq_wire.errors import BrokerError, RocketMQError
+from rocketmq_wire.model import MASTER_ID
+from rocketmq_wire.remoting.session import Deferred
+from rocketmq_wire.requests.core import (
+    Done,
+    GetRoute,
+    Heartbeat,
+    Reply,
+    Request,
+    RouteReply,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.transactions import (
+    PRODUCER_GROUP,
+    CheckTransaction,
+    EndTransaction,
+    Resolution,
+)
+
+_LOG = logging.getLogger(__name__)
+
+OnCheck = Callable[[ReceivedMessage], Resolution]
+"""Says what became of a half message; may be called by several threads at once."""
+
+_TIMEOUT_MS: Final = 3_000
+_PERIOD_MS: Final = 30_000
+_RETRY_MS: Final = 1_000
+_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of questions that wait for their answer. What is beyond is dropped, and asked again later; but
+brokers count each, and give a message up after 15: so it is no small number of questions."""
+_QUESTION_BYTES: Final = 1_024
+"""What a question takes beside its record."""
+
+
+class CheckService:
+    """Use it in `with`, or start and stop it."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        group: str,
+        topics: Iterable[str],
+        on_check: OnCheck,
+        *,
+        instance: str | None = None,
+        thread_count: int = 1,
+    ) -> None:
+        """The brokers of `topics` can ask; more topics are added by `add_topic`."""
+        if not settings.name_servers:
+            raise ValueError("transactions need name servers: endpoints ask no producers")
+        self.group, self._on_check = group, on_check
+        self.client_id = client_id_of(local_address(), instance, None)
+        self._topics = dict.fromkeys(topics)
+        self._masters: dict[str, str] = {}
+        """Addresses by broker name."""
+        self._heard: set[str] = set()
+        self._is_known = threading.Event()
+        self._wire = WireThread(
+            settings,
+            name=f"rocketmq-checks-{group}",
+            on_notice=lambda _: None,
+            responder=self._respond,
+        )
+        self._pool = ThreadPoolExecutor(thread_count, thread_name_prefix="rocketmq-checks")
+        self._room = _Room(_WAITING_BYTES_MAX)
+
+    def __enter__(self) -> CheckService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to send heartbeats."""
+        self._wire.start()
+        self._wire.post(self._beat)
+
+    def stop(self) -> None:
+        """Leave the group; what was asked and not answered is asked of others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        leaving = UnregisterClient(self.client_id, self.group, None)
+        names = tuple(self._heard)
+        replies = self._wire.call_many([(name, leaving) for name in names], timeout_ms=_TIMEOUT_MS)
+        for name, reply in zip(names, replies, strict=True):
+            if isinstance(reply, RocketMQError):
+                _LOG.info("broker=%s: could not leave the producer group: %s", name, reply)
+        self._wire.stop()
+
+    def add_topic(self, topic: str) -> None:
+        """From now on the topic's brokers can ask, too."""
+        if topic not in self._topics:
+            self._topics[topic] = None
+            self._wire.post(self._ask_routes)
+
+    def wait_known(self, timeout_seconds: float) -> bool:
+        """Wait until a broker has taken a heartbeat; False if none has in that time."""
+        return self._is_known.wait(timeout_seconds)
+
+    # --- in the thread of the connections -----------------------------------------------------
+
+    def _beat(self) -> None:
+        self._ask_routes()
+        self._wire.at(now_ms() + (_PERIOD_MS if self._heard else _RETRY_MS), self._beat)
+
+    def _ask_routes(self) -> None:
+        for topic in tuple(self._topics):
+            self._wire.send(
+                GetRoute(topic), broker=None, timeout_ms=_TIMEOUT_MS, on_done=self._on_route
+            )
+
+    def _on_route(self, reply: Reply | RocketMQError) -> None:
+        if not isinstance(reply, RouteReply):
+            _LOG.info("producer group %s: no route: %s", self.group, reply)
+            return
+        for broker in reply.route.brokers:
+            if MASTER_ID in broker.addresses:
+                self._masters[broker.name] = broker.addresses[MASTER_ID]
+                self._send_heartbeat(broker.name)
+
+    def _send_heartbeat(self, broker: str) -> None:
+        def done(reply: Reply | RocketMQError) -> None:
+            if isinstance(reply, RocketMQError):
+                _LOG.warning("broker=%s: could not send a heartbeat: %s", broker, reply)
+                self._heard.discard(broker)
+            else:
+                self._heard.add(broker)
+                self._is_known.set()
+
+        request = Heartbeat(self.client_id, (self.group,))
+        self._wire.send(request, broker=broker, timeout_ms=_TIMEOUT_MS, on_done=done)
+
+    def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
+        if not isinstance(request, CheckTransaction):
+            return None
+        if self._room.take(len(request.record) + _QUESTION_BYTES):
+            try:
+                self._pool.submit(self._answer, request)
+            except RuntimeError:
+                # It is being stopped.
+                self._room.give_back(len(request.record) + _QUESTION_BYTES)
+        else:
+            _LOG.warning("group=%s: too many checks wait, one is dropped", self.group)
+        return Done()
+
+    # --- in the pool --------------------------------------------------------------------------
+
+    def _answer(self, check: CheckTransaction) -> None:
+        try:
+            self._decide(check)
+        except Exception:  # noqa: BLE001 - a check's outermost frame: it is asked again
+            _LOG.exception("a check of group %s could not be answered", self.group)
+        finally:
+            self._room.give_back(len(check.record) + _QUESTION_BYTES)
+
+    def _decide(self, check: CheckTransaction) -> None:
+        (message,) = decode_messages(check.record, broker=check.broker, topic=check.topic)
+        if message.properties.get(PRODUCER_GROUP) != self.group:
+            _LOG.warning("group=%s was asked about another group's %r", self.group, message)
+            return
+        broker = self._broker_of(check, message)
+        message.broker = broker or ""
+        resolution = self._on_check(message)
+        _LOG.info("group=%s: %r is answered with %s", self.group, message, resolution.name)
+        if resolution is Resolution.UNKNOWN:
+            # Brokers of Java write it into their log, and that is all.
+            return
+        end = EndTransaction(
+            self.group,
+            check.half_offset,
+            check.position,
+            resolution,
+            check.message_id,
+            check.transaction_id or message.message_id,
+            message.topic,
+            is_from_check=True,
+            broker=broker or "",
+        )
+        self._wire.call(end, broker=broker, timeout_ms=_TIMEOUT_MS)
+
+    def _broker_of(self, check: CheckTransaction, message: ReceivedMessage) -> str | None:
+        """Which broker asks: 5.x says so, before the record's address has to do."""
+        masters = dict(self._masters)
+        if check.broker in masters:
+            return check.broker
+        address, port = message.store_host
+        stored_at = f"{'.'.join(map(str, address))}:{port}"
+        named = [name for name, at in masters.items() if at == stored_at]
+        return named[0] if named else next(iter(masters), None)
+
+
+class _Room:
+    """So many bytes, for one thread that takes and others that give back."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._lock = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """False when there is not so much."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """It is free again."""
+        with self._lock:
+            self._left += size

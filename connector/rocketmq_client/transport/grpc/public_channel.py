@@ -1,0 +1,250 @@
+"""One client of RocketMQ's public gRPC service: its connection, its settings, its calls.
+
+The service knows a client by an id in every call's metadata and by the settings that a stream of
+its own begins with; it forgets clients that are silent. One thread at a time may use a channel;
+nothing happens between its calls, so that a call under way is waited for where it is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
+from rocketmq_client.transport.grpc.connection import GrpcConnection, connect_to_first
+from rocketmq_client.transport.grpc.errors import error_of
+from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_wire.errors import (
+    ConnectionLostError,
+    DeadlineExceededError,
+    RemoteProtocolError,
+    RocketMQError,
+    WrongSettingsError,
+)
+from rocketmq_wire.grpc.public import pops
+from rocketmq_wire.grpc_headers import OK
+from rocketmq_wire.grpc_session import CallEnded, MessageReceived
+
+_STEP_MS_MAX: Final = 1_000
+_HEARTBEAT_SECONDS: Final = 10.0
+# The servers of proxies hang up on whoever pings within five minutes; they hold calls for 20 s.
+_SILENCE_MS_MAX: Final = 45_000
+_CALLS_MAX: Final = 64
+"""Of one `call_many` under way: a peer may allow a hundred streams."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call under way: its messages so far, and how it ended."""
+
+    deadline_ms: int
+    frames: list[bytes] = field(default_factory=list)
+    error: RocketMQError | None = None
+    is_done: bool = False
+
+
+class PublicChannel:
+    """Connects when first used, and again after a connection broke."""
+
+    def __init__(
+        self, settings: ConnectionSettings, client_id: str, telemetry: bytes, heartbeat: bytes
+    ) -> None:
+        """`telemetry` holds the client's settings, `heartbeat` what keeps it known.
+
+        Raises ValueError for endpoints that are no addresses.
+        """
+        self.settings = settings
+        self._addresses = split_addresses(settings.endpoints or "")
+        if not self._addresses:
+            raise ValueError(f"endpoints names no address: {settings.endpoints!r}")
+        self._telemetry, self._heartbeat = telemetry, heartbeat
+        self._metadata = (
+            ("x-mq-client-id", client_id),
+            ("x-mq-language", "PYTHON"),
+            ("x-mq-client-version", pops.CLIENT_VERSION),
+            ("x-mq-protocol", "v2"),
+        )
+        self._clock = ActiveClock()
+        self._connection: GrpcConnection | None = None
+        self._pending: dict[int, Pending] = {}
+        self._stream: int | None = None
+        self._is_known = False
+        self._refusal: RocketMQError | None = None
+        self._heartbeat_due = 0.0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The endpoint in use."""
+        return split_address(self._addresses[0])
+
+    def call_many(
+        self, name: str, messages: Sequence[bytes], *, timeout_ms: int
+    ) -> list[bytes | RocketMQError]:
+        """The one answer of each call, or its error; many are under way at once."""
+        answers: list[bytes | RocketMQError] = []
+        for first in range(0, len(messages), _CALLS_MAX):
+            some = [self.start(name, one, timeout_ms) for one in messages[first:][:_CALLS_MAX]]
+            for pending in some:
+                while not pending.is_done:
+                    self.turn(_STEP_MS_MAX)
+                answers.append(_answer_of(pending))
+        return answers
+
+    def call(self, name: str, message: bytes, *, timeout_ms: int) -> bytes:
+        """A call's one answer. Raises RocketMQError."""
+        (answer,) = self.call_many(name, [message], timeout_ms=timeout_ms)
+        if isinstance(answer, RocketMQError):
+            raise answer
+        return answer
+
+    def start(self, name: str, message: bytes, timeout_ms: int) -> Pending:
+        """Begin a call; `turn` until it is done. What goes wrong is its error."""
+        pending = Pending(0)
+        try:
+            with self._clock.inside():
+                self._keep_known()
+                connection = self._connected()
+                number = connection.start(pops.path_of(name), [message], timeout_ms=timeout_ms)
+                pending.deadline_ms = self._clock.now_ms() + timeout_ms
+                self._pending[number] = pending
+        except (ConnectionLostError, WrongSettingsError, RemoteProtocolError) as error:
+            self._lose(error)
+            _end(pending, error)
+        except RocketMQError as error:
+            _end(pending, error)
+        return pending
+
+    def turn(self, timeout_ms: int) -> None:
+        """Let something happen to what is under way; it raises nothing."""
+        connection = self._connection
+        if connection is None:
+            return
+        with self._clock.inside():
+            now_ms = self._clock.now_ms()
+            due_ms = min((one.deadline_ms for one in self._pending.values()), default=now_ms)
+            try:
+                connection.turn(max(0, min(timeout_ms, due_ms - now_ms)))
+                self._take_events(connection)
+            except (ConnectionLostError, RemoteProtocolError, WrongSettingsError) as error:
+                self._lose(error)
+                return
+            self._expire(connection)
+
+    def forget(self) -> None:
+        """Begin anew with the next call: the service knows this client no more."""
+        self._lose(ConnectionLostError(self._addresses[0], "the client begins anew"))
+
+    def close(self) -> None:
+        """Close the connection; what is under way ends with an error, whoever waits for it."""
+        self.forget()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _connected(self) -> GrpcConnection:
+        if self._connection is not None and not self._pending and self._connection.is_stale:
+            self.forget()
+        if self._connection is None:
+            self._connection = self._connect()
+            self._introduce(self._connection)
+        return self._connection
+
+    def _connect(self) -> GrpcConnection:
+        connect = partial(
+            GrpcConnection,
+            clock=self._clock,
+            connect_timeout_ms=self.settings.connect_timeout_ms,
+            security=self.settings.security,
+            metadata=self._metadata,
+            ping_after_ms=_SILENCE_MS_MAX,
+            silence_ms_max=_SILENCE_MS_MAX,
+        )
+        connection, self._addresses = connect_to_first(self._addresses, connect)
+        return connection
+
+    def _introduce(self, connection: GrpcConnection) -> None:
+        """Open the stream with our settings and wait until they are taken. Raises RocketMQError."""
+        self._is_known, self._refusal = False, None
+        self._stream = connection.start(
+            pops.path_of("Telemetry"), [self._telemetry], is_kept_open=True
+        )
+        end_ms = self._clock.now_ms() + self.settings.request_timeout_ms
+        try:
+            while not self._is_known:
+                if self._refusal is not None:
+                    raise self._refusal
+                left_ms = end_ms - self._clock.now_ms()
+                if left_ms <= 0:
+                    raise DeadlineExceededError(connection.address, "settings were not answered")
+                connection.turn(left_ms)
+                self._take_events(connection)
+        except RocketMQError as error:
+            self._lose(error)
+            raise
+        self._heartbeat_due = time.monotonic()
+
+    def _keep_known(self) -> None:
+        """A heartbeat now and then; it is answered whenever it is."""
+        connection = self._connected()
+        if time.monotonic() >= self._heartbeat_due:
+            self._heartbeat_due = time.monotonic() + _HEARTBEAT_SECONDS
+            timeout_ms = self.settings.request_timeout_ms
+            connection.start(pops.path_of("Heartbeat"), [self._heartbeat], timeout_ms=timeout_ms)
+
+    def _take_events(self, connection: GrpcConnection) -> None:
+        while (event := connection.next_event()) is not None:
+            if isinstance(event, MessageReceived):
+                connection.taken(event)
+            if event.call == self._stream:
+                self._on_stream(connection, event)
+                continue
+            pending = self._pending.get(event.call)
+            if pending is None:
+                continue
+            if isinstance(event, MessageReceived):
+                pending.frames.append(bytes(event.message))
+                continue
+            del self._pending[event.call]
+            _end(pending, None if event.status == OK else error_of(connection.address, event))
+
+    def _on_stream(self, connection: GrpcConnection, event: MessageReceived | CallEnded) -> None:
+        if isinstance(event, CallEnded):
+            self._stream = None
+            self._refusal = error_of(connection.address, event)
+            return
+        try:
+            # Commands that ask something of a client are for producers and push consumers.
+            self._is_known = pops.settings_answered(event.message) or self._is_known
+        except RocketMQError as error:
+            self._refusal = error
+
+    def _expire(self, connection: GrpcConnection) -> None:
+        now_ms = self._clock.now_ms()
+        for number, pending in list(self._pending.items()):
+            if now_ms >= pending.deadline_ms:
+                connection.cancel(number)
+                del self._pending[number]
+                _end(pending, DeadlineExceededError(connection.address, "no answer came in time"))
+
+    def _lose(self, error: RocketMQError) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._stream, self._is_known = None, False
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            _end(one, error)
+
+
+def _end(pending: Pending, error: RocketMQError | None) -> None:
+    pending.error, pending.is_done = error, True
+
+
+def _answer_of(pending: Pending) -> bytes | RocketMQError:
+    if pending.error is not None:
+        return pending.error
+    if not pending.frames:
+        return RemoteProtocolError("a call was answered with nothing")
+    return pending.frames[0]

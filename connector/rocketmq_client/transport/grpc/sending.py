@@ -1,0 +1,125 @@
+"""Batches of records over one stream of a connection: half the broker's work of a call for each.
+
+Answers come in the order of the batches. A stream that ends leaves what was not answered unknown:
+it may have been stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketmq_client.transport.grpc.connection import GrpcConnection
+from rocketmq_client.transport.grpc.errors import error_of
+from rocketmq_wire.errors import (
+    ConnectError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    RemoteProtocolError,
+    RocketMQError,
+    UnsupportedRequestError,
+)
+from rocketmq_wire.grpc.bulk.mapping import SEND_RECORDS_STREAM_PATH
+from rocketmq_wire.grpc.bulk.records import decode_send_outcome
+from rocketmq_wire.grpc_session import CallEnded
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.requests.core import Reply
+
+OnAnswer = Callable[[Reply | RocketMQError], None]
+
+# One message over the broker's limit would end the stream for all: large ones get their own calls.
+STREAMED_SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Sent:
+    on_answer: OnAnswer | None
+    """None once it was given up: its answer still has its place in the order."""
+    started_ms: int
+    deadline_ms: int
+
+
+class SendStream:
+    """The stream of one connection at a time. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.call: int | None = None
+        """The stream's number; None while none is open."""
+        self._waiting: deque[_Sent] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return not any(sent.on_answer for sent in self._waiting)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the first wait expires."""
+        waiting = (sent.deadline_ms for sent in self._waiting if sent.on_answer)
+        return min(waiting, default=None)
+
+    def send(
+        self,
+        connection: GrpcConnection,
+        message: Sequence[Buffer],
+        on_answer: OnAnswer,
+        *,
+        now_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        """Send one batch, as `grpc_records.encode_send_records` makes it.
+
+        Raises ConnectError and ConnectionLostError; this batch then has no answer to wait for.
+        """
+        sent = _Sent(on_answer, now_ms, now_ms + timeout_ms)
+        if self.call is None:
+            self.call = connection.start(SEND_RECORDS_STREAM_PATH, message, is_kept_open=True)
+        else:
+            connection.send(self.call, message)
+        self._waiting.append(sent)
+
+    def on_message(self, message: Buffer) -> None:
+        """The next answer came. Raises RemoteProtocolError for one that nobody asked for."""
+        outcome = decode_send_outcome(message)
+        if not self._waiting:
+            raise RemoteProtocolError("a batch was answered that was not sent")
+        sent = self._waiting.popleft()
+        if sent.on_answer is not None:
+            sent.on_answer(outcome)
+
+    def on_end(self, connection: GrpcConnection, ended: CallEnded) -> None:
+        """The broker ended the stream."""
+        error = error_of(connection.address, ended)
+        # Any other error would claim to speak of every batch that waits.
+        if not isinstance(error, (ConnectError, UnsupportedRequestError)):
+            error = ConnectionLostError(connection.address, f"the stream of sends ended: {error}")
+        self.fail(error)
+
+    def expire(self, connection: GrpcConnection, now_ms: int) -> bool:
+        """Give up what took too long; it may have been stored.
+
+        True if nothing at all was heard since one of them was sent.
+        """
+        is_silent = False
+        for sent in self._waiting:
+            if sent.on_answer is not None and now_ms >= sent.deadline_ms:
+                on_answer, sent.on_answer = sent.on_answer, None
+                waited_ms = now_ms - sent.started_ms
+                is_silent = is_silent or not connection.heard_since(sent.started_ms)
+                on_answer(DeadlineExceededError(connection.address, f"waited {waited_ms} ms"))
+        return is_silent
+
+    def fail(self, error: RocketMQError) -> None:
+        """The stream is over: tell everybody who waits."""
+        self.call = None
+        waiting, self._waiting = self._waiting, deque()
+        for sent in waiting:
+            if sent.on_answer is not None:
+                sent.on_answer(error)
+
+    def forget(self) -> None:
+        """The stream is over, and nobody wants to know."""
+        self.call = None
+        self._waiting.clear()

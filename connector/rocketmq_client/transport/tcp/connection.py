@@ -1,0 +1,408 @@
+"""One socket to one address, never blocking: bytes between it and the protocol's session."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from rocketmq_client.settings import split_address
+from rocketmq_client.tls import OPEN_TO_ALL, Security
+from rocketmq_client.transport.net.buffers import BufferPool
+from rocketmq_client.transport.tls.probe import explain_hang_up
+from rocketmq_client.transport.tls.socket import TlsSocket
+from rocketmq_wire.errors import (
+    ConnectError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    FrameTooLargeError,
+    RemoteProtocolError,
+    RocketMQError,
+    TlsError,
+    TransportError,
+    WrongPortError,
+    WrongSettingsError,
+)
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting.session import ClientSession, Responder
+from rocketmq_wire.requests.core import GetRoute, Reply, Request
+from rocketmq_wire.requests.remoting import NotifyMembersChanged
+
+OnDone = Callable[[Reply | RocketMQError], None]
+
+# Of one turn, so that one busy broker does not keep the others' answers waiting.
+_RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
+_SEND_PARTS_MAX: Final = 64
+# A peer that vanished without a word (power cut, dropped packets) is noticed by the kernel after
+# this long, whether we are sending or waiting.
+_PEER_SILENT_MS: Final = 15_000
+_KEEPALIVE_IDLE_S: Final = 5
+_KEEPALIVE_INTERVAL_S: Final = 5
+_KEEPALIVE_COUNT: Final = 2
+# A name server and a broker both answer this, whoever asks.
+_HARMLESS: Final = GetRoute("TBW102")
+
+
+class Connection:
+    """Requests are queued at once, also while it connects, and answered through their callbacks.
+
+    Callbacks run inside `on_ready`, `expire` and `fail`; they may submit, but not close.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        buffers: BufferPool,
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        security: Security = OPEN_TO_ALL,
+        responder: Responder | None = None,
+    ) -> None:
+        self.address = address
+        self._security = security
+        self.is_open = False
+        self.is_dead = False
+        self._connect_deadline_ms = now_ms + timeout_ms
+        self._session = ClientSession(
+            allocate=buffers.allocate, credentials=security.credentials, responder=responder
+        )
+        self._callbacks: dict[int, OnDone] = {}
+        self._out: deque[memoryview] = deque()
+        self._targets: list[tuple[int, Any]] = []
+        self._reason = ""
+        self._socket: socket.socket | TlsSocket | None = None
+        self._was_answered = False
+        self._sent_at_ms: dict[int, int] = {}
+        self.notices: list[NotifyMembersChanged] = []
+        """What the broker told us unasked; the exchange takes it after each turn."""
+        self.heard_ms = now_ms
+        """When anything came last."""
+        self._begin()
+
+    # --- what the exchange looks at -----------------------------------------------------------
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """It is connecting, or has bytes to send."""
+        if isinstance(self._socket, TlsSocket) and (not self.is_open or self._socket.wants_write):
+            return self._socket.wants_write
+        return not self.is_open or bool(self._out)
+
+    @property
+    def pending_count(self) -> int:
+        """Requests without an answer."""
+        return len(self._callbacks)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When something expires next."""
+        deadline_ms = self._session.deadline_ms
+        if self.is_open:
+            return deadline_ms
+        if deadline_ms is None:
+            return self._connect_deadline_ms
+        return min(deadline_ms, self._connect_deadline_ms)
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        request: Request[Reply],
+        on_done: OnDone,
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        slow_ms: int | None = None,
+    ) -> int:
+        """Queue a request. Raises LocalProtocolError when it cannot be sent at all."""
+        opaque, parts = self._session.start(
+            request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=slow_ms
+        )
+        self._callbacks[opaque] = on_done
+        self._sent_at_ms[opaque] = now_ms
+        self._queue(parts)
+        return opaque
+
+    def tell(self, request: Request[Reply]) -> None:
+        """Queue a request that nobody answers. Raises LocalProtocolError when it cannot be sent."""
+        self._queue(self._session.start_oneway(request))
+
+    @property
+    def unsent_count(self) -> int:
+        """Parts of frames that the socket has not taken yet."""
+        return len(self._out)
+
+    def drop(self, opaque: int) -> bool:
+        """Nobody waits for this answer any more; False if it has come already."""
+        self._session.forget(opaque)
+        self._sent_at_ms.pop(opaque, None)
+        return self._callbacks.pop(opaque, None) is not None
+
+    def is_stale(self) -> bool:
+        """True if the peer closed it while it was idle: a request would be lost on it."""
+        if self.is_dead or self._socket is None:
+            return True
+        if not self.is_open or self._callbacks:
+            return False
+        if isinstance(self._socket, TlsSocket):
+            # What is encrypted can only be looked at by reading it.
+            self._receive(self.heard_ms)
+            return self.is_dead
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    # --- moving bytes -------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what can be sent now."""
+        # Answers to what the broker asked may be ready only now.
+        for answer in self._session.take_answers():
+            self._queue((answer,))
+        if not self.is_open or not self._out or self._socket is None:
+            return
+        try:
+            while self._out:
+                sent = self._socket.sendmsg(list(itertools.islice(self._out, _SEND_PARTS_MAX)))
+                if not self._take_sent(sent):
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._hang_up(_reason(error))
+
+    def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
+        """The socket can be read or written."""
+        if not self.is_open:
+            self._finish_connect(now_ms)
+        if writable:
+            self.flush()
+        if readable and self.is_open and not self.is_dead:
+            self._receive(now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what took too long."""
+        if self.is_dead:
+            return
+        if not self.is_open and now_ms >= self._connect_deadline_ms:
+            self.fail(ConnectError(self.address, "the connection attempt timed out"))
+            return
+        is_silent = False
+        expired = []
+        for opaque in self._session.expire(now_ms, heard_ms=self.heard_ms):
+            sent_at_ms = self._sent_at_ms.pop(opaque, now_ms)
+            # Nothing at all came since it was sent: the way itself is suspect, not this request.
+            is_silent = is_silent or self.heard_ms <= sent_at_ms
+            callback = self._callbacks.pop(opaque, None)
+            if callback is not None:
+                expired.append((callback, now_ms - sent_at_ms))
+        was_open = self.is_open
+        # Within a frame that no longer goes on: whatever is asked here waits behind it.
+        is_stuck = not self._session.is_between_frames and bool(expired)
+        is_silent = is_silent or (is_stuck and now_ms - self.heard_ms >= _PEER_SILENT_MS)
+        for callback, waited_ms in expired:
+            if was_open:
+                callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
+            else:
+                # It never left, which a sender must know.
+                callback(ConnectError(self.address, f"no connection after {waited_ms} ms"))
+        if was_open and is_silent and not self.is_dead:
+            self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
+
+    def fail(self, error: TransportError | RemoteProtocolError | WrongSettingsError) -> None:
+        """The connection is over: close it and tell everybody who waits."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self.close()
+        callbacks = list(self._callbacks.values())
+        self._callbacks.clear()
+        self._sent_at_ms.clear()
+        self._session.abandon()
+        for callback in callbacks:
+            callback(error)
+
+    def close(self) -> None:
+        """Close the socket without telling anybody."""
+        self.is_dead = True
+        self._out.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Look the address up and start connecting to the first place it names."""
+        try:
+            host, port = split_address(self.address)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError, UnicodeError) as error:
+            self._reason = _reason(error)
+            self.is_dead = True
+            return
+        # A name such as localhost may lead to several places, of which only some listen.
+        self._targets = [(family, place) for family, _, _, _, place in found]
+        self._reason = "no address was found"
+        self.is_dead = not self._connect_next()
+
+    @property
+    def failure(self) -> ConnectError:
+        """Why it could not even begin."""
+        return ConnectError(self.address, self._reason)
+
+    def _connect_next(self) -> bool:
+        while self._targets:
+            family, place = self._targets.pop(0)
+            if self._socket is not None:
+                self._socket.close()
+            try:
+                self._socket = _new_socket(family)
+                code = self._socket.connect_ex(place)
+            except OSError as error:
+                self._reason = _reason(error)
+                continue
+            if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                return True
+            self._reason = os.strerror(code)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        return False
+
+    def _finish_connect(self, now_ms: int) -> None:
+        assert self._socket is not None
+        if isinstance(self._socket, TlsSocket):
+            self._greet(self._socket, now_ms)
+            return
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and self._security.tls is not None:
+            try:
+                self._socket = TlsSocket(self._socket, self._security.tls, self.address)
+                self._greet(self._socket, now_ms)
+            except TlsError as error:
+                self.fail(error)
+            except OSError as error:
+                self._hang_up(_reason(error))
+            return
+        if code == 0:
+            self.is_open = True
+            self.heard_ms = now_ms
+            return
+        self._reason = os.strerror(code)
+        if not self._connect_next():
+            self.fail(self.failure)
+
+    def _greet(self, encrypted: TlsSocket, now_ms: int) -> None:
+        try:
+            self.is_open = encrypted.handshake()
+            self.heard_ms = now_ms
+        except TlsError as error:
+            self.fail(error)
+        except OSError as error:
+            self._hang_up(_reason(error))
+
+    def _hang_up(self, reason: str) -> None:
+        """The peer closed it, which may mean that it speaks TLS, does not, or speaks gRPC."""
+        found: WrongSettingsError | None = None
+        if not self._was_answered and not self.is_dead:
+            greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)
+            is_tls = self._security.tls is not None
+            parts = b"".join(greeting.parts)
+            found = explain_hang_up(self.address, parts, is_tls=is_tls, is_grpc=False)
+        if found is None and not self.is_open:
+            self._reason = reason
+            self.fail(self.failure)
+        else:
+            self.fail(found or ConnectionLostError(self.address, reason))
+
+    def _queue(self, parts: tuple[Buffer, ...]) -> None:
+        self._out.extend(memoryview(part).cast("B") for part in parts)
+
+    def _take_sent(self, size: int) -> bool:
+        """Take sent bytes off the queue; False when the socket took less than all."""
+        while size and self._out:
+            part = self._out[0]
+            if size < len(part):
+                self._out[0] = part[size:]
+                return False
+            size -= len(part)
+            self._out.popleft()
+        return True
+
+    def _receive(self, now_ms: int) -> None:
+        received = 0
+        try:
+            while not self.is_dead and self._socket is not None:
+                buffer = self._session.next_buffer()
+                if received >= _RECEIVE_SIZE_MAX:
+                    # Only what TLS holds decrypted, of which poll(2) does not know.
+                    pending = self._socket.pending if isinstance(self._socket, TlsSocket) else 0
+                    buffer = buffer[:pending]
+                    if not pending:
+                        return
+                size = self._socket.recv_into(buffer)
+                if size == 0:
+                    self._hang_up("the peer closed it")
+                    return
+                self.heard_ms = now_ms
+                received += size
+                self._session.received(size)
+                self._complete()
+                if size < len(buffer):
+                    return  # The kernel has no more: save the call that would say so.
+        except BlockingIOError:
+            return
+        except TlsError as error:
+            self.fail(error)
+        except OSError as error:
+            self._hang_up(_reason(error))
+        except RemoteProtocolError as error:
+            is_http = isinstance(error, FrameTooLargeError) and error.is_http
+            self.fail(WrongPortError(self.address, False, speaks_http=True) if is_http else error)
+
+    def _complete(self) -> None:
+        while (completed := self._session.next_completed()) is not None:
+            self._was_answered = True
+            callback = self._callbacks.pop(completed.opaque, None)
+            self._sent_at_ms.pop(completed.opaque, None)
+            if callback is not None:
+                callback(completed.result)
+        for answer in self._session.take_answers():
+            self._queue((answer,))
+        self.notices.extend(self._session.take_notices())
+
+
+def _new_socket(family: int) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setblocking(False)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Not every system has these; where one lacks, the requests' own deadlines remain.
+    for name, value in (
+        ("TCP_USER_TIMEOUT", _PEER_SILENT_MS),
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_COUNT),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, option, value)
+    return opened
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,243 @@
+"""All connections of one transport in one thread: polls them, carries requests, runs callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rocketmq_client.tls import OPEN_TO_ALL, Security
+from rocketmq_client.transport.net.buffers import BufferPool
+from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_client.transport.tcp.connection import Connection, OnDone
+from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
+from rocketmq_wire.remoting.session import Responder
+from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.remoting import NotifyMembersChanged
+
+_NOTICES_MAX: Final = 256
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+
+
+class Handle(NamedTuple):
+    """A request under way."""
+
+    connection: Connection
+    opaque: int
+
+
+def _new_selector() -> selectors.BaseSelector:
+    # poll(2) keeps nothing in the kernel: after a fork the child cannot disturb its parent, as it
+    # would through a shared epoll descriptor.
+    if hasattr(selectors, "PollSelector"):
+        return selectors.PollSelector()
+    return selectors.SelectSelector()
+
+
+class Exchange:
+    """Not thread-safe. Callbacks run inside `step` and `close`, errors as values."""
+
+    def __init__(
+        self, clock: ActiveClock, *, connect_timeout_ms: int, security: Security = OPEN_TO_ALL
+    ) -> None:
+        self.clock = clock
+        self._security = security
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._buffers = BufferPool()
+        self._selector = _new_selector()
+        self._interest: dict[Connection, tuple[int, int]] = {}
+        self._wakers: tuple[socket.socket, socket.socket] | None = None
+        self._is_woken = False
+        self._is_closing = False
+        self.notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
+        """What brokers told us unasked; of very many the last ones."""
+        self.responder: Responder | None = None
+        """Answers what brokers ask of us; for connections made from then on."""
+
+    def wake(self) -> None:
+        """Let a waiting `step` return, or the next one. From any thread."""
+        self._is_woken = True
+        wakers = self._wakers
+        if wakers is not None:
+            # Full means that enough wake-ups are under way; closed, that nobody waits any more.
+            with contextlib.suppress(OSError):
+                wakers[1].send(b"w")
+
+    def take_wake(self) -> bool:
+        """True once after `wake`."""
+        is_woken, self._is_woken = self._is_woken, False
+        return is_woken
+
+    def listen_for_wakes(self) -> None:
+        """Prepare for `wake` from other threads."""
+        if self._wakers is None:
+            # What broke since the last step has given its descriptor's number back.
+            self._update_interest()
+            self._wakers = socket.socketpair()
+            for waker in self._wakers:
+                waker.setblocking(False)
+            self._selector.register(self._wakers[0], _READ, None)
+
+    def submit(
+        self,
+        address: str,
+        request: Request[Reply],
+        on_done: OnDone,
+        *,
+        timeout_ms: int,
+        slow_ms: int | None = None,
+    ) -> Handle | None:
+        """Queue a request; None when it failed at once (its callback has run).
+
+        See `ClientSession.start` for `slow_ms`.
+        """
+        if self._is_closing:
+            on_done(ConnectionLostError(address, "it was closed here"))
+            return None
+        connection = self._connection(address)
+        if connection.is_dead:
+            on_done(connection.failure)
+            return None
+        try:
+            opaque = connection.submit(
+                request,
+                on_done,
+                now_ms=self.clock.now_ms(),
+                timeout_ms=timeout_ms,
+                slow_ms=slow_ms,
+            )
+        except LocalProtocolError as error:
+            on_done(error)
+            return None
+        return Handle(connection, opaque)
+
+    def tell(self, address: str, request: Request[Reply]) -> bool:
+        """Queue a request that nobody answers; False when there is no way to send it."""
+        connection = self._connection(address)
+        if connection.is_dead or self._is_closing:
+            return False
+        connection.tell(request)
+        return True
+
+    @property
+    def unsent_count(self) -> int:
+        """Parts of frames that sockets have not taken yet; may be asked from any thread."""
+        return sum(connection.unsent_count for connection in tuple(self._connections.values()))
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting."""
+        for connection in list(self._connections.values()):
+            connection.flush()
+
+    def step(self, timeout_ms: int) -> None:
+        """Send, wait for at most `timeout_ms` until something happens, receive, expire."""
+        self.flush()
+        self._update_interest()
+        now_ms = self.clock.now_ms()
+        deadlines = [
+            deadline_ms
+            for connection in self._connections.values()
+            if (deadline_ms := connection.deadline_ms) is not None
+        ]
+        wait_ms = max(0, min([timeout_ms, *(deadline - now_ms for deadline in deadlines)]))
+        events = self._selector.select(wait_ms / 1_000)
+        now_ms = self.clock.now_ms()
+        for key, mask in events:
+            connection: Connection | None = key.data
+            if connection is None:
+                self._drain_wakers()
+                continue
+            connection.on_ready(now_ms, readable=bool(mask & _READ), writable=bool(mask & _WRITE))
+            if connection.notices:
+                self.notices.extend(connection.notices)
+                connection.notices.clear()
+                # Whoever waits for answers is to look at what a broker said by itself, too.
+                self._is_woken = True
+        # Behind the reading: an answer that has already arrived is not expired.
+        for connection in list(self._connections.values()):
+            deadline_ms = connection.deadline_ms
+            if deadline_ms is not None and now_ms >= deadline_ms:
+                connection.expire(now_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way."""
+        return not any(connection.pending_count for connection in self._connections.values())
+
+    def cut(self, handles: Iterable[Handle]) -> None:
+        """Give requests up, with their connections: megabytes may be on their way for nothing."""
+        connections = [h.connection for h in handles if h.connection.drop(h.opaque)]
+        for connection in dict.fromkeys(connections):
+            connection.fail(ConnectionLostError(connection.address, "a download was given up"))
+
+    def close(self, *, tells: bool = True) -> None:
+        """Close every connection; whoever still waits is told so, unless `tells` is False."""
+        connections, self._connections = self._connections, {}
+        self._is_closing = True
+        for connection in connections.values():
+            if tells:
+                connection.fail(ConnectionLostError(connection.address, "it was closed here"))
+            else:
+                connection.close()
+        self._is_closing = False
+        self._interest.clear()
+        self._buffers.clear()
+        wakers, self._wakers = self._wakers, None
+        for waker in wakers or ():
+            waker.close()
+        self._selector.close()
+        self._selector = _new_selector()
+
+    def _drain_wakers(self) -> None:
+        if self._wakers is not None:
+            with contextlib.suppress(OSError):
+                self._wakers[0].recv(4_096)
+
+    def _connection(self, address: str) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_stale():
+            self._remove(connection)
+            connection = None
+        if connection is None:
+            connection = Connection(
+                address,
+                self._buffers,
+                now_ms=self.clock.now_ms(),
+                timeout_ms=self._connect_timeout_ms,
+                security=self._security,
+                responder=self.responder,
+            )
+            if not connection.is_dead:
+                self._connections[address] = connection
+        return connection
+
+    def _remove(self, connection: Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        connection.close()
+
+    def _update_interest(self) -> None:
+        """Tell the selector about closed, new and changed connections, in this order.
+
+        A descriptor's number is used again as soon as its socket is closed.
+        """
+        for connection, (descriptor, _) in list(self._interest.items()):
+            if connection.is_dead or connection.fileno() != descriptor:
+                del self._interest[connection]
+                self._selector.unregister(descriptor)
+        for address, connection in list(self._connections.items()):
+            if connection.is_dead:
+                del self._connections[address]
+                continue
+            wanted = _READ | _WRITE if connection.wants_write else _READ
+            known = self._interest.get(connection)
+            if known is None:
+                self._selector.register(connection.fileno(), wanted, connection)
+            elif known[1] != wanted:
+                self._selector.modify(known[0], wanted, connection)
+            self._interest[connection] = (connection.fileno(), wanted)

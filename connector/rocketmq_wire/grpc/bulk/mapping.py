@@ -1,0 +1,258 @@
+"""Typed requests and replies <-> the protobuf messages of the bulk service, as bytes.
+
+`METHODS` holds one entry per unary call of the service. Several requests travel in one call where
+the service allows it (offsets and progress of many queues); every entry therefore maps lists, and
+an outcome is a reply or the BrokerError that stands in its place. A call of its own, with one
+request, that fails is answered with a gRPC status; `error_to_metadata` makes its trailing metadata.
+
+The streams of the service, PullRecords and SendRecordsStream, use the same messages: see
+`grpc_records`. The public service `apache.rocketmq.v2` will be a second package beside
+`rocketmq.bulk.v1` in `stubs`, with a mapping module of its own beside this one: its messages are
+not these, and neither module needs to know the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Final
+
+from rocketmq_wire.errors import BrokerError, NotOverGrpcError, broker_error
+from rocketmq_wire.grpc.bulk import records, values
+from rocketmq_wire.grpc.bulk.methods import AnyRequest, Method, alone, done, small
+from rocketmq_wire.grpc.bulk.shared_calls import (
+    COMMIT_PROGRESS,
+    GET_OFFSETS,
+    GET_PROGRESS,
+    ITEMS_MAX,
+)
+from rocketmq_wire.model import DEFAULT_TOPIC
+from rocketmq_wire.requests import core
+from rocketmq_wire.stubs import SERVICE, message_class
+
+CODE_KEY: Final = "rocketmq-code"
+# gRPC carries only printable ASCII in metadata, but anything under names that end in -bin.
+REMARK_KEY: Final = "rocketmq-remark-bin"
+# HTTP/2 peers refuse long headers (8 KiB is the usual limit), and a remark is for people.
+REMARK_SIZE_MAX: Final = 2_048
+PULL_RECORDS_PATH: Final = f"/{SERVICE}/PullRecords"
+SEND_RECORDS_STREAM_PATH: Final = f"/{SERVICE}/SendRecordsStream"
+
+
+def method_of(request: AnyRequest) -> Method:
+    """The call that carries a request. Raises NotOverGrpcError when the service has none."""
+    method = _METHODS_BY_REQUEST.get(type(request))
+    if method is None:
+        raise NotOverGrpcError(type(request).__name__)
+    return method
+
+
+def calls_of(wanted: Sequence[AnyRequest]) -> list[tuple[Method, list[int]]]:
+    """The fewest calls that carry all requests: each with the places of its core."""
+    shared: dict[Hashable, list[int]] = {}
+    calls: list[tuple[Method, list[int]]] = []
+    for place, request in enumerate(wanted):
+        method = method_of(request)
+        if method.sharing_key is None:
+            calls.append((method, [place]))
+            continue
+        key = (method.name, method.sharing_key(request))
+        places = shared.get(key)
+        if places is None or len(places) == ITEMS_MAX:
+            places = shared[key] = []
+            calls.append((method, places))
+        places.append(place)
+    return calls
+
+
+def error_to_metadata(error: BrokerError) -> tuple[tuple[str, str | bytes], ...]:
+    """The trailing metadata that carries a broker's refusal."""
+    remark = error.remark.encode("utf-8", "replace")[:REMARK_SIZE_MAX]
+    return ((CODE_KEY, str(error.code)), (REMARK_KEY, remark))
+
+
+def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerError | None:
+    """The broker's refusal in trailing metadata; None when there is none."""
+    found = dict(metadata)
+    code, remark = found.get(CODE_KEY), found.get(REMARK_KEY, b"")
+    if not isinstance(code, str) or not code.isdecimal() or not isinstance(remark, bytes):
+        return None
+    return broker_error(int(code), remark.decode("utf-8", "replace"))
+
+
+def _consume_stats_to_message(reply: core.ConsumeStatsReply) -> Any:
+    return message_class("GetGroupStatsResponse")(
+        queues=[values.progress_to_message(*entry) for entry in reply.queues.items()],
+        tps=reply.tps,
+    )
+
+
+def _delete_topic(message: Any) -> AnyRequest:
+    if message.routes_only:
+        return core.DeleteTopicFromNameServer(message.topic)
+    return core.DeleteTopic(message.topic)
+
+
+METHODS: Final[tuple[Method, ...]] = (
+    GET_OFFSETS,
+    GET_PROGRESS,
+    COMMIT_PROGRESS,
+    small(
+        "GetRoute",
+        (core.GetRoute,),
+        lambda request: {"topic": request.topic},
+        lambda message: core.GetRoute(message.topic),
+        lambda reply: values.route_to_message(reply.route),
+        lambda message: core.RouteReply(values.route_from_message(message)),
+    ),
+    small(
+        "GetCluster",
+        (core.GetCluster,),
+        lambda _: {},
+        lambda _: core.GetCluster(),
+        lambda reply: values.cluster_to_message(reply.cluster),
+        lambda message: core.ClusterReply(values.cluster_from_message(message)),
+    ),
+    small(
+        "ListTopics",
+        (core.ListTopics,),
+        lambda _: {},
+        lambda _: core.ListTopics(),
+        lambda reply: message_class("ListTopicsResponse")(topics=reply.topics),
+        lambda message: core.TopicsReply(tuple(message.topics)),
+    ),
+    small(
+        "DescribeTopics",
+        (core.ListTopicConfigs,),
+        lambda _: {},
+        lambda _: core.ListTopicConfigs(),
+        lambda reply: message_class("DescribeTopicsResponse")(
+            topics=[values.topic_to_message(config) for config in reply.configs]
+        ),
+        lambda message: core.TopicConfigsReply(
+            tuple(values.topic_from_message(topic) for topic in message.topics)
+        ),
+    ),
+    done(
+        "CreateTopic",
+        (core.CreateTopic,),
+        lambda request: {
+            "topic": values.topic_to_message(request.config),
+            "default_topic": request.default_topic,
+        },
+        lambda message: core.CreateTopic(
+            values.topic_from_message(message.topic), message.default_topic or DEFAULT_TOPIC
+        ),
+    ),
+    done(
+        "DeleteTopic",
+        (core.DeleteTopic, core.DeleteTopicFromNameServer),
+        lambda request: {
+            "topic": request.topic,
+            "routes_only": isinstance(request, core.DeleteTopicFromNameServer),
+        },
+        _delete_topic,
+    ),
+    small(
+        "GetTopicStats",
+        (core.GetTopicStats,),
+        lambda request: {"topic": request.topic},
+        lambda message: core.GetTopicStats(message.topic),
+        lambda reply: message_class("GetTopicStatsResponse")(
+            queues=[values.stats_to_message(*entry) for entry in reply.queues.items()]
+        ),
+        lambda message: core.TopicStatsReply(
+            dict(values.stats_from_message(entry) for entry in message.queues)
+        ),
+    ),
+    small(
+        "ListGroups",
+        (core.ListGroups,),
+        lambda _: {},
+        lambda _: core.ListGroups(),
+        lambda reply: message_class("ListGroupsResponse")(groups=reply.groups),
+        lambda message: core.GroupsReply(tuple(message.groups)),
+    ),
+    small(
+        "ListGroupClients",
+        (core.ListGroupClients,),
+        lambda request: {"group": request.group},
+        lambda message: core.ListGroupClients(message.group),
+        lambda reply: message_class("ListGroupClientsResponse")(client_ids=reply.client_ids),
+        lambda message: core.ClientsReply(tuple(message.client_ids)),
+    ),
+    small(
+        "GetGroupStats",
+        (core.GetConsumeStats,),
+        lambda request: {"group": request.group, "topic": request.topic},
+        lambda message: core.GetConsumeStats(message.group, values.optional(message, "topic")),
+        _consume_stats_to_message,
+        lambda message: core.ConsumeStatsReply(
+            dict(values.progress_from_message(entry) for entry in message.queues), message.tps
+        ),
+    ),
+    done(
+        "Heartbeat",
+        (core.Heartbeat,),
+        lambda request: {
+            "client_id": request.client_id,
+            "producer_groups": request.producer_groups,
+            "consumers": [values.consumer_to_message(entry) for entry in request.consumers],
+        },
+        lambda message: core.Heartbeat(
+            message.client_id,
+            tuple(message.producer_groups),
+            tuple(values.consumer_from_message(entry) for entry in message.consumers),
+        ),
+    ),
+    done(
+        "UnregisterClient",
+        (core.UnregisterClient,),
+        lambda request: {
+            "client_id": request.client_id,
+            "producer_group": request.producer_group,
+            "consumer_group": request.consumer_group,
+        },
+        lambda message: core.UnregisterClient(
+            message.client_id,
+            values.optional(message, "producer_group"),
+            values.optional(message, "consumer_group"),
+        ),
+    ),
+    alone(
+        "PullMessages",
+        (core.PullMessages,),
+        records.encode_pull,
+        records.decode_pull,
+        lambda request, reply: records.encode_chunk(
+            records.chunk_of_reply(reply, start=request.start)
+        ),
+        lambda _, content: records.reply_of_chunk(records.decode_chunk(content)),
+    ),
+    alone(
+        "SendMessage",
+        (core.SendMessage,),
+        records.encode_send_message,
+        records.decode_send_message,
+        lambda _, reply: records.encode_send_outcome(reply),
+        lambda _, content: records.decode_send_outcome(content),
+    ),
+    alone(
+        "SendBatch",
+        (core.SendBatch,),
+        records.encode_send_batch,
+        records.decode_send_batch,
+        lambda _, reply: records.encode_send_outcome(reply),
+        lambda _, content: records.decode_send_outcome(content),
+    ),
+    alone(
+        "SendRecords",
+        (core.SendRecords,),
+        records.encode_send_records,
+        records.decode_send_records,
+        lambda _, reply: records.encode_send_outcome(reply),
+        lambda _, content: records.decode_send_outcome(content),
+    ),
+)
+_METHODS_BY_REQUEST: Final[dict[type[AnyRequest], Method]] = {
+    request_type: method for method in METHODS for request_type in method.request_types
+}

@@ -1,0 +1,109 @@
+"""What a unary call of the bulk service is, and how one is put together from pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketmq_wire.errors import BrokerError, LocalProtocolError
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.requests.core import Done, Reply, Request
+from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
+
+AnyRequest = Request[Any]
+Outcome = Reply | BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One unary call of the service, and how its bytes are made and read."""
+
+    name: str
+    request_types: tuple[type[AnyRequest], ...]
+    encode_requests: Callable[[Sequence[AnyRequest]], Sequence[Buffer]]
+    """In parts, so that a large body is sent from where it lies."""
+    decode_requests: Callable[[bytes], tuple[AnyRequest, ...]]
+    encode_outcomes: Callable[[Sequence[AnyRequest], Sequence[Outcome]], bytes]
+    """Raises the BrokerError of a call whose answer has no place for one."""
+    decode_outcomes: Callable[[Sequence[AnyRequest], Buffer], list[Outcome]]
+    sharing_key: Callable[[AnyRequest], Hashable] | None = None
+    """Requests with equal keys may share a call; None: each travels alone."""
+
+    @property
+    def path(self) -> str:
+        return f"/{SERVICE}/{self.name}"
+
+    def encode(self, wanted: Sequence[AnyRequest]) -> Sequence[Buffer]:
+        """The call's request, in parts.
+
+        Raises LocalProtocolError for values that protobuf cannot carry.
+        """
+        try:
+            return self.encode_requests(wanted)
+        except (TypeError, ValueError) as error:
+            raise LocalProtocolError(f"{self.name} cannot carry {wanted[0]!r}: {error}") from error
+
+
+def alone(
+    name: str,
+    request_types: tuple[type[AnyRequest], ...],
+    encode_request: Callable[[Any], Sequence[Buffer]],
+    decode_request: Callable[[bytes], AnyRequest],
+    encode_reply: Callable[[Any, Any], bytes],
+    decode_reply: Callable[[Any, Buffer], Outcome],
+) -> Method:
+    """A call that carries one request."""
+
+    def encode_outcomes(wanted: Sequence[AnyRequest], outcomes: Sequence[Outcome]) -> bytes:
+        (outcome,) = outcomes
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        return encode_reply(wanted[0], outcome)
+
+    return Method(
+        name=name,
+        request_types=request_types,
+        encode_requests=lambda wanted: encode_request(wanted[0]),
+        decode_requests=lambda content: (decode_request(content),),
+        encode_outcomes=encode_outcomes,
+        decode_outcomes=lambda wanted, content: [decode_reply(wanted[0], content)],
+    )
+
+
+def small(
+    name: str,
+    request_types: tuple[type[AnyRequest], ...],
+    to_fields: Callable[[Any], dict[str, Any]],
+    from_message: Callable[[Any], AnyRequest],
+    reply_to_message: Callable[[Any], Any],
+    reply_from_message: Callable[[Any], Reply],
+) -> Method:
+    """A call that carries one request and is wholly the protobuf library's."""
+    request_class, response_name = message_class(f"{name}Request"), f"{name}Response"
+    return alone(
+        name,
+        request_types,
+        lambda request: (serialize(request_class(**to_fields(request))),),
+        lambda content: from_message(parse(f"{name}Request", content)),
+        lambda _, reply: serialize(reply_to_message(reply)),
+        lambda _, content: reply_from_message(parse(response_name, content)),
+    )
+
+
+def done(
+    name: str,
+    request_types: tuple[type[AnyRequest], ...],
+    to_fields: Callable[[Any], dict[str, Any]],
+    from_message: Callable[[Any], AnyRequest],
+) -> Method:
+    """A call that is answered with success and nothing else."""
+    response_class = message_class(f"{name}Response")
+    return small(
+        name,
+        request_types,
+        to_fields,
+        from_message,
+        lambda reply: response_class(remark=reply.remark),
+        lambda message: Done(message.remark),
+    )

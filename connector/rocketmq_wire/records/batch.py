@@ -1,0 +1,100 @@
+"""Messages of one send <-> the body of a batch (request code 320).
+
+Entries follow each other without a count:
+
+    0 SIZE i32 (this entry)   4 MAGIC i32 = 0   8 CRC i32 = 0   12 FLAG i32
+   16 BODY i32 length, bytes     .. PROPERTIES i16 length, bytes (see `properties`)
+
+Magic and checksum are not read: the broker computes its own when it stores the messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
+from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer
+from rocketmq_wire.records.record import HOST_V6_EXTRA, RECORD_SIZE_MIN
+
+ENTRY_SIZE_MIN: Final = 22
+ENTRY_FLAG_AT: Final = 12
+ENTRY_BODY_SIZE_AT: Final = 16
+ENTRY_BODY_AT: Final = 20
+# The sender's and the broker's address may be IPv6.
+_WIDER_HOSTS_SIZE: Final = 2 * HOST_V6_EXTRA
+# CLUSTER, MSG_REGION and TRACE_ON, which brokers before 5.4 add to every message of a batch.
+_ADDED_PROPERTIES_SIZE: Final = 128
+
+_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One message of a batch."""
+
+    flag: int
+    body: bytes
+    properties: bytes = b""
+    """As encoded by `properties.encode_properties`."""
+
+
+def stored_growth(topic: str) -> int:
+    """How much longer, at most, a message's record is than its entry.
+
+    Brokers hold the records of a batch together, not its entries, against `maxMessageSize`.
+    """
+    fields = RECORD_SIZE_MIN - ENTRY_SIZE_MIN + len(topic.encode())
+    return fields + _WIDER_HOSTS_SIZE + _ADDED_PROPERTIES_SIZE
+
+
+def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
+    """Join entries to a body. Raises LocalProtocolError when one does not fit."""
+    parts: list[bytes] = []
+    for entry in entries:
+        if len(entry.properties) > PROPERTIES_SIZE_MAX:
+            raise LocalProtocolError(f"properties of {len(entry.properties)} bytes do not fit")
+        size = ENTRY_SIZE_MIN + len(entry.body) + len(entry.properties)
+        try:
+            parts.append(_HEAD.pack(size, 0, 0, entry.flag, len(entry.body)))
+        except struct.error as error:
+            raise LocalProtocolError(f"a batch entry's field does not fit: {error}") from error
+        parts += (entry.body, _SHORT.pack(len(entry.properties)), entry.properties)
+    return b"".join(parts)
+
+
+def decode_batch(buffer: Buffer) -> list[BatchEntry]:
+    """Split a batch body. Raises CorruptRecordError when its lengths do not add up."""
+    view = memoryview(buffer)
+    entries: list[BatchEntry] = []
+    position = 0
+    while position < len(view):
+        entry, position = _decode_entry(view, position)
+        entries.append(entry)
+    return entries
+
+
+def _decode_entry(view: memoryview, position: int) -> tuple[BatchEntry, int]:
+    left = len(view) - position
+
+    def refuse(reason: str) -> NoReturn:
+        raise CorruptRecordError("batch", position, reason)
+
+    if left < ENTRY_SIZE_MIN:
+        refuse(f"{left} bytes are no entry")
+    (size, _, _, flag, body_size) = _HEAD.unpack_from(view, position)
+    if not ENTRY_SIZE_MIN <= size <= left:
+        refuse(f"an entry of {size} bytes does not fit the {left} that are there")
+    if not 0 <= body_size <= size - ENTRY_SIZE_MIN:
+        refuse(f"a body of {body_size} bytes does not fit the entry's {size}")
+    body_start = position + _HEAD.size
+    body_end = body_start + body_size
+    (properties_size,) = _SHORT.unpack_from(view, body_end)
+    end = position + size
+    if properties_size != end - body_end - 2:
+        refuse(f"properties of {properties_size} bytes leave the entry's size {size} unmet")
+    entry = BatchEntry(flag, bytes(view[body_start:body_end]), bytes(view[body_end + 2 : end]))
+    return entry, end

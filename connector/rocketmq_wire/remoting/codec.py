@@ -1,0 +1,115 @@
+"""Requests and replies <-> what a remoting frame carries: code, remark, header fields, body parts.
+
+The codecs of the single requests are in the `remoting_…` modules; here they are one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from rocketmq_wire.errors import (
+    BrokerError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    broker_error,
+)
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting.codecs.admin import ADMIN_CODECS
+from rocketmq_wire.remoting.codecs.connections import CONNECTION_CODECS
+from rocketmq_wire.remoting.codecs.consumption import CONSUMPTION_CODECS
+from rocketmq_wire.remoting.codecs.fields import (
+    Codec,
+    EncodedReply,
+    EncodedRequest,
+    Fields,
+    ResponseCode,
+)
+from rocketmq_wire.remoting.codecs.groups import GROUP_CODECS
+from rocketmq_wire.remoting.codecs.members import MEMBER_CODECS
+from rocketmq_wire.remoting.codecs.messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
+from rocketmq_wire.remoting.codecs.pop import POP_CODECS
+from rocketmq_wire.remoting.codecs.topics import TOPIC_CODECS
+from rocketmq_wire.remoting.codecs.transactions import TRANSACTION_CODECS
+from rocketmq_wire.remoting.headers import Header
+from rocketmq_wire.requests.consumption import RelayedReply
+from rocketmq_wire.requests.core import Reply, Request
+
+R = TypeVar("R", bound=Reply)
+
+_Decode = Callable[[Fields, Buffer], "Request[Reply]"]
+
+# Rows of different request types: which types belong together is checked where a row is made.
+_ROWS: Final[tuple[Codec[Any, Any], ...]] = (
+    PULL,
+    SEND,
+    SEND_BATCH,
+    *GROUP_CODECS,
+    *CONSUMPTION_CODECS,
+    *MEMBER_CODECS,
+    *TOPIC_CODECS,
+    *ADMIN_CODECS,
+    *CONNECTION_CODECS,
+    *TRANSACTION_CODECS,
+    *POP_CODECS,
+)
+_BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}
+_DECODERS: Final[dict[int, _Decode]] = {
+    **{row.code: row.decode for row in _ROWS},
+    **MESSAGE_DECODERS,
+}
+
+
+def encode_request(request: Request[Reply]) -> EncodedRequest:
+    """What a request's frame carries. Raises LocalProtocolError for what remoting does not know."""
+    row = _row_of(request)
+    ext_fields, body = row.encode(request)
+    return EncodedRequest(row.code, ext_fields, body)
+
+
+def decode_request(header: Header, body: Buffer) -> Request[Reply]:
+    """The request in a frame.
+
+    Raises UnsupportedRequestError (3) for an unknown code, and BrokerError (1) for a request that
+    lacks something: both are the answer that a broker gives.
+    """
+    decode = _DECODERS.get(header.code)
+    if decode is None:
+        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        raise broker_error(code, f" request type {header.code} not supported")
+    try:
+        return decode(Fields(header.ext_fields, header.version, header.language), body)
+    except RemoteProtocolError as error:
+        raise broker_error(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> EncodedReply:
+    """What the frame of an answer or a refusal carries."""
+    if isinstance(reply, BrokerError):
+        return EncodedReply(reply.code, reply.remark, {})
+    if isinstance(reply, RelayedReply):
+        return EncodedReply(reply.code, reply.remark, dict(reply.ext_fields), (reply.body,))
+    encoded: EncodedReply = _row_of(request).encode_reply(request, reply)
+    return encoded
+
+
+def decode_reply(request: Request[R], header: Header, body: Buffer) -> R:
+    """The answer in a frame; a body of records is handed on as it is.
+
+    Raises the BrokerError that the code stands for, or RemoteProtocolError.
+    """
+    row = _row_of(request)
+    if header.code not in row.codes:
+        raise broker_error(header.code, header.remark or "")
+    encoded = EncodedReply(header.code, header.remark, header.ext_fields, (body,))
+    try:
+        return cast("R", row.decode_reply(request, encoded))
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(f"the answer to {row.code.name} is broken: {error}") from error
+
+
+def _row_of(request: Request[Reply]) -> Codec[Any, Any]:
+    row = _BY_TYPE.get(type(request))
+    if row is None:
+        raise LocalProtocolError(f"{type(request).__name__} does not exist in the TCP protocol")
+    return row

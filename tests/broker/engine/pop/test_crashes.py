@@ -1,0 +1,146 @@
+"""No crash loses a message that is lent, renewed, revived or acknowledged in part.
+
+A history of pops runs over a disk that may lose power at any point. Of every state that this
+leaves a broker is started and drained: whatever was promised and not acknowledged must come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from rocketmq_broker.engine.core.outcomes import AfterSync
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import TopicConfig
+from rocketmq_wire.requests.core import CreateTopic
+from rocketmq_wire.requests.pop import change_of
+from support.crash_files import Crash, CrashFiles, Disk
+from support.engines import EngineUnderTest, queue_of
+from support.pops import GROUP, TOPIC, Popped, ack, change, pop, turn
+
+_SEGMENT_SIZE = 64 * 1024
+_STATES = 20
+
+
+@dataclass
+class History:
+    """What was promised, and what was given up: by points of the disk's journal."""
+
+    files: CrashFiles = field(default_factory=CrashFiles)
+    sent: dict[bytes, int] = field(default_factory=dict)
+    acked: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def point(self) -> int:
+        return len(self.files.journal)
+
+
+def flush(broker: EngineUnderTest) -> None:
+    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
+        if file is not None:
+            broker.store.configs.save(file.name, file.content)
+
+
+def play(seed: int, *, is_orderly: bool) -> History:
+    """A short life of a broker: every step is one of those that real ones mix."""
+    chance, history = random.Random(seed), History()
+    broker = opened(history.files)
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
+    out: list[Popped] = []
+    for step in range(40):
+        match chance.randrange(8):
+            case 0 | 1:
+                bodies = [b"%d-%d" % (step, index) for index in range(chance.randrange(1, 5))]
+                broker.store_messages(queue_of(TOPIC, chance.randrange(2)), *bodies)
+                history.sent.update(dict.fromkeys(bodies, history.point))
+            case 2 | 3:
+                invisible_ms = chance.choice((500, 4_000, 30_000))
+                count = chance.randrange(1, 9)
+                out += pop(broker, count, invisible_ms=invisible_ms, is_orderly=is_orderly)
+            case 4 | 5 if out:
+                chosen = [out.pop(chance.randrange(len(out))) for _ in range(min(3, len(out)))]
+                for one in chosen:
+                    history.acked.setdefault(one.body, history.point)
+                    acknowledge(broker, one)
+            case 6 if out:
+                one = out.pop(chance.randrange(len(out)))
+                renew(broker, one, chance.choice((500, 20_000)))
+            case _:
+                turn(broker, after_ms=chance.choice((100, 1_000, 3_000, 10_000)))
+                if chance.random() < 0.5:
+                    flush(broker)
+    return history
+
+
+def acknowledge(broker: EngineUnderTest, one: Popped) -> None:
+    # In order, an acknowledgement that comes late may name what was popped again since.
+    with contextlib.suppress(BrokerError):
+        ack(broker, one)
+
+
+def renew(broker: EngineUnderTest, one: Popped, invisible_ms: int) -> None:
+    # What is visible again cannot be renewed.
+    with contextlib.suppress(BrokerError):
+        change(broker, one, invisible_ms)
+
+
+def opened(files: CrashFiles) -> EngineUnderTest:
+    return EngineUnderTest(files, flush="sync", commit_log_file_bytes=_SEGMENT_SIZE)
+
+
+def drained(crash: Crash) -> set[bytes]:
+    """Every message that comes from a broker started on what a crash left."""
+    broker = opened(CrashFiles.of(crash.state))
+    if broker.engine.topics.get(TOPIC) is None:
+        return set()
+    found: set[bytes] = set()
+    for _ in range(4):
+        # Longer than any loan: what was out at the crash is visible again.
+        turn(broker, after_ms=60_000)
+        while popped := pop(broker):
+            found.update(one.body for one in popped)
+            for one in popped:
+                ack(broker, one)
+    return found
+
+
+def some_crashes(files: CrashFiles, chance: random.Random) -> Iterator[Crash]:
+    """Some points of the journal, and for each one choice of what had reached the disk."""
+    points = set(chance.sample(range(len(files.journal)), min(_STATES, len(files.journal))))
+    disk = Disk(files.base)
+    for point, operation in enumerate(files.journal):
+        if point in points:
+            share = chance.choice((0.0, 0.5, 1.0))
+            kept = [change for change in disk.pending if chance.random() < share]
+            yield Crash(point, disk.state_with(kept))
+        disk.step(operation)
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_crash_loses_a_message(seed: int, is_orderly: bool) -> None:
+    history = play(seed, is_orderly=is_orderly)
+    for crash in some_crashes(history.files, random.Random(seed)):
+        promised = {body for body, point in history.sent.items() if point <= crash.point}
+        acked = {body for body, point in history.acked.items() if point <= crash.point}
+        lost = promised - acked - drained(crash)
+        assert not lost, f"point {crash.point} of {len(history.files.journal)}: {lost}"
+
+
+def test_a_renewal_is_answered_once_it_is_on_the_disk() -> None:
+    broker = opened(CrashFiles())
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    broker.store_messages(queue_of(TOPIC), b"x")
+    (one,) = pop(broker)
+    outcome = broker.outcome(change_of(GROUP, TOPIC, one.handle.text(), 1_000))
+    assert isinstance(outcome, AfterSync)
+    broker.engine.pops.advance()
+    # The old loan is settled, but what stands for it may still be lost.
+    assert broker.engine.progress.get(GROUP, queue_of(TOPIC)) == 0
+    broker.store.sync()
+    broker.engine.pops.advance()
+    assert broker.engine.progress.get(GROUP, queue_of(TOPIC)) == 1

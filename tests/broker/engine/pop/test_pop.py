@@ -1,0 +1,525 @@
+"""Pop consumption at the broker: lending, settling, reviving, order, and what a start finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_broker.engine.core.outcomes import Answer, HoldPop
+from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import QueueId, Subscription, TopicConfig
+from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
+from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.requests.admin import GetRuntimeInfo, PutGroup, ResetProgress
+from rocketmq_wire.requests.core import CommitProgress, CreateTopic, DeleteTopic, GetProgress
+from rocketmq_wire.requests.permissions import CONSUME, Resources
+from rocketmq_wire.requests.pop import (
+    AckMessages,
+    ArrivalReply,
+    AwaitArrival,
+    InitMode,
+    PopMessages,
+    PopReply,
+    PopStatus,
+    ack_of,
+    ack_spans,
+    change_of,
+)
+from support.engines import BROKER, EngineUnderTest, queue_of
+from support.pops import GROUP, TOPIC, Popped, ack, change, held_pop, messages_of, peek, pop, turn
+
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
+RETRY_TOPIC = "%RETRY%g_orders"
+
+
+@pytest.fixture
+def broker() -> EngineUnderTest:
+    broker = EngineUnderTest()
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
+    return broker
+
+
+def fill(broker: EngineUnderTest, count: int, queue: int = 0, start: int = 0) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(start, start + count)]
+    broker.store_messages(queue_of(TOPIC, queue), *bodies)
+    return bodies
+
+
+def bodies_of(popped: list[Popped]) -> list[bytes]:
+    return [one.body for one in popped]
+
+
+def progress(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
+    return broker.ask(GetProgress(GROUP, queue or queue_of(TOPIC))).value
+
+
+def revive_records(broker: EngineUnderTest) -> int:
+    return sum(broker.store.bounds(REVIVE_TOPIC, index).end for index in range(8))
+
+
+def test_what_is_lent_is_not_lent_twice(broker: EngineUnderTest) -> None:
+    bodies = fill(broker, 50)
+    assert bodies_of(pop(broker)) == bodies[:32]
+    assert bodies_of(pop(broker)) == bodies[32:]
+    assert pop(broker) == []
+
+
+def test_progress_follows_acknowledgements_in_order(broker: EngineUnderTest) -> None:
+    fill(broker, 6)
+    first, second = pop(broker, 3), pop(broker, 3)
+    ack(broker, *second)
+    assert progress(broker) == 0
+    ack(broker, *first[:2])
+    assert progress(broker) == 0
+    ack(broker, first[2])
+    assert progress(broker) == 6
+
+
+def test_acknowledged_in_time_nothing_is_written(broker: EngineUnderTest) -> None:
+    fill(broker, 32)
+    ack(broker, *pop(broker))
+    turn(broker, after_ms=120_000)
+    assert revive_records(broker) == 0
+    assert pop(broker) == []
+
+
+def test_what_stays_out_is_written_after_three_seconds(broker: EngineUnderTest) -> None:
+    fill(broker, 4)
+    popped = pop(broker)
+    ack(broker, popped[0])
+    turn(broker, after_ms=2_999)
+    assert (revive_records(broker), progress(broker)) == (0, 0)
+    turn(broker, after_ms=1)
+    assert (revive_records(broker), progress(broker)) == (1, 4)
+    ack(broker, popped[1], popped[2])
+    turn(broker, after_ms=3_000)
+    assert revive_records(broker) == 2
+    turn(broker, after_ms=60_000)
+    assert bodies_of(pop(broker)) == [b"3"]
+
+
+@pytest.mark.parametrize("invisible_ms", [0, 1_000, 10_000])
+def test_what_is_not_acknowledged_comes_again(broker: EngineUnderTest, invisible_ms: int) -> None:
+    fill(broker, 3)
+    (one, two, three) = pop(broker, invisible_ms=invisible_ms)
+    ack(broker, two)
+    turn(broker, after_ms=max(invisible_ms - 1, 0))
+    if invisible_ms:
+        assert pop(broker) == []
+    turn(broker, after_ms=1)
+    again = pop(broker)
+    assert bodies_of(again) == [one.body, three.body]
+    assert [found.message.reconsume_times for found in again] == [1, 1]
+    assert {found.message.topic for found in again} == {TOPIC}
+    assert again[0].message.properties["1ST_POP_TIME"] == str(one.handle.pop_ms)
+    ack(broker, *again)
+    turn(broker, after_ms=120_000)
+    assert pop(broker) == []
+    assert progress(broker, queue_of(RETRY_TOPIC)) == 2
+
+
+def test_a_late_acknowledgement_is_no_matter(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    (late,) = pop(broker, invisible_ms=1_000)
+    turn(broker, after_ms=1_000)
+    ack(broker, late)
+    assert len(pop(broker)) == 1
+
+
+def test_attempts_end_among_the_dead_letters(broker: EngineUnderTest) -> None:
+    broker.ask(PutGroup({"groupName": GROUP, "retryMaxTimes": 3}))
+    fill(broker, 1)
+    seen = []
+    for _ in range(5):
+        seen += [one.message.reconsume_times for one in pop(broker, invisible_ms=1_000)]
+        turn(broker, after_ms=1_000)
+    assert seen == [0, 1, 2]
+    assert broker.store.bounds("%DLQ%g", 0).end == 1
+    (dead,) = pop(broker, topic="%DLQ%g", group="reader")
+    assert dead.message.properties["RETRY_TOPIC"] == TOPIC
+    assert dead.message.properties["ORIGIN_MESSAGE_ID"]
+
+
+def test_one_pop_in_five_looks_at_the_retries_first(broker: EngineUnderTest) -> None:
+    fill(broker, 10)
+    pop(broker, invisible_ms=1_000)
+    turn(broker, after_ms=1_000)
+    fill(broker, 20, start=100)
+    firsts = [pop(broker, 1)[0].handle.retry.value for _ in range(10)]
+    assert (firsts.count("1"), firsts.count("0")) == (2, 8)
+
+
+def test_retries_fill_what_the_topic_leaves(broker: EngineUnderTest) -> None:
+    fill(broker, 3)
+    pop(broker, invisible_ms=1_000)
+    turn(broker, after_ms=1_000)
+    fill(broker, 2, queue=1, start=100)
+    assert sorted(bodies_of(pop(broker))) == [b"0", b"1", b"100", b"101", b"2"]
+
+
+def test_the_newer_names_of_retry_topics_drain_the_older_ones() -> None:
+    files = MemoryFiles()
+    old = EngineUnderTest(files, flush="sync")
+    old.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
+    fill(old, 1)
+    pop(old, invisible_ms=1_000)
+    turn(old, after_ms=1_000)
+    new = EngineUnderTest(restarted(old), flush="sync", pop_retry_topic_v2=True)
+    new.now_ms = old.now_ms
+    fill(new, 1, start=1)
+    found = [one for _ in range(4) for one in pop(new, invisible_ms=1_000)]
+    assert sorted((one.body, one.handle.retry.value) for one in found) == [(b"0", "1"), (b"1", "0")]
+    turn(new, after_ms=1_000)
+    assert new.store.bounds("%RETRY%g+orders", 0).end == 1
+    assert sorted((one.body, one.handle.retry.value) for _ in range(4) for one in pop(new)) == [
+        (b"0", "1"),
+        (b"1", "2"),
+    ]
+
+
+def restarted(broker: EngineUnderTest) -> MemoryFiles:
+    """The files of a broker that was stopped in order."""
+    broker.engine.pops.write_all(broker.now_ms)
+    broker.store.sync()
+    broker.store.publish()
+    flush(broker)
+    broker.store.close()
+    return broker.files
+
+
+def flush(broker: EngineUnderTest) -> None:
+    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
+        if file is not None:
+            broker.store.configs.save(file.name, file.content)
+
+
+def test_a_queue_named_is_the_only_one(broker: EngineUnderTest) -> None:
+    fill(broker, 2)
+    fill(broker, 2, queue=1, start=10)
+    assert bodies_of(pop(broker, queue=1)) == [b"10", b"11"]
+    assert bodies_of(pop(broker)) == [b"0", b"1"]
+
+
+def test_pops_of_any_queue_take_turns(broker: EngineUnderTest) -> None:
+    fill(broker, 4)
+    fill(broker, 4, queue=1, start=10)
+    queues = [pop(broker, 1)[0].handle.queue_index for _ in range(4)]
+    assert sorted(queues) == [0, 0, 1, 1]
+
+
+def test_the_rest_is_counted(broker: EngineUnderTest) -> None:
+    fill(broker, 10)
+    fill(broker, 5, queue=1)
+    request = PopMessages(GROUP, QueueId(TOPIC, BROKER, -1), 4, 60_000)
+    assert broker.ask(request).rest_count == 11
+
+
+def test_popped_messages_are_counted_among_those_handed_out(broker: EngineUnderTest) -> None:
+    fill(broker, 40)
+    assert len(pop(broker)) == 32
+    table = broker.ask(GetRuntimeInfo()).settings
+    assert table["msgGetTotalTodayNow"] == "32"
+    rates = [float(rate) for rate in table["getTransferredTps"].split()]
+    assert rates[0] == 3.2
+    assert float(table["getFoundTps"].split()[0]) == 0.1
+
+
+def test_a_filter_skips_and_progress_moves(broker: EngineUnderTest) -> None:
+    for tag in ("a", "b", "a", "b"):
+        broker.store_messages(queue_of(TOPIC), tag.encode(), tags=tag)
+    assert pop(broker, tags="c") == []
+    assert progress(broker) == 4
+    for tag in ("a", "b", "a", "b"):
+        broker.store_messages(queue_of(TOPIC), tag.encode(), tags=tag)
+    popped = pop(broker, tags="a")
+    assert [one.handle.offset for one in popped] == [4, 6]
+    assert pop(broker, tags="c") == []
+    assert progress(broker) == 4
+    ack(broker, *popped)
+    assert progress(broker) == 8
+
+
+def test_an_expression_filters_where_that_is_allowed() -> None:
+    broker = EngineUnderTest(property_filter=True)
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    for tag in ("a", "b", "a"):
+        broker.store_messages(queue_of(TOPIC), tag.encode(), tags=tag)
+    request = PopMessages(
+        *(GROUP, queue_of(TOPIC, -1), 32, 60_000),
+        subscription=Subscription("TAGS = 'a'", "SQL92"),
+    )
+    popped = messages_of(broker.ask(request))
+    assert [one.handle.offset for one in popped] == [0, 2]
+
+
+def test_where_a_new_group_begins(broker: EngineUnderTest) -> None:
+    fill(broker, 5)
+    assert len(pop(broker, init_mode=InitMode.MAX)) == 5
+
+
+@pytest.mark.parametrize("wrong", [99, 7])
+def test_a_wrong_place_is_corrected(broker: EngineUnderTest, wrong: int) -> None:
+    fill(broker, 5)
+    pop(broker, 1)
+    broker.ask(CommitProgress(GROUP, queue_of(TOPIC), wrong))
+    assert pop(broker) == []
+    fill(broker, 1, start=5)
+    assert bodies_of(pop(broker)) == [b"5"]
+
+
+def test_a_reset_lends_again(broker: EngineUnderTest) -> None:
+    fill(broker, 5)
+    popped = pop(broker)
+    broker.now_ms += 1
+    broker.ask(ResetProgress(GROUP, TOPIC, 0))
+    ack(broker, popped[0])
+    assert len(pop(broker)) == 5
+
+
+def test_a_changed_time_counts_from_now(broker: EngineUnderTest) -> None:
+    fill(broker, 2)
+    one, two = pop(broker, invisible_ms=10_000)
+    turn(broker, after_ms=5_000)
+    renewed = change(broker, one, 10_000)
+    turn(broker, after_ms=5_000)
+    assert bodies_of(pop(broker)) == [two.body]
+    with pytest.raises(BrokerError, match="void"):
+        change(broker, one, 10_000)
+    ack(broker, one)
+    turn(broker, after_ms=5_000)
+    assert bodies_of(pop(broker)) == [one.body]
+    ack(broker, renewed)
+
+
+def test_a_renewed_handle_settles(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    (one,) = pop(broker)
+    ack(broker, change(broker, change(broker, one, 1_000), 1_000))
+    turn(broker, after_ms=120_000)
+    assert pop(broker) == []
+    assert progress(broker) == 1
+
+
+def test_looking_changes_nothing(broker: EngineUnderTest) -> None:
+    fill(broker, 3)
+    assert len(peek(broker)) == 3
+    assert len(pop(broker)) == 3
+    assert peek(broker) == []
+
+
+def test_a_pop_waits_and_is_asked_again(broker: EngineUnderTest) -> None:
+    request = PopMessages(GROUP, queue_of(TOPIC, -1), 32, 60_000, poll_ms=15_000)
+    hold = held_pop(broker, request)
+    assert hold.expires_at_ms == broker.now_ms + 15_000
+    assert isinstance(broker.engine.pops.resume(hold, broker.now_ms, is_final=False), HoldPop)
+    fill(broker, 1)
+    outcome = broker.engine.pops.resume(hold, broker.now_ms, is_final=False)
+    assert isinstance(outcome, Answer)
+    assert isinstance(outcome.reply, PopReply)
+    assert outcome.reply.status is PopStatus.FOUND
+    last = broker.engine.pops.resume(hold, broker.now_ms, is_final=True)
+    assert isinstance(last, Answer)
+    assert last.reply.status is PopStatus.POLLING_TIMEOUT  # type: ignore[attr-defined]
+
+
+def test_a_pop_that_comes_too_late_finds_nothing(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    late = broker.now_ms - 2_000
+    request = PopMessages(GROUP, queue_of(TOPIC), 32, 60_000, poll_ms=1_000, born_ms=late)
+    assert broker.ask(request).status is PopStatus.POLLING_TIMEOUT
+
+
+def test_waiting_for_an_arrival_borrows_nothing(broker: EngineUnderTest) -> None:
+    request = AwaitArrival(GROUP, queue_of(TOPIC, -1), poll_ms=1_000)
+    assert isinstance(broker.outcome(request), HoldPop)
+    fill(broker, 1)
+    assert broker.ask(request) == ArrivalReply(True)
+    assert len(pop(broker)) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_of", "code"),
+    [
+        (lambda: PopMessages(GROUP, queue_of(TOPIC), 33, 1), 29),
+        (lambda: PopMessages(GROUP, queue_of(TOPIC, 2), 1, 1), 29),
+        (lambda: PopMessages(GROUP, queue_of("gone"), 1, 1), 17),
+        (
+            lambda: PopMessages(
+                GROUP, queue_of(TOPIC), 1, 1, subscription=Subscription("a >", "SQL92")
+            ),
+            1,
+        ),
+        (lambda: ack_of(GROUP, TOPIC, "0 1 1 0 0 broker-a 0 9"), 208),
+        (lambda: ack_of(GROUP, TOPIC, "0 1 1 0 0 broker-a 7 0"), 13),
+        (lambda: ack_of(GROUP, "gone", "0 1 1 0 0 broker-a 0 0"), 17),
+        (lambda: change_of(GROUP, TOPIC, "0 1 1 0 0 broker-a 0 0", 1), 208),
+        (lambda: AckMessages(BROKER, ()), 208),
+    ],
+)
+def test_what_cannot_be_is_refused(broker: EngineUnderTest, request_of, code: int) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BrokerError) as refused:
+        broker.ask(request_of())
+    assert refused.value.code == code
+
+
+def test_a_deleted_topic_takes_its_loans_and_retries_along(broker: EngineUnderTest) -> None:
+    fill(broker, 3)
+    pop(broker, 1, invisible_ms=1_000)
+    turn(broker, after_ms=1_000)
+    assert broker.engine.topics.get(RETRY_TOPIC) is not None
+    pop(broker, 1, invisible_ms=1_000)
+    broker.ask(DeleteTopic(TOPIC))
+    assert broker.engine.topics.get(RETRY_TOPIC) is None
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
+    turn(broker, after_ms=2_000)
+    fill(broker, 1, start=9)
+    assert bodies_of(pop(broker)) == [b"9"]
+
+
+# --- in order ----------------------------------------------------------------------------------
+
+
+def test_in_order_a_queue_is_closed_while_something_is_out(broker: EngineUnderTest) -> None:
+    fill(broker, 4)
+    first = pop(broker, 2, is_orderly=True)
+    assert pop(broker, 2, is_orderly=True) == []
+    ack(broker, first[0])
+    assert pop(broker, 2, is_orderly=True) == []
+    ack(broker, first[1])
+    assert progress(broker) == 2
+    assert bodies_of(pop(broker, 2, is_orderly=True)) == [b"2", b"3"]
+
+
+def test_in_order_a_lost_answer_is_given_again(broker: EngineUnderTest) -> None:
+    fill(broker, 2)
+    first = pop(broker, is_orderly=True, attempt_id="a-1")
+    assert bodies_of(pop(broker, is_orderly=True, attempt_id="a-1")) == bodies_of(first)
+    assert pop(broker, is_orderly=True, attempt_id="a-2") == []
+
+
+def test_in_order_what_is_visible_again_comes_with_its_count(broker: EngineUnderTest) -> None:
+    fill(broker, 3)
+    (first, second) = pop(broker, 2, is_orderly=True, invisible_ms=1_000)
+    ack(broker, first)
+    broker.now_ms += 1_000
+    request = PopMessages(GROUP, queue_of(TOPIC), 32, 1_000, is_orderly=True)
+    reply = broker.ask(request)
+    assert bodies_of(messages_of(reply)) == [b"1", b"2"]
+    assert reply.spans[0].attempts == (1, 0)
+    ack(broker, second)
+    assert progress(broker) == 1
+
+
+def test_in_order_a_changed_time_opens_the_queue(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    (one,) = pop(broker, is_orderly=True)
+    change(broker, one, 1_000)
+    broker.now_ms += 999
+    assert pop(broker, is_orderly=True) == []
+    broker.now_ms += 1
+    assert [place.topic for place in broker.engine.pops.take_freed(broker.now_ms)] == [TOPIC]
+    assert len(pop(broker, is_orderly=True)) == 1
+
+
+def test_in_order_a_late_acknowledgement_skips_nothing(broker: EngineUnderTest) -> None:
+    fill(broker, 4)
+    late = pop(broker, is_orderly=True, invisible_ms=1_000)
+    broker.now_ms += 1_000
+    ack(broker, *pop(broker, 1, is_orderly=True))
+    ack(broker, late[2])
+    # What was out is forgotten after a day.
+    broker.now_ms += 25 * 3_600_000
+    broker.engine.pops.take_freed(broker.now_ms)
+    ack(broker, late[2])
+    assert progress(broker) == 1
+    assert bodies_of(pop(broker, is_orderly=True)) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("acked", [(0,), (2,), (0, 1, 2, 3)])
+def test_in_order_what_is_lost_with_the_file_is_acknowledged_from_the_first_on(
+    acked: tuple[int, ...],
+) -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 4)
+    out = pop(broker, is_orderly=True)
+    files = restarted(broker)
+    files.unlink("config/consumerOrderInfo.json")
+    again = EngineUnderTest(files, flush="sync")
+    again.now_ms = broker.now_ms
+    for offset in acked:
+        ack(again, out[offset])
+    expected = {0: 1, 2: 0}[acked[0]] if len(acked) == 1 else 4
+    assert [int(body) for body in bodies_of(pop(again, is_orderly=True))] == [*range(expected, 4)]
+
+
+def test_in_order_a_handle_of_a_deleted_topic_is_none_of_the_next_one(
+    broker: EngineUnderTest,
+) -> None:
+    fill(broker, 2)
+    old = pop(broker, is_orderly=True)
+    broker.ask(DeleteTopic(TOPIC))
+    broker.now_ms += 1
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    assert pop(broker, is_orderly=True) == []
+    fill(broker, 2)
+    ack(broker, old[0])
+    ack(broker, old[1])
+    assert bodies_of(pop(broker, is_orderly=True)) == [b"0", b"1"]
+
+
+def test_in_order_survives_a_stop() -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 3)
+    first, _ = pop(broker, 2, is_orderly=True, invisible_ms=1_000)
+    ack(broker, first)
+    again = EngineUnderTest(restarted(broker), flush="sync")
+    assert pop(again, is_orderly=True) == []
+    again.now_ms += 1_000
+    assert bodies_of(pop(again, is_orderly=True)) == [b"1", b"2"]
+
+
+# --- starts ------------------------------------------------------------------------------------
+
+
+def test_a_stop_loses_and_repeats_nothing() -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 40)
+    first, second = pop(broker), pop(broker)
+    ack(broker, *first[:20])
+    again = EngineUnderTest(restarted(broker), flush="sync")
+    assert pop(again) == []
+    ack(again, *first[20:30], *second)
+    turn(again, after_ms=60_000)
+    assert sorted(bodies_of(pop(again))) == [b"30", b"31"]
+    turn(again, after_ms=3_000)
+    queue = QueueId(REVIVE_TOPIC, BROKER, 0)
+    last = again.store.bounds(REVIVE_TOPIC, 0).end - 1
+    assert again.ask(GetProgress(REVIVE_GROUP, queue)).value == last
+
+
+def test_the_mark_stops_at_the_first_loan_that_is_out() -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 9)
+    # Eight revive queues take turns: the first and the ninth pop share one.
+    popped = [pop(broker, 1)[0] for _ in range(9)]
+    turn(broker, after_ms=3_000)
+    queue = QueueId(REVIVE_TOPIC, BROKER, popped[0].handle.revive_queue)
+    assert popped[8].handle.revive_queue == queue.index
+    ack(broker, popped[8])
+    turn(broker, after_ms=3_000)
+    with pytest.raises(BrokerError):
+        broker.ask(GetProgress(REVIVE_GROUP, queue))
+    ack(broker, popped[0])
+    turn(broker, after_ms=3_000)
+    assert broker.ask(GetProgress(REVIVE_GROUP, queue)).value >= 2
+
+
+def test_a_right_to_topic_and_group_is_one_to_the_retries_of_both() -> None:
+    handle = "0 1 1 0 1 broker-a 0 0"
+    acks = AckMessages(BROKER, ack_spans(GROUP, [(TOPIC, ReceiptHandle.parse(handle))]))
+    for request in (ack_of(GROUP, TOPIC, handle), change_of(GROUP, TOPIC, handle, 1), acks):
+        assert request.permissions() == CONSUME.on(Resources((TOPIC,), (GROUP,)))

@@ -1,0 +1,358 @@
+"""Half messages in the engine: hidden until committed, ended once, asked about, kept over kills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_broker.engine.transactions.half_messages import ClientCheck
+from rocketmq_broker.engine.transactions.table import Ended, Half, TransactionTable
+from rocketmq_wire.errors import BrokerError, NotAuthorizedError
+from rocketmq_wire.model import QueueId, TopicConfig
+from rocketmq_wire.records.message_id import parse_offset_message_id
+from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import (
+    CreateTopic,
+    Done,
+    Heartbeat,
+    PullMessages,
+    PullStatus,
+    SendBatch,
+    SendMessage,
+    SendReply,
+)
+from rocketmq_wire.requests.transactions import (
+    END_TOPIC,
+    HALF_TOPIC,
+    SYSTEM_GROUP,
+    UNRESOLVED_TOPIC,
+    EndTransaction,
+    Resolution,
+)
+from support.crash_files import CrashFiles
+from support.engines import EngineUnderTest, queue_of
+
+ORDERS = queue_of("orders", 1)
+COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
+
+
+@pytest.fixture
+def broker() -> EngineUnderTest:
+    return opened()
+
+
+def opened(files: CrashFiles | None = None, flush: str = "memory") -> EngineUnderTest:
+    broker = EngineUnderTest(files, flush=flush)
+    broker.ask(CreateTopic(TopicConfig("orders")))
+    broker.ask(Heartbeat("c@1", ("p",)))
+    return broker
+
+
+def send_half(broker: EngineUnderTest, body: bytes = b"x", **properties: str) -> SendReply:
+    named = {"TRAN_MSG": "true", "PGROUP": "p", **properties}
+    request = SendMessage("p", ORDERS, broker.now_ms, body, encode_properties(named), 7, 0x4)
+    return broker.ask(request)
+
+
+def end_of(sent: SendReply, resolution: Resolution = COMMIT) -> EndTransaction:
+    _, position = parse_offset_message_id(sent.message_id)
+    return EndTransaction("p", sent.start, position, resolution, sent.message_id)
+
+
+def bodies(broker: EngineUnderTest) -> list[bytes]:
+    return [message.body for message in broker.messages(ORDERS)]
+
+
+def checks_after(broker: EngineUnderTest, ms: int) -> list[ClientCheck]:
+    broker.now_ms += ms
+    checks, _ = broker.engine.take_checks(broker.now_ms)
+    broker.store.sync()
+    broker.store.publish()
+    return checks
+
+
+def test_a_half_message_is_seen_by_nobody_before_it_is_committed(broker: EngineUnderTest) -> None:
+    sent = send_half(broker, b"later", TAGS="TagA", UNIQ_KEY="0A")
+    assert (sent.queue_index, sent.start, sent.transaction_id) == (1, 0, "0A")
+    assert broker.ask(PullMessages("g", ORDERS, 0, 9)).status is PullStatus.NO_NEW_MESSAGE
+    assert broker.ask(end_of(sent)) == Done()
+    (message,) = broker.messages(ORDERS)
+    assert (message.body, message.flag, message.queue_index) == (b"later", 7, 1)
+    assert message.properties["TAGS"] == "TagA"
+    assert message.properties["TRAN_MSG"] == "true"
+    assert "REAL_TOPIC" not in message.properties
+    assert message.sys_flag & 0xC == 0x8
+    _, position = parse_offset_message_id(sent.message_id)
+    assert message.prepared_transaction_offset == position
+
+
+def test_the_log_holds_what_rocketmq_would_have_written(broker: EngineUnderTest) -> None:
+    send_half(broker)
+    broker.ask(end_of(send_half(broker, UNIQ_KEY="0A")))
+    half = broker.messages(QueueId(HALF_TOPIC, "", 0))[1]
+    assert half.sys_flag & 0xC == 0
+    assert (half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == ("orders", "1")
+    (end,) = broker.messages(QueueId(END_TOPIC, "", 0))
+    assert (end.body, end.properties["TAGS"]) == (b"1,", "d")
+
+
+def test_what_is_rolled_back_is_never_seen(broker: EngineUnderTest) -> None:
+    sent = send_half(broker)
+    broker.ask(end_of(sent, ROLLBACK))
+    assert bodies(broker) == []
+    assert broker.engine.transactions.pending_count == 0
+    with pytest.raises(BrokerError, match="ended already: rollback"):
+        broker.ask(end_of(sent, COMMIT))
+
+
+def test_a_commit_that_is_repeated_makes_no_second_copy(broker: EngineUnderTest) -> None:
+    sent = send_half(broker)
+    for _ in range(3):
+        assert broker.ask(end_of(sent)) == Done()
+    assert bodies(broker) == [b"x"]
+
+
+def test_an_unknown_state_changes_nothing(broker: EngineUnderTest) -> None:
+    sent = send_half(broker)
+    assert broker.ask(end_of(sent, Resolution.UNKNOWN)) == Done()
+    assert broker.engine.transactions.pending_count == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"group": "other"}, "The producer group wrong"),
+        ({"half_offset": 1}, "The transaction state table offset wrong"),
+        ({"position": 1}, "Find prepared transaction message failed"),
+    ],
+)
+def test_an_end_that_means_another_message_is_refused(
+    broker: EngineUnderTest, change: dict[str, object], reason: str
+) -> None:
+    send_half(broker)
+    wrong = replace(end_of(send_half(broker)), **change)  # type: ignore[arg-type]
+    if "half_offset" in change:
+        wrong = replace(wrong, half_offset=0)
+    with pytest.raises(BrokerError, match=reason) as refused:
+        broker.ask(wrong)
+    assert refused.value.code == 1
+
+
+def test_an_ordinary_messages_position_ends_nothing(broker: EngineUnderTest) -> None:
+    sent = broker.ask(SendMessage("p", ORDERS, broker.now_ms, b"plain"))
+    with pytest.raises(BrokerError, match="Find prepared transaction message failed"):
+        broker.ask(end_of(sent))
+
+
+def test_a_transaction_can_be_ended_by_its_id_alone(broker: EngineUnderTest) -> None:
+    send_half(broker, b"a", UNIQ_KEY="0A")
+    by_id = EndTransaction("p", -1, -1, COMMIT, transaction_id="0A")
+    broker.ask(by_id)
+    assert bodies(broker) == [b"a"]
+    with pytest.raises(BrokerError, match=r"transaction\[0A\] is not pending"):
+        broker.ask(by_id)
+
+
+def test_an_end_after_its_immunity_must_come_from_a_check(broker: EngineUnderTest) -> None:
+    sent = send_half(broker, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    broker.now_ms += 60_001
+    with pytest.raises(BrokerError, match="1 ms too late") as refused:
+        broker.ask(end_of(sent))
+    assert refused.value.code == 604
+    broker.ask(replace(end_of(sent), is_from_check=True))
+    assert bodies(broker) == [b"x"]
+
+
+def test_halves_in_batches_or_with_delays_are_refused(broker: EngineUnderTest) -> None:
+    half = encode_properties({"TRAN_MSG": "true"})
+    with pytest.raises(BrokerError, match="cannot be sent in batches"):
+        broker.ask(SendBatch("p", ORDERS, broker.now_ms, b"entries", half))
+    for name in ("DELAY", "TIMER_DELIVER_MS"):
+        with pytest.raises(BrokerError, match="cannot be a delayed one"):
+            send_half(broker, **{name: "3"})
+
+
+def test_a_missing_producer_group_is_that_of_the_sender(broker: EngineUnderTest) -> None:
+    properties = encode_properties({"TRAN_MSG": "true"})
+    sent = broker.ask(SendMessage("p", ORDERS, broker.now_ms, b"x", properties, sys_flag=4))
+    broker.ask(end_of(sent))
+    assert bodies(broker) == [b"x"]
+
+
+# --- checks ---------------------------------------------------------------------------------
+
+
+def test_the_producer_is_asked_after_the_timeout_with_the_message_it_sent(
+    broker: EngineUnderTest,
+) -> None:
+    sent = send_half(broker, b"body", UNIQ_KEY="0A")
+    assert checks_after(broker, 5_999) == []
+    (check,) = checks_after(broker, 1)
+    request = check.request
+    assert (request.half_offset, request.transaction_id, request.topic) == (0, "0A", "orders")
+    assert request.offset_message_id == sent.message_id
+    asked, _ = decode_record(request.record)
+    assert (asked.topic, asked.queue_index, asked.body) == ("orders", 1, b"body")
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    broker.ask(
+        EndTransaction("p", request.half_offset, request.position, COMMIT, transaction_id="0A")
+    )
+    assert bodies(broker) == [b"body"]
+    assert checks_after(broker, 60_000) == []
+
+
+def test_nobody_is_asked_before_the_messages_own_time(broker: EngineUnderTest) -> None:
+    send_half(broker, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+    assert checks_after(broker, 99_999) == []
+    assert len(checks_after(broker, 1)) == 1
+
+
+def test_after_fifteen_checks_the_message_goes_where_people_look(broker: EngineUnderTest) -> None:
+    sent = send_half(broker, b"lost")
+    counts = [len(checks_after(broker, 30_000)) for _ in range(16)]
+    assert counts == [1] * 15 + [0]
+    (lost,) = broker.messages(QueueId(UNRESOLVED_TOPIC, "", 0))
+    assert (lost.body, lost.properties["REAL_TOPIC"]) == (b"lost", "orders")
+    with pytest.raises(BrokerError, match="ended already: unresolved"):
+        broker.ask(end_of(sent))
+    assert bodies(broker) == []
+
+
+def test_an_absent_producer_is_given_up_as_well(broker: EngineUnderTest) -> None:
+    broker.engine.forget_peer(1)
+    send_half(broker)
+    assert [checks_after(broker, 30_000) for _ in range(16)] == [[]] * 16
+    assert len(broker.messages(QueueId(UNRESOLVED_TOPIC, "", 0))) == 1
+
+
+def test_nobody_sends_to_the_brokers_own_topics(broker: EngineUnderTest) -> None:
+    send_half(broker)
+    checks_after(broker, 30_000 * 16)
+    for _ in range(16):
+        checks_after(broker, 30_000)
+    assert broker.engine.topics.get(UNRESOLVED_TOPIC) is not None
+    with pytest.raises(NotAuthorizedError, match="sending message is forbidden"):
+        broker.ask(SendMessage("p", QueueId(UNRESOLVED_TOPIC, "", 0), broker.now_ms, b"x"))
+
+
+# --- restarts -------------------------------------------------------------------------------
+
+
+def reopened(broker: EngineUnderTest, *, with_progress: bool = False) -> EngineUnderTest:
+    """The same disk after the process was killed; files are saved before, or were not yet."""
+    if with_progress:
+        for file in (broker.engine.take_progress(), broker.engine.take_transactions()):
+            if file is not None:
+                broker.store.configs.save(file.name, file.content)
+    again = EngineUnderTest(CrashFiles.of(broker.files.state()), flush="sync")
+    again.now_ms = broker.now_ms
+    again.ask(Heartbeat("c@1", ("p",)))
+    return again
+
+
+@pytest.mark.parametrize("with_progress", [False, True])
+def test_a_kill_keeps_what_is_pending_and_forgets_what_is_ended(with_progress: bool) -> None:
+    broker = opened(CrashFiles(), "sync")
+    halves = [send_half(broker, str(index).encode()) for index in range(6)]
+    for index, resolution in ((0, COMMIT), (3, ROLLBACK), (1, COMMIT)):
+        broker.ask(end_of(halves[index], resolution))
+    again = reopened(broker, with_progress=with_progress)
+    assert again.engine.transactions.pending_count == 3
+    assert bodies(again) == [b"0", b"1"]
+    again.ask(end_of(halves[0]))
+    for index in (2, 4, 5):
+        again.ask(end_of(halves[index]))
+    assert bodies(again) == [b"0", b"1", b"2", b"4", b"5"]
+
+
+def test_progress_is_that_of_rocketmqs_own_group(broker: EngineUnderTest) -> None:
+    halves = [send_half(broker) for _ in range(4)]
+    for index in (0, 1, 3):
+        broker.ask(end_of(halves[index]))
+    broker.engine.take_progress()
+    progress = broker.engine.progress
+    assert progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 2
+    assert progress.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 2
+    broker.ask(end_of(halves[2]))
+    broker.engine.take_progress()
+    assert progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 4
+    assert progress.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 4
+
+
+def test_progress_never_passes_what_is_not_durable() -> None:
+    broker = opened(CrashFiles(), "sync")
+    sent = send_half(broker)
+    broker.outcome(end_of(sent))
+    broker.engine.take_progress()
+    assert broker.engine.progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) is None
+
+
+def test_the_number_of_checks_survives() -> None:
+    broker = opened(CrashFiles(), "sync")
+    send_half(broker, b"lost")
+    assert sum(len(checks_after(broker, 30_000)) for _ in range(10)) == 10
+    again = reopened(broker, with_progress=True)
+    assert checks_after(again, 29_000) == []
+    assert checks_after(again, 29_000) == []
+    counts = [len(checks_after(again, 30_000)) for _ in range(6)]
+    assert counts == [1] * 5 + [0]
+    assert len(again.messages(QueueId(UNRESOLVED_TOPIC, "", 0))) == 1
+
+
+def test_a_message_whose_end_was_torn_off_the_log_is_not_committed_twice() -> None:
+    broker = opened(CrashFiles(), "sync")
+    sent = send_half(broker, b"once")
+    other = send_half(broker, b"other")
+    broker.outcome(end_of(sent))
+    # All of the last record but its first bytes is lost.
+    again = _cut_at(broker, broker.store.appended_end - 80)
+    assert bodies(again) == [b"once"]
+    assert again.engine.transactions.pending_count == 1
+    again.ask(end_of(sent))
+    again.ask(end_of(other))
+    assert bodies(again) == [b"once", b"other"]
+
+
+def _cut_at(broker: EngineUnderTest, position: int) -> EngineUnderTest:
+    """The broker on the disk that a crash leaves which took all of the log from a position on."""
+    (log,) = broker.files.names("commitlog")
+    file = broker.files.open(f"commitlog/{log}")
+    file.pwrite(bytes(file.size() - position), position)
+    return reopened(broker)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["send", "end", "durable"]), st.integers(0, 9)), max_size=60)
+)
+@settings(max_examples=100)
+def test_the_tables_progress_is_the_first_that_is_not_durably_ended(
+    steps: list[tuple[str, int]],
+) -> None:
+    table, end_offset, durable = TransactionTable(), 0, 0
+    ends: dict[int, tuple[int, int]] = {}
+    sent = 0
+    for position, (step, choice) in enumerate(steps, 1):
+        if step == "send":
+            table.add(Half(sent, position, str(sent), 0))
+            sent += 1
+        elif step == "end":
+            pending = table.pending()
+            if pending:
+                half = pending[choice % len(pending)]
+                table.end(half, Ended.COMMIT)
+                table.note_record(half.offset, end_offset=end_offset, end_position=position)
+                ends[half.offset] = end_offset, position
+                end_offset += 1
+        else:
+            durable = position
+        open_halves = [n for n in range(sent) if n not in ends or ends[n][1] > durable]
+        half_start = min(open_halves, default=sent)
+        needed = [offset for n, (offset, _) in ends.items() if n >= half_start]
+        found_half, found_end = table.settle(durable)
+        assert found_half == half_start
+        assert found_end <= min(needed, default=end_offset)
+        assert table.pending_count == sent - len(ends)

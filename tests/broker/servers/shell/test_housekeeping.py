@@ -1,0 +1,116 @@
+"""What the broker does behind the requests: what it deletes, and that it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
+from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.settings import CleanReport
+from rocketmq_wire.errors import BrokerBusyError
+from support.engines import EngineUnderTest
+
+
+class Cleaned:
+    """A store that has deleted what the test says."""
+
+    def __init__(self, store, *reports):
+        self._store, self._reports = store, iter(reports)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def clean(self, now_ms):
+        del now_ms
+        return next(self._reports)
+
+
+def said_of(caplog, *reports):
+    """What the broker logs of its cleanings: level and text."""
+
+    async def run():
+        broker = EngineUnderTest()
+        store = Cleaned(broker.store, *reports)
+        housekeeping = Housekeeping(broker.engine, store, broker.config)
+        for _ in reports:
+            await housekeeping.clean()
+        await housekeeping.end()
+        housekeeping.close()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    return [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name.endswith("housekeeping")
+    ]
+
+
+def test_messages_that_expire_are_told_of(caplog):
+    report = CleanReport(log_files=3, log_start=4_096, disk_used_ratio=0.2)
+    assert said_of(caplog, report, CleanReport()) == [
+        (
+            "INFO",
+            "deleted 3 files of the log older than retention_hours=72: it begins at 4096 now",
+        )
+    ]
+
+
+def test_messages_that_go_early_are_warned_of_each_time(caplog):
+    report = CleanReport(log_files=5, early_files=4, log_start=4_096, disk_used_ratio=0.912)
+    told = said_of(caplog, report, report)
+    assert [level for level, _ in told] == ["INFO", "WARNING"] * 2
+    assert told[0][1].startswith("deleted 1 files of the log older")
+    assert told[1][1] == (
+        "the disk was fuller than disk_use_percent_max=90: deleted 4 files of the log that were "
+        "NOT older than retention_hours=72, it begins at 4096 now; the disk is 91.2 % full. Make "
+        "room, or set a higher disk_use_percent_max"
+    )
+
+
+def test_a_disk_that_is_full_of_other_things_is_warned_of_once(caplog):
+    full, well = CleanReport(disk_used_ratio=0.95), CleanReport(disk_used_ratio=0.5)
+    told = said_of(caplog, full, full, well, full)
+    assert [level for level, _ in told] == ["WARNING", "WARNING"]
+    assert "95.0 % full" in told[0][1]
+
+
+def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, caplog):
+    pauses = []
+    results = iter([None, BrokerBusyError(2, "busy"), None, StorageError("f", 0, "full"), None])
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    async def work():
+        error = next(results, asyncio.CancelledError())
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with caplog.at_level(logging.CRITICAL), contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(repeat(0.05, work))
+    assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
+
+
+def test_a_comparison_that_the_disk_refuses_is_told_of(caplog):
+    broker = EngineUnderTest()
+
+    def refuse():
+        raise StorageError("commitlog/0", 0, "Input/output error")
+
+    async def run():
+        broker.store.verify_step = refuse
+        housekeeping = Housekeeping(broker.engine, broker.store, broker.config)
+        for _ in range(20_000):
+            if caplog.records:
+                break
+            await asyncio.sleep(0.001)
+        await housekeeping.end()
+        housekeeping.close()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    assert "not compared with its checksums any more" in caplog.text

@@ -1,0 +1,39 @@
+"""A server that stops lets every connection go, however short a time ago it was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+
+import pytest
+
+from rocketmq_broker.servers.sockets.grpc_front import GrpcFront
+
+
+@pytest.fixture
+def _no_collection():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def _connect_and_stop(turns: int) -> socket.socket:
+    front = GrpcFront("127.0.0.1", 0)
+    front.begin(plain_port=1, tls_port=1)
+    # The kernel accepts it; the loop has not seen it yet.
+    client = socket.create_connection(("127.0.0.1", front.port), timeout=10)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await front.close()
+    return client
+
+
+# A connection that is forgotten would be closed by the collector, which hides the mistake.
+@pytest.mark.usefixtures("_no_collection")
+@pytest.mark.parametrize("turns", range(8))
+def test_a_connection_that_was_just_accepted_is_let_go(turns: int) -> None:
+    client = asyncio.run(_connect_and_stop(turns))
+    with client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""

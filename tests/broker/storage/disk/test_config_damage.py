@@ -1,0 +1,147 @@
+"""Files of `config` that cannot be used: named, with what to do; and RocketMQ's backups."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from rocketmq_broker import Broker, BrokerConfig
+from rocketmq_broker.storage.disk.config_files import (
+    GROUPS,
+    LITE_PROGRESS,
+    PROGRESS,
+    TOPICS,
+    Configs,
+)
+from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.errors import ConfigFileError
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.producer.producer import Producer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import Message, TopicConfig
+
+DAMAGE = {
+    "torn": lambda good: good[: len(good) // 2],
+    "empty": lambda _: b"",
+    "zeros": lambda good: bytes(len(good)),
+    "no text": lambda _: b"\xff\xfe{",
+    "a list": lambda _: b"[1]",
+    "no table": lambda _: b'{"topicConfigTable":3,"offsetTable":3,"subscriptionGroupTable":3}',
+    "no version": lambda _: b'{"dataVersion":"x"}',
+    "no counter": lambda _: b'{"dataVersion":{"counter":"x"}}',
+}
+
+
+def broker(directory: Path) -> Broker:
+    return Broker(BrokerConfig(data_dir=str(directory), grpc=False))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A stopped broker's, with a topic, a message and a group."""
+    path = tmp_path / "data"
+    with broker(path) as running:
+        settings = ConnectionSettings(name_servers=(running.name_server,))
+        with open_cluster(settings) as cluster, Producer(cluster) as producer:
+            cluster.create_topic(TopicConfig("orders", 1, 1))
+            producer.send(Message("orders", b"x"))
+            (queue,) = cluster.queues("orders")
+            assert cluster.commit("readers", {queue: 1}) == {queue: None}
+    return path
+
+
+@pytest.mark.parametrize("name", [TOPICS, PROGRESS, GROUPS])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
+    directory: Path, name: str, damage: str
+) -> None:
+    file = directory / "config" / name
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    words = rf"ROCKETMQ_STORAGE.CONFIG\] file=config/{name}: .*move it away.*rmq fsck"
+    with pytest.raises(ConfigFileError, match=words):
+        broker(directory).start()
+    file.unlink()
+    with broker(directory):
+        pass
+
+
+@pytest.mark.parametrize(
+    "table", ['{"t@g":3}', '{"t@g":{"0":"--5"}}', '{"t@g":{"0":"x"}}', '{"t@g":{"x":1}}']
+)
+def test_progress_that_is_no_number_is_named(directory: Path, table: str) -> None:
+    (directory / "config" / PROGRESS).write_text(f'{{"offsetTable":{table}}}')
+    with pytest.raises(ConfigFileError, match="t@g"):
+        broker(directory).start()
+
+
+@pytest.mark.parametrize("bad", ['{"0":"x"}', '{"0":"--5"}', '{"x":1}', '{"0":"-"}', '{"0":1.5}'])
+def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
+    files = MemoryFiles()
+    files.make_directory("config")
+    good = {"offsetTable": {"orders@g": {"0": 7}}}
+    Configs(files).save(PROGRESS, good)
+    text = f'{{"dataVersion":{{"timestamp":1700000000000}},"offsetTable":{{"t@g":{bad}}}}}'
+    files.open(f"config/{LITE_PROGRESS}", create=True).pwrite(text.encode(), 0)
+    configs = Configs(files)
+    with pytest.raises(ConfigFileError, match=rf"file=config/{LITE_PROGRESS}: t@g"):
+        configs.adopt_lite_progress()
+    assert configs.load(PROGRESS) == good
+
+
+def test_a_file_that_may_not_be_read_is_named(directory: Path) -> None:
+    file = directory / "config" / PROGRESS
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigFileError, match="Is a directory"):
+        broker(directory).start()
+
+
+def test_without_its_file_of_topics_a_topic_is_made_again_with_its_messages(
+    directory: Path,
+) -> None:
+    (directory / "config" / TOPICS).unlink()
+    with broker(directory) as running:
+        settings = ConnectionSettings(name_servers=(running.name_server,))
+        with open_cluster(settings) as cluster:
+            cluster.create_topic(TopicConfig("orders", 1, 1))
+            (queue,) = cluster.queues("orders")
+            (bounds,) = cluster.bounds([queue]).values()
+            assert (bounds.start, bounds.end) == (0, 1)
+
+
+@pytest.mark.parametrize("damage", ["{", "", None])
+def test_rocketmqs_backup_stands_in_until_the_first_save(
+    damage: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFiles()
+    files.make_directory("config")
+    before = {"offsetTable": {"orders@g": {"0": 7}}}
+    files.open(f"config/{PROGRESS}.bak", create=True).pwrite(json.dumps(before).encode(), 0)
+    if damage is not None:
+        files.open(f"config/{PROGRESS}", create=True).pwrite(damage.encode(), 0)
+    configs = Configs(files)
+    with caplog.at_level(logging.WARNING):
+        assert configs.load(PROGRESS) == before
+    assert f"config/{PROGRESS}.bak is used" in caplog.text
+    configs.save(PROGRESS, {"offsetTable": {}})
+    assert configs.load(PROGRESS) == {"offsetTable": {}}
+    # From here on it would be older than what was saved.
+    assert files.names("config") == [PROGRESS]
+
+
+def test_a_damaged_backup_is_no_help() -> None:
+    files = MemoryFiles()
+    files.make_directory("config")
+    for ending in ("", ".bak"):
+        files.open(f"config/{PROGRESS}{ending}", create=True).pwrite(b"{", 0)
+    with pytest.raises(ConfigFileError, match=rf"file=config/{PROGRESS}: not JSON"):
+        Configs(files).load(PROGRESS)
+
+
+def test_torn_addresses_are_forgotten(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (directory / "config" / "addresses.json").write_text('{"port": 12')
+    with broker(directory):
+        assert "ports of the last run are not known" in caplog.text

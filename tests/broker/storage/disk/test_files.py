@@ -1,0 +1,36 @@
+"""Files of the operating system hold what was written to them, however large the write was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketmq_broker.storage.disk.files import OsFiles
+from rocketmq_broker.storage.errors import StorageError
+
+PIECE = 256 * 1024
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 7, PIECE, 3 * PIECE + 5])
+@pytest.mark.parametrize("position", [0, 7, PIECE])
+def test_a_write_of_several_pieces_is_there_as_a_whole(
+    tmp_path: Path, size: int, position: int
+) -> None:
+    file = OsFiles(tmp_path).open("log", create=True)
+    data = bytes(place * 7 % 251 for place in range(size))
+    file.pwrite(memoryview(data), position)
+    try:
+        assert file.pread(size, position) == data
+        assert file.size() == (position + size if size else 0)
+        assert file.pread(position, 0) == bytes(position if size else 0)
+    finally:
+        file.close()
+
+
+def test_a_write_that_the_disk_refuses_says_where(tmp_path: Path) -> None:
+    file = OsFiles(tmp_path).open("log", create=True)
+    file.close()
+    with pytest.raises(StorageError) as caught:
+        file.pwrite(bytes(2 * PIECE), 5)
+    assert (caught.value.file, caught.value.position) == ("log", 5)

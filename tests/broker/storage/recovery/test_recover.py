@@ -1,0 +1,176 @@
+"""What a start finds: after a clean close, after a kill, with damage, after deletions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketmq_broker.storage.disk.files import OsFiles
+from rocketmq_broker.storage.errors import DamagedStoreError
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.model import Bounds
+from support.storage_blocks import block_of, read_all
+
+NOW = 1_700_000_000_000
+TINY = StoreConfig(
+    segment_size=2048,
+    queue_file_entries=10,
+    seal_size=512,
+    index_slot_count=16,
+    index_entry_count=20,
+)
+
+
+def open_store(root: Path, config: StoreConfig = TINY) -> Store:
+    return Store.open(OsFiles(root), config, NOW)
+
+
+def send(store: Store, topic: str, *bodies: bytes, queue: int = 0, keys: str = "") -> None:
+    store.append(topic, queue, block_of(topic, *bodies, keys=keys), NOW)
+    store.sync()
+    store.publish()
+
+
+def kill(store: Store) -> None:
+    """What is left when the process dies: the operating system keeps what was written."""
+    store._lock_file.close()
+
+
+def test_a_clean_restart_finds_everything_and_reads_nothing_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    bodies = [b"%03d" % count * 20 for count in range(60)]
+    for body in bodies:
+        send(store, "orders", body)
+    store.close()
+    store = open_store(tmp_path)
+    assert store.report.was_clean
+    assert store.report.scanned_records == 0
+    assert read_all(store, "orders") == bodies
+    send(store, "orders", b"next")
+    assert store.bounds("orders", 0) == Bounds(0, 61)
+    store.close()
+
+
+def test_after_a_kill_without_checkpoint_queues_are_rebuilt_from_the_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    expected: dict[tuple[str, int], list[bytes]] = {}
+    for count in range(90):
+        topic = ("orders", "bills")[count % 2]
+        send(store, topic, b"%d" % count, queue=count % 3)
+        expected.setdefault((topic, count % 3), []).append(b"%d" % count)
+    kill(store)
+    store = open_store(tmp_path)
+    assert not store.report.was_clean
+    assert store.report.scanned_records == 90
+    for (topic, queue), bodies in expected.items():
+        assert read_all(store, topic, queue) == bodies
+    store.close()
+
+
+def test_after_a_kill_only_what_is_behind_the_checkpoint_is_read_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for count in range(30):
+        send(store, "orders", b"%d" % count)
+    assert store.checkpoint()
+    assert not store.checkpoint()
+    for count in range(30, 37):
+        send(store, "orders", b"%d" % count)
+    kill(store)
+    store = open_store(tmp_path)
+    assert store.report.scanned_records == 7
+    assert read_all(store, "orders") == [b"%d" % count for count in range(37)]
+    store.close()
+
+
+def test_whole_records_behind_the_mark_are_kept_and_torn_ones_cut(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    send(store, "orders", b"a", b"b")
+    appended = store.append("orders", 0, block_of("orders", b"c", b"d"), NOW)
+    kill(store)
+    name = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(name.read_bytes())
+    data[appended.end_position - 5 : appended.end_position] = bytes(5)
+    name.write_bytes(data)
+    store = open_store(tmp_path)
+    assert store.report.kept_records == 1
+    assert store.report.cut_size > 80
+    assert read_all(store, "orders") == [b"a", b"b", b"c"]
+    send(store, "orders", b"e")
+    store.close()
+    store = open_store(tmp_path)
+    assert read_all(store, "orders") == [b"a", b"b", b"c", b"e"]
+    store.close()
+
+
+def test_the_messages_of_a_deleted_topic_stay_away_when_it_is_created_again(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.configs.save("topics.json", {"topicConfigTable": {"orders": {}, "bills": {}}})
+    store.configs.save("consumerOffset.json", {"offsetTable": {"orders@g": {"0": 2}}})
+    send(store, "orders", b"old", b"older")
+    send(store, "bills", b"kept")
+    store.delete_topic("orders")
+    assert store.bounds("orders", 0) == Bounds(0, 0)
+    store.configs.save("topics.json", {"topicConfigTable": {"orders": {}, "bills": {}}})
+    send(store, "orders", b"new")
+    assert read_all(store, "orders") == [b"new"]
+    kill(store)
+    store = open_store(tmp_path)
+    assert read_all(store, "orders") == [b"new"]
+    assert read_all(store, "bills") == [b"kept"]
+    assert store.configs.load("consumerOffset.json") == {"offsetTable": {}}
+    store.close()
+    topics = json.loads((tmp_path / "config" / "topics.json").read_text())
+    assert set(topics["topicConfigTable"]) == {"orders", "bills"}
+
+
+def test_progress_past_the_end_of_its_queue_is_set_to_the_end(tmp_path: Path) -> None:
+    store = open_store(tmp_path, StoreConfig(segment_size=2048, flush=FlushMode.ASYNC))
+    store.append("orders", 0, block_of("orders", b"a", b"b"), NOW)
+    store.publish()
+    table = {"orders@g": {"0": 2}, "orders@h": {"0": 1}}
+    store.configs.save("consumerOffset.json", {"offsetTable": table})
+    kill(store)
+    name = tmp_path / "commitlog" / f"{0:020d}"
+    data = name.read_bytes()
+    size = int.from_bytes(data[:4], "big")
+    name.write_bytes(data[:size])
+    store = open_store(tmp_path)
+    assert store.bounds("orders", 0) == Bounds(0, 1)
+    assert store.report.clamped_progress == ("orders@g/0",)
+    assert store.configs.load("consumerOffset.json") == {
+        "offsetTable": {"orders@g": {"0": 1}, "orders@h": {"0": 1}}
+    }
+    store.close()
+
+
+def test_a_missing_file_of_acknowledged_log_refuses_to_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for count in range(40):
+        send(store, "orders", b"%d" % count * 30)
+    store.close()
+    (tmp_path / "commitlog" / f"{2048:020d}").unlink()
+    with pytest.raises(DamagedStoreError, match=r"missing.*rmq fsck"):
+        open_store(tmp_path)
+
+
+def test_lost_or_damaged_derived_files_are_rebuilt(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    bodies = [b"%d" % count for count in range(33)]
+    for body in bodies:
+        send(store, "orders", body)
+    store.close()
+    queue = tmp_path / "consumequeue" / "orders" / "0"
+    for name in sorted(queue.iterdir()):
+        content = name.read_bytes()
+        name.unlink()
+        store = open_store(tmp_path)
+        assert read_all(store, "orders") == bodies
+        store.close()
+        assert name.read_bytes() == content
+    (tmp_path / "derived.json").unlink()
+    store = open_store(tmp_path)
+    assert read_all(store, "orders") == bodies
+    store.close()

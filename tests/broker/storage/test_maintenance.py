@@ -1,0 +1,323 @@
+"""Retention, search by time, the key index, and what a full disk does."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rocketmq_broker.storage.disk.files import DiskUse, File, OsFiles
+from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.keys.key_entries import index_hash
+from rocketmq_broker.storage.keys.key_index import ENTRY, HEADER, KeyIndex
+from rocketmq_broker.storage.queues.consume_queue import OpenFiles
+from rocketmq_broker.storage.settings import FlushMode, StoreConfig
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.model import Bounds, Buffer
+from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.core import Boundary
+from support.storage_blocks import block_of, read_all
+
+NOW = 1_700_000_000_000
+TINY = StoreConfig(
+    segment_size=1024,
+    queue_file_entries=5,
+    seal_size=300,
+    index_slot_count=7,
+    index_entry_count=12,
+    retention_ms=1_000,
+)
+
+
+def send(
+    store: Store, topic: str, body: bytes, now_ms: int, queue: int = 0, keys: str = ""
+) -> None:
+    store.append(topic, queue, block_of(topic, body, keys=keys), now_ms)
+    store.sync()
+    store.publish()
+
+
+def fill(store: Store, count: int, *, every_ms: int = 100) -> None:
+    for number in range(count):
+        send(store, "orders", b"%03d" % number * 40, NOW + number * every_ms, keys=f"key-{number}")
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_retention_deletes_whole_old_files_and_ends_stay(flush: FlushMode, tmp_path: Path) -> None:
+    files = MemoryFiles() if flush is FlushMode.MEMORY else OsFiles(tmp_path)
+    store = Store.open(files, replace(TINY, flush=flush), NOW)
+    send(store, "bills", b"expires", NOW)
+    fill(store, 40)
+    before = read_all(store, "orders")
+    report = store.clean(NOW + 3_000)
+    assert report.log_files > 2
+    assert report.queue_files > 1
+    start = store.bounds("orders", 0).start
+    assert 0 < start < 40
+    assert store.bounds("orders", 0).end == 40
+    assert read_all(store, "orders") == before[start:]
+    assert store.bounds("bills", 0) == Bounds(1, 1)
+    # Only what is too old went, but for the rest of its file.
+    assert store.store_time("orders", 0, start) >= NOW + 1_000
+    assert store.store_time("orders", 0, start - 1) == -1
+    assert store.read("orders", 0, start - 1, count_max=1, bytes_max=1).count == 0
+    assert store.clean(NOW + 3_000).log_files == 0
+    store.close()
+
+
+def test_bounds_after_retention_outlive_restarts(tmp_path: Path) -> None:
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    send(store, "bills", b"expires", NOW)
+    fill(store, 20)
+    store.clean(NOW + 10 * 24 * 3600_000)
+    expected = store.bounds("orders", 0)
+    assert expected.start > 10
+    for _ in range(2):
+        # Killed: the operating system keeps what was written.
+        store._lock_file.close()
+        store = Store.open(OsFiles(tmp_path), TINY, NOW)
+        assert store.bounds("orders", 0) == expected
+        assert store.bounds("bills", 0) == Bounds(1, 1)
+    send(store, "bills", b"goes on", NOW)
+    assert store.bounds("bills", 0) == Bounds(1, 2)
+    assert read_all(store, "bills") == [b"goes on"]
+    (tmp_path / "derived.json").unlink()
+    store._lock_file.close()
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    assert store.bounds("orders", 0) == expected
+    assert store.bounds("bills", 0) == Bounds(1, 2)
+    store.close()
+
+
+class FillingFiles(OsFiles):
+    """A disk that is as full as the log is long."""
+
+    def disk_use(self) -> DiskUse:
+        used = 1024 * len(self.names("commitlog"))
+        return DiskUse(used_size=used, free_size=max(0, 10 * 1024 - used))
+
+
+def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path) -> None:
+    config = replace(TINY, disk_used_ratio_max=0.55)
+    store = Store.open(FillingFiles(tmp_path), config, NOW)
+    fill(store, 45, every_ms=0)
+    assert store.clean(NOW).log_files > 3
+    assert len(list((tmp_path / "commitlog").iterdir())) == 5
+    assert store.bounds("orders", 0).end == 45
+    store.close()
+    config = replace(TINY, disk_used_ratio_max=0.0)
+    store = Store.open(FillingFiles(tmp_path), config, NOW)
+    store.clean(NOW)
+    assert len(list((tmp_path / "commitlog").iterdir())) == 1
+    assert store.bounds("orders", 0).end == 45
+    assert read_all(store, "orders")[-1] == b"044" * 40
+    store.close()
+
+
+def test_what_the_system_keeps_of_a_disk_makes_it_no_fuller() -> None:
+    """As `df` counts, and RocketMQ."""
+    reserved_apart = DiskUse(used_size=80, free_size=20)
+    assert reserved_apart.used_ratio == pytest.approx(0.80)
+    assert DiskUse(used_size=0, free_size=0).used_ratio == 0.0
+
+
+def test_how_full_the_disk_is_is_what_df_says(tmp_path: Path) -> None:
+    said = subprocess.run(
+        ["df", "-Pk", str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    (percent,) = [int(word.removesuffix("%")) for word in said if re.fullmatch(r"\d+%", word)]
+    used = 100 * OsFiles(tmp_path).disk_use().used_ratio
+    assert percent - 2 < used < percent + 1
+
+
+def test_a_full_disk_costs_only_so_much_a_round_and_the_report_says_what_went_early(
+    tmp_path: Path,
+) -> None:
+    config = replace(TINY, disk_used_ratio_max=0.55, early_size_max=2 * 1024)
+    store = Store.open(FillingFiles(tmp_path), config, NOW)
+    fill(store, 45, every_ms=0)
+    count = len(list((tmp_path / "commitlog").iterdir()))
+    assert count == 12
+    for left in (10, 8, 6, 5):
+        report = store.clean(NOW)
+        assert (report.early_files, report.log_files) == (count - left, count - left)
+        assert report.log_start == store.log_start
+        assert len(list((tmp_path / "commitlog").iterdir())) == count - report.log_files == left
+        count = left
+    assert report.disk_used_ratio == pytest.approx(0.5)
+    assert store.clean(NOW).log_files == 0
+    # What goes for its age does not go early.
+    report = store.clean(NOW + 10 * 24 * 3600_000)
+    assert (report.log_files, report.early_files) == (4, 0)
+    store.close()
+
+
+def test_search_by_time_finds_the_first_at_or_after_and_the_last_at_or_before() -> None:
+    store = Store.open(MemoryFiles(), TINY, NOW)
+    times = [NOW, NOW, NOW + 10, NOW + 10, NOW + 10, NOW + 30]
+    for time_ms in times:
+        send(store, "orders", b"x", time_ms)
+    for asked in range(NOW - 2, NOW + 35):
+        lower = next((n for n, each in enumerate(times) if each >= asked), len(times))
+        upper = max((n for n, each in enumerate(times) if each <= asked), default=0)
+        assert store.search_time("orders", 0, asked, Boundary.LOWER) == lower
+        assert store.search_time("orders", 0, asked, Boundary.UPPER) == upper
+    assert store.search_time("orders", 7, NOW, Boundary.LOWER) == 0
+    assert [store.store_time("orders", 0, n) for n in range(6)] == times
+    assert store.store_time("orders", 0, 6) == -1
+    store.close()
+
+
+def test_a_record_is_found_by_its_log_position_only_where_one_begins() -> None:
+    store = Store.open(MemoryFiles(), TINY, NOW)
+    fill(store, 12)
+    appended = store.append("orders", 0, block_of("orders", b"unsynced"), NOW)
+    data = b"".join(store.read("orders", 0, 3, count_max=1, bytes_max=1).parts)
+    (position,) = struct.unpack_from(">q", data, 28)
+    record = store.record_at(position)
+    assert record is not None
+    assert bytes(record) == data
+    for wrong in (position + 1, -1, appended.physical_start, 1 << 40):
+        assert store.record_at(wrong) is None
+    store.close()
+
+
+def test_keys_are_found_through_the_index_also_after_restarts(tmp_path: Path) -> None:
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    fill(store, 30)
+    send(store, "orders", b"two words", NOW + 9_000, keys="key-3 other")
+    for _ in range(3):
+        while store.index_step():
+            pass
+        for number in range(30):
+            found = store.query_index("orders", f"key-{number}", 10, 0, NOW + 99_000)
+            bodies = [_body_at(store, position) for position in found]
+            assert b"%03d" % number * 40 in bodies
+        newest = store.query_index("orders", "key-3", 10, 0, NOW + 99_000)
+        assert newest == sorted(newest, reverse=True)
+        assert _body_at(store, newest[0]) == b"two words"
+        assert store.query_index("orders", "other", 1, 0, NOW + 99_000)
+        assert not store.query_index("orders", "other", 1, 0, NOW + 5_000)
+        assert not store.query_index("bills", "key-3", 1, 0, NOW + 99_000)
+        store.checkpoint()
+        store._lock_file.close()
+        store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    assert len(list((tmp_path / "index").iterdir())) == 3
+    store.clean(NOW + 10 * 24 * 3600_000)
+    assert len(list((tmp_path / "index").iterdir())) == 1
+    assert not store.query_index("orders", "key-5", 1, 0, NOW + 99_000)
+    store.close()
+
+
+def _body_at(store: Store, position: int) -> bytes:
+    record = store.record_at(position)
+    assert record is not None
+    return decode_record(record)[0].body
+
+
+def test_index_files_have_rocketmqs_layout(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    open_files = OpenFiles(OsFiles(tmp_path))
+    index = KeyIndex(OsFiles(tmp_path), open_files, slots=4, entries=100)
+    hashes = np.array([5, 1, 9, 5, 2], np.int32)
+    positions = np.array([10, 20, 30, 40, 50], np.int64)
+    times = np.array([NOW, NOW + 999, NOW + 1000, NOW + 2500, NOW + 2500], np.int64)
+    index.add(hashes[:2], positions[:2], times[:2])
+    index.add(hashes[2:], positions[2:], times[2:])
+    index.flush()
+    open_files.close()
+    (path,) = (tmp_path / "index").iterdir()
+    data = path.read_bytes()
+    assert path.name == "20231114221320000"
+    assert len(data) == 40 + 4 * 4 + 20 * 100
+    assert HEADER.unpack_from(data) == (NOW, NOW + 2500, 10, 50, 2, 6)
+    assert struct.unpack_from(">4i", data, 40) == (0, 4, 5, 0)
+    entries = np.frombuffer(data, ENTRY, 6, 56)
+    assert entries[1:].tolist() == [
+        (5, 10, 0, 0),
+        (1, 20, 0, 1),
+        (9, 30, 1, 2),
+        (5, 40, 2, 3),
+        (2, 50, 2, 0),
+    ]
+
+
+def test_a_bulk_insert_makes_the_same_chains_as_single_ones() -> None:
+    chance = np.random.default_rng(7)
+    hashes = chance.integers(0, 50, 400).astype(np.int32)
+    positions = np.arange(400, dtype=np.int64) * 100
+    times = np.full(400, NOW, np.int64)
+    bulk, single = (
+        KeyIndex(MemoryFiles(), OpenFiles(_with_directory()), slots=11, entries=1000)
+        for _ in range(2)
+    )
+    bulk.add(hashes, positions, times)
+    for row in range(400):
+        single.add(hashes[row : row + 1], positions[row : row + 1], times[row : row + 1])
+    for key_hash in range(50):
+        expected = positions[hashes == key_hash][::-1].tolist()
+        for index in (bulk, single):
+            found = index.query(key_hash, count_max=1000, begin_ms=0, end_ms=2 * NOW)
+            assert found == expected
+
+
+def _with_directory() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory("index")
+    return files
+
+
+def test_a_key_hash_is_never_negative() -> None:
+    # "polygenelubricants" is a well-known text whose Java hash is the smallest int.
+    assert java_hash("polygenelubricants") == -(2**31)
+    assert index_hash("orders", "key") == abs(java_hash("orders#key"))
+
+
+class FullFiles(OsFiles):
+    """A disk that may be full: writes to the log then stop halfway."""
+
+    is_full = False
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        file = super().open(name, create=create)
+        return FillingFile(self, file) if name.startswith("commitlog/") else file
+
+
+class FillingFile:
+    def __init__(self, files: FullFiles, file: File) -> None:
+        self._files, self._file = files, file
+        self.pread, self.sync, self.resize = file.pread, file.sync, file.resize
+        self.size, self.map, self.close = file.size, file.map, file.close
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        if not self._files.is_full:
+            self._file.pwrite(data, position)
+            return
+        view = memoryview(data)
+        self._file.pwrite(view[: len(view) * 3 // 4], position)
+        raise StorageError("commitlog", position, "No space left on device")
+
+
+def test_an_append_that_the_full_disk_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    files = FullFiles(tmp_path)
+    store = Store.open(files, TINY, NOW)
+    send(store, "orders", b"a", NOW)
+    files.is_full = True
+    with pytest.raises(StorageError, match="No space"):
+        store.append("orders", 0, block_of("orders", b"b", b"c", b"d"), NOW)
+    files.is_full = False
+    # As large as the refused batch's first record: its second one must not line up behind it.
+    send(store, "orders", b"e", NOW)
+    assert read_all(store, "orders") == [b"a", b"e"]
+    store._lock_file.close()
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    assert store.report.kept_records == 0
+    assert read_all(store, "orders") == [b"a", b"e"]
+    store.close()

@@ -1,0 +1,143 @@
+"""The connections' thread: each callback once, hooks, and how much may wait."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from rocketmq_client.consumer.common.io_thread import TooManyRequestsError, WireThread
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.core import (
+    CommitProgress,
+    GetMaxOffset,
+    OffsetReply,
+    Reply,
+    Request,
+)
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+
+QUEUE = QueueId("orders", "broker-a", 0)
+Answers = queue.SimpleQueue[Reply | RocketMQError]
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    broker = ScriptedBroker({QUEUE: SimulatedQueue(0, 7)})
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def wire_to(broker: ScriptedBroker, permits: int = 65_535) -> WireThread:
+    wire = WireThread(
+        ConnectionSettings(name_servers=(broker.address,)),
+        name="rocketmq-wire-test",
+        on_notice=lambda _: None,
+        responder=lambda _: None,
+        permits=permits,
+    )
+    wire.start()
+    return wire
+
+
+def ask(wire: WireThread, answers: Answers, timeout_ms: int = 30_000) -> None:
+    wire.submit(GetMaxOffset(QUEUE), broker="broker-a", timeout_ms=timeout_ms, on_done=answers.put)
+
+
+def test_an_answer_a_time_out_and_a_broken_connection_each_call_back_once(
+    broker: ScriptedBroker,
+) -> None:
+    wire, answers = wire_to(broker), Answers()
+    ask(wire, answers)
+    assert answers.get(timeout=30) == OffsetReply(7)
+    broker.script = lambda request: (
+        ScriptedBroker.SILENCE if isinstance(request, GetMaxOffset) else None
+    )
+    ask(wire, answers, timeout_ms=1)
+    assert isinstance(answers.get(timeout=30), DeadlineExceededError)
+    ask(wire, answers)
+    wire.stop()
+    assert isinstance(answers.get(timeout=30), ConnectionLostError)
+    ask(wire, answers)
+    assert isinstance(answers.get(timeout=30), ConnectionLostError)
+    assert answers.empty()
+
+
+def test_one_request_more_than_may_wait_is_refused_at_once(broker: ScriptedBroker) -> None:
+    wire, answers = wire_to(broker, permits=2), Answers()
+    broker.script = lambda request: (
+        ScriptedBroker.SILENCE if isinstance(request, GetMaxOffset) else None
+    )
+    try:
+        for _ in range(3):
+            ask(wire, answers)
+        refused = answers.get(timeout=30)
+        assert isinstance(refused, TooManyRequestsError)
+        assert "TOO_MANY_REQUESTS] 2 requests wait" in str(refused)
+    finally:
+        wire.stop()
+    assert [type(answers.get(timeout=30)) for _ in range(2)] == [ConnectionLostError] * 2
+
+
+def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> None:
+    wire, answers = wire_to(broker), Answers()
+    try:
+        wire.tell(CommitProgress("g", QUEUE, 5), broker="broker-a")
+        ask(wire, answers)
+        assert answers.get(timeout=30) == OffsetReply(7)
+        assert broker.progress["g", QUEUE] == 5
+    finally:
+        wire.stop()
+    full = wire_to(broker, permits=0)
+    try:
+        refused = r"^\[ROCKETMQ_CONNECTION\.TOO_MANY_REQUESTS\] "
+        with pytest.raises(TooManyRequestsError, match=refused):
+            full.tell(CommitProgress("g", QUEUE, 6), broker="broker-a")
+    finally:
+        full.stop()
+
+
+class Noting:
+    """A hook that notes what it is told, and fails."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self.error = error
+
+    def before(self, broker: str | None, request: Request[Reply]) -> None:
+        self.seen.append(("before", f"{type(request).__name__} at {broker}"))
+        raise self.error("the hook's own")
+
+    def after(
+        self, broker: str | None, request: Request[Reply], result: Reply | RocketMQError
+    ) -> None:
+        del broker, request
+        self.seen.append(("after", type(result).__name__))
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_hooks_see_every_request_and_its_result(
+    broker: ScriptedBroker, error: type[BaseException]
+) -> None:
+    wire, answers, hook = wire_to(broker), Answers(), Noting(error)
+    wire.hooks = (hook,)
+    try:
+        ask(wire, answers)
+        assert answers.get(timeout=30) == OffsetReply(7)
+        wire.tell(CommitProgress("g", QUEUE, 5), broker="broker-a")
+        ask(wire, answers)
+        answers.get(timeout=30)
+    finally:
+        wire.stop()
+    assert hook.seen == [
+        ("before", "GetMaxOffset at broker-a"),
+        ("after", "OffsetReply"),
+        ("before", "CommitProgress at broker-a"),
+        ("before", "GetMaxOffset at broker-a"),
+        ("after", "OffsetReply"),
+    ]

@@ -1,0 +1,251 @@
+"""Consumption without threads or sockets: what becomes of batches, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
+from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
+from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
+from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
+from rocketmq_client.consumer.pulling.pull_control import FlowLimits, PullControl
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
+from rocketmq_wire.errors import broker_error
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests.consumption import SendBack
+from support.group_fakes import FakeWire
+from support.received import received
+
+QUEUE = QueueId("T", "a", 0)
+
+
+class HandPool:
+    """Work waits until the test does it."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
+        self.is_full = False
+        self.is_closed = False
+
+    def put(self, work: Callable[[], None]) -> bool:
+        if not self.is_full:
+            self.work.append(work)
+        return not self.is_full
+
+    def run(self) -> None:
+        while self.work:
+            self.work.pop(0)()
+
+
+@pytest.fixture
+def wire() -> FakeWire:
+    return FakeWire()
+
+
+@pytest.fixture
+def pool() -> HandPool:
+    return HandPool()
+
+
+def owned_queue(count: int) -> OwnedQueue:
+    process = ProcessQueue(QUEUE, 0)
+    process.add([received(offset) for offset in range(count)], count)
+    process.is_locked, process.lock_ms = True, now_ms()
+    return OwnedQueue(QUEUE, process, PullControl(FlowLimits()), Subscription(), frozenset())
+
+
+def concurrent(
+    wire: FakeWire, pool: HandPool, status: object, **settings: object
+) -> ConcurrentConsumption:
+    listener = cast(Any, lambda *_: status)
+    return ConcurrentConsumption(
+        cast(WireThread, wire),
+        ConsumerSettings("g", **settings),  # type: ignore[arg-type]
+        listener,
+        cast(ConsumePool, pool),
+        (),
+        pull_again=lambda _: None,
+    )
+
+
+def test_what_the_pool_rejects_is_put_in_again_after_5_s(wire: FakeWire, pool: HandPool) -> None:
+    consumption = concurrent(wire, pool, ConsumeStatus.SUCCESS)
+    owned = owned_queue(1)
+    pool.is_full = True
+    before_ms = now_ms()
+    consumption.on_messages(owned, owned.process.first(1))
+    wire.run()
+    ((due_ms, again),) = wire.timers
+    assert due_ms >= before_ms + 5_000
+    pool.is_full = False
+    again()
+    pool.run()
+    assert owned.process.count == 0
+
+
+def test_a_pool_has_a_limit_and_takes_nothing_at_its_end() -> None:
+    pool = ConsumePool("p", 0, capacity=2)
+    assert [pool.put(lambda: None) for _ in range(3)] == [True, True, False]
+    assert pool.shut_down(0)
+    assert not pool.put(lambda: None)
+
+
+def test_threads_that_were_told_to_leave_leave_also_at_the_end() -> None:
+    pool = ConsumePool("p", 2)
+    pool.resize(1)
+    assert pool.shut_down(5_000)
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
+def test_what_work_raises_ends_no_thread(error: type[BaseException]) -> None:
+    pool, done = ConsumePool("p", 1), threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    pool.put(fail)
+    pool.put(done.set)
+    assert done.wait(30)
+    assert pool.shut_down(5_000)
+
+
+def test_in_broadcasting_failures_are_dropped(wire: FakeWire, pool: HandPool) -> None:
+    consumption = concurrent(
+        wire, pool, ConsumeStatus.RECONSUME_LATER, model=MessageModel.BROADCASTING
+    )
+    owned = owned_queue(3)
+    consumption.consume(owned, owned.process.first(3))
+    assert owned.process.done == 3
+    assert consumption.counts.failed == 3
+    assert wire.asked == []
+
+
+def test_what_cannot_be_sent_back_is_tried_again_here(wire: FakeWire, pool: HandPool) -> None:
+    consumption = concurrent(wire, pool, ConsumeStatus.RECONSUME_LATER)
+    wire.fail = lambda request: (
+        broker_error(1, "disk full")
+        if isinstance(request, SendBack) and request.physical_offset == 1_000
+        else None
+    )
+    owned = owned_queue(2)
+    first, second = owned.process.first(2)
+    consumption.consume(owned, [first, second])
+    assert list(owned.process.pending) == [1], "sent back is done, the other one is not"
+    assert (first.reconsume_times, second.reconsume_times) == (0, 1)
+    wire.run()
+    assert len(wire.timers) == 1
+
+
+def test_of_a_queue_that_was_lost_nothing_is_consumed_or_sent_back(
+    wire: FakeWire, pool: HandPool
+) -> None:
+    consumption = concurrent(wire, pool, None)
+    owned = owned_queue(2)
+    messages = owned.process.first(2)
+    owned.process.drop()
+    consumption.consume(owned, messages)
+    assert (owned.process.count, wire.asked) == (2, [])
+    assert consumption.counts.failed == 0
+
+
+def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
+    wire: FakeWire, pool: HandPool
+) -> None:
+    owned = owned_queue(1)
+    messages = owned.process.first(1)
+
+    def slow(got: list[ReceivedMessage], context: ConsumeContext) -> ConsumeStatus:
+        del got, context
+        consumption.expire(now_ms() + 15 * 60_000)
+        assert wire.asked == [], "a quarter of an hour is not over"
+        consumption.expire(now_ms() + 15 * 60_000 + 1_000)
+        return ConsumeStatus.SUCCESS
+
+    consumption = concurrent(wire, pool, None)
+    consumption._listener = slow
+    consumption.consume(owned, messages)
+    (sent,) = wire.asked_of(SendBack)
+    assert (sent.delay_level, sent.attempts_max) == (3, 16)
+    assert owned.process.done == 1
+    assert consumption.counts.succeeded == 0, "what it returned later does not count"
+
+
+def test_at_the_end_an_orderly_queue_stops_between_two_batches(
+    wire: FakeWire, pool: HandPool
+) -> None:
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
+        del context
+        if messages[0].queue_offset == 1:
+            consumption.stop()
+        return OrderlyStatus.SUCCESS
+
+    consumption = OrderlyConsumption(
+        cast(WireThread, wire),
+        ConsumerSettings("g"),
+        listener,
+        cast(ConsumePool, pool),
+        (),
+        pull_again=lambda _: None,
+    )
+    owned = owned_queue(5)
+    consumption.on_messages(owned, [])
+    pool.run()
+    assert owned.process.done == 2
+    assert owned.consume_lock.acquire(blocking=False)
+
+
+def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batches(
+    wire: FakeWire, pool: HandPool
+) -> None:
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
+        del context
+        owned.is_leaving = messages[0].queue_offset == 1
+        return OrderlyStatus.SUCCESS
+
+    consumption = OrderlyConsumption(
+        cast(WireThread, wire),
+        ConsumerSettings("g"),
+        listener,
+        cast(ConsumePool, pool),
+        (),
+        pull_again=lambda _: None,
+    )
+    owned = owned_queue(5)
+    consumption.on_messages(owned, [])
+    pool.run()
+    assert owned.process.done == 2
+    assert not owned.consume_lock.locked()
+    owned.is_leaving = False  # It stays after all.
+    wire.run()
+    ((_, again),) = wire.timers
+    again()
+    pool.run()
+    assert owned.process.done == 5
+
+
+def test_without_its_lock_an_orderly_queue_waits_3_s(wire: FakeWire, pool: HandPool) -> None:
+    consumption = OrderlyConsumption(
+        cast(WireThread, wire),
+        ConsumerSettings("g"),
+        lambda *_: OrderlyStatus.SUCCESS,
+        cast(ConsumePool, pool),
+        (),
+        pull_again=lambda _: None,
+    )
+    owned = owned_queue(1)
+    owned.process.is_locked = False
+    before_ms = now_ms()
+    consumption.on_messages(owned, [])
+    pool.run()
+    wire.run()
+    assert owned.process.count == 1
+    assert wire.timers[0][0] >= before_ms + 3_000

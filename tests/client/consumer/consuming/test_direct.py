@@ -1,0 +1,60 @@
+"""A message that a tool hands to a member."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.consuming.direct import consume_for_tool
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.requests.consumption import (
+    ConsumeDirectly,
+    ConsumeDirectlyReply,
+    ConsumeResult,
+)
+from support.records import GOLDEN_RECORD
+
+REQUEST = ConsumeDirectly("g", "c@1", "0A", "broker-a", GOLDEN_RECORD)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [
+        (ConsumeStatus.SUCCESS, ConsumeResult.SUCCESS),
+        (ConsumeStatus.RECONSUME_LATER, ConsumeResult.LATER),
+        (OrderlyStatus.SUCCESS, ConsumeResult.SUCCESS),
+        (OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.LATER),
+        (OrderlyStatus.COMMIT, ConsumeResult.COMMIT),
+        (OrderlyStatus.ROLLBACK, ConsumeResult.ROLLBACK),
+        (None, ConsumeResult.RETURN_NULL),
+    ],
+)
+def test_the_listeners_answer_is_told(status: object, result: ConsumeResult) -> None:
+    seen: list[ReceivedMessage] = []
+
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        seen.extend(messages)
+        assert (context.queue.topic, context.queue.broker) == ("T", "broker-a")
+        return status
+
+    reply = consume_for_tool(listener, REQUEST, is_orderly=False)
+    assert isinstance(reply, ConsumeDirectlyReply)
+    assert reply.result is result
+    assert [message.body for message in seen] == [b"hello"]
+
+
+def test_a_listener_that_raises_is_told_as_such() -> None:
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        raise ValueError(f"the listener's own: {messages} {context}")
+
+    reply = consume_for_tool(listener, REQUEST, is_orderly=True)
+    assert isinstance(reply, ConsumeDirectlyReply)
+    assert (reply.result, reply.is_orderly) == (ConsumeResult.EXCEPTION, True)
+
+
+def test_what_is_no_message_is_refused() -> None:
+    torn = ConsumeDirectly("g", "c@1", "0A", "broker-a", GOLDEN_RECORD[:-1])
+    refusal = consume_for_tool(lambda *_: None, torn, is_orderly=False)
+    assert isinstance(refusal, BrokerError)
+    assert "the message cannot be read" in refusal.remark

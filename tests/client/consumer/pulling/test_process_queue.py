@@ -1,0 +1,87 @@
+"""What counts as done, whatever the order in which messages are consumed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
+from rocketmq_wire.model import QueueId
+from support.received import received
+
+QUEUE = QueueId("T", "a", 0)
+
+
+def queue_with(*offsets: int, next_begin: int) -> ProcessQueue:
+    queue = ProcessQueue(QUEUE, 0)
+    queue.add([received(offset) for offset in offsets], next_begin)
+    return queue
+
+
+def test_the_smallest_pending_offset_is_the_progress() -> None:
+    queue = queue_with(5, 6, 7, next_begin=8)
+    queue.remove([queue.pending[6], queue.pending[7]])
+    assert queue.done == 5
+
+
+def test_when_nothing_is_pending_all_that_was_pulled_is_done() -> None:
+    queue = queue_with(5, 6, next_begin=40)
+    queue.remove(queue.first(2))
+    assert queue.done == 40
+
+
+def test_a_pull_of_which_nothing_matched_is_progress() -> None:
+    queue = queue_with(next_begin=800)
+    assert queue.done == 800
+
+
+def test_what_is_taken_waits_no_more_and_is_done_once_settled() -> None:
+    queue = queue_with(5, 6, 7, next_begin=9)
+    queue.take(queue.first(1))
+    queue.take(queue.first(1))
+    assert (queue.count, queue.size, queue.done, queue.waiting_from) == (1, 1, 5, 7)
+    queue.settle()
+    assert queue.done == 7
+    queue.take(queue.first(1))
+    assert (queue.count, queue.done) == (0, 7)
+    queue.settle()
+    assert queue.done == 9
+
+
+def test_span_and_size_are_of_what_is_pending() -> None:
+    queue = queue_with(5, 9, 300, next_begin=301)
+    assert (queue.span, queue.count, queue.size) == (295, 3, 3)
+    queue.remove(queue.first(2))
+    assert (queue.span, queue.count, queue.size) == (0, 1, 1)
+
+
+def test_removing_twice_counts_once() -> None:
+    queue = queue_with(5, 6, next_begin=7)
+    first = queue.first(1)
+    queue.remove(first)
+    queue.remove(first)
+    assert (queue.count, queue.size) == (1, 1)
+
+
+def test_a_lock_that_was_not_renewed_is_not_trusted() -> None:
+    queue = ProcessQueue(QUEUE, 0, is_locked=True, lock_ms=1_000)
+    assert queue.is_lock_valid(31_000)
+    assert not queue.is_lock_valid(31_001)
+    queue.is_locked = False
+    assert not queue.is_lock_valid(1_000)
+
+
+@given(st.lists(st.integers(1, 5), max_size=30), st.randoms(use_true_random=False))
+def test_progress_never_passes_a_pending_message_and_never_goes_back(
+    gaps: list[int], random: object
+) -> None:
+    offsets = [sum(gaps[: index + 1]) for index in range(len(gaps))]
+    queue = queue_with(*offsets, next_begin=sum(gaps) + 1)
+    left = list(offsets)
+    random.shuffle(left)  # type: ignore[attr-defined]
+    done = queue.done
+    while left:
+        queue.remove([queue.pending[left.pop()]])
+        assert done <= queue.done
+        done = queue.done
+        assert done == min(left, default=sum(gaps) + 1)

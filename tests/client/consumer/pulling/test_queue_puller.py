@@ -1,0 +1,162 @@
+"""What is asked of a broker for a queue, and what becomes of its answers: no sockets."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests.core import PullMessages, PullReply, PullStatus
+from support.group_fakes import FakeWire
+from support.received import received
+from support.records import make_records
+
+QUEUE = QueueId("orders", "a", 0)
+
+
+class Pulls:
+    """A puller whose broker is the test."""
+
+    def __init__(self, **settings: object) -> None:
+        self.wire = FakeWire()
+        self.got: list[ReceivedMessage] = []
+        self.illegal: list[int] = []
+        self.subscriptions: dict[str, Subscription] = {"orders": Subscription("TagA")}
+        self.puller = QueuePuller(
+            cast(WireThread, self.wire),
+            ConsumerSettings("g", **settings),  # type: ignore[arg-type]
+            is_orderly=False,
+            on_messages=lambda _, messages: self.got.extend(messages),
+            on_illegal=lambda _, offset: self.illegal.append(offset),
+            subscription_of=self.subscriptions.get,
+        )
+
+    def begin(self, offset: int) -> OwnedQueue:
+        owned = self.puller.own(QUEUE, offset, self.subscriptions["orders"])
+        self.puller.start(owned)
+        self.wire.run()
+        return owned
+
+    @property
+    def pull(self) -> PullMessages:
+        """What is asked last."""
+        request = self.wire.sent[-1][0]
+        assert isinstance(request, PullMessages)
+        return request
+
+    def answer(self, reply: PullReply) -> None:
+        self.wire.sent.pop()[1](reply)
+        self.wire.run()
+
+
+@pytest.fixture
+def pulls() -> Pulls:
+    return Pulls()
+
+
+def nothing(next_begin: int, *, suggested: int = 0) -> PullReply:
+    return PullReply(
+        PullStatus.NO_MATCHED_MESSAGE, next_begin, 0, 100, suggested_broker_id=suggested
+    )
+
+
+def test_progress_moves_and_is_stored_on_the_way_when_nothing_matches(pulls: Pulls) -> None:
+    owned = pulls.begin(10)
+    assert (pulls.pull.start, pulls.pull.commit) == (10, 10)
+    pulls.answer(nothing(50))
+    assert owned.process.done == 50
+    assert (pulls.pull.start, pulls.pull.commit) == (50, 50)
+
+
+def test_a_replica_is_pulled_from_without_storing_progress_or_being_held(pulls: Pulls) -> None:
+    pulls.begin(10)
+    assert pulls.pull.suspend_ms == 15_000
+    pulls.answer(nothing(20, suggested=1))
+    assert pulls.pull.commit is None
+    assert pulls.pull.suspend_ms is None
+    pulls.answer(nothing(30))
+    assert (pulls.pull.commit, pulls.pull.suspend_ms) == (30, 15_000)
+
+
+def test_a_broker_that_goes_backward_is_warned_of(
+    pulls: Pulls, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned = pulls.begin(10)
+    pulls.answer(nothing(9))
+    assert "the broker goes backward" in caplog.text
+    assert owned.process.done == 10
+
+
+def illegal(next_begin: int, start: int, end: int) -> PullReply:
+    return PullReply(PullStatus.OFFSET_ILLEGAL, next_begin, start, end)
+
+
+def test_an_illegal_offset_drops_the_queue_and_says_where_to_go_on(pulls: Pulls) -> None:
+    owned = pulls.begin(70)
+    pulls.answer(illegal(10, 0, 10))
+    assert pulls.illegal == [10]
+    assert owned.process.is_dropped
+    assert pulls.wire.sent == [], "nothing more is pulled"
+
+
+def test_when_the_end_went_back_what_is_not_consumed_comes_again(pulls: Pulls) -> None:
+    owned = pulls.begin(6)
+    owned.process.add([received(offset) for offset in range(6)], 6)
+    owned.process.remove(owned.process.first(2))
+    pulls.answer(illegal(4, 0, 4))
+    assert pulls.illegal == [2], "the messages at 2 and 3 are there, and nobody was done with them"
+
+
+def test_behind_what_expired_pulls_go_on_at_once_and_what_was_pulled_is_consumed(
+    pulls: Pulls,
+) -> None:
+    owned = pulls.begin(6)
+    owned.process.add([received(offset) for offset in range(6)], 6)
+    pulls.answer(illegal(70, 70, 100))
+    assert (pulls.illegal, owned.process.is_dropped) == ([], False)
+    assert (pulls.pull.start, owned.process.count, owned.process.done) == (70, 6, 0)
+
+
+def test_a_reset_leaves_nothing_of_before(pulls: Pulls) -> None:
+    owned = pulls.begin(10)
+    pulls.answer(illegal(70, 0, 100))
+    assert (pulls.illegal, owned.process.is_dropped) == ([70], True)
+
+
+def test_an_answer_for_a_queue_that_was_lost_counts_no_more(pulls: Pulls) -> None:
+    owned = pulls.begin(0)
+    owned.process.drop()
+    pulls.answer(PullReply(PullStatus.FOUND, 1, 0, 1, tuple(make_records(1))))
+    assert (pulls.got, owned.process.done) == ([], 0)
+
+
+def test_what_is_subscribed_to_now_decides_the_next_pull(pulls: Pulls) -> None:
+    owned = pulls.begin(0)
+    pulls.subscriptions["orders"] = Subscription("TagB")
+    pulls.answer(nothing(5))
+    assert pulls.pull.subscription == Subscription("TagB")
+    assert owned.tags == {"TagB"}
+    del pulls.subscriptions["orders"]
+    pulls.answer(nothing(6))
+    assert pulls.wire.sent == []
+    assert len(pulls.wire.timers) == 1, "in three seconds it is looked at again"
+
+
+def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
+    pulls.begin(0)
+    pulls.answer(nothing(5))
+    pulls.answer(nothing(6))
+    assert (pulls.puller.counts.pulls, pulls.puller.counts.messages) == (2, 0)
+    assert pulls.puller.counts.round_trip_ms >= 0
+
+
+def test_paused_queues_rest_while_others_are_pulled_from(pulls: Pulls) -> None:
+    pulls.puller.paused = frozenset({QUEUE})
+    pulls.begin(0)
+    assert pulls.wire.sent == []
+    assert len(pulls.wire.timers) == 1

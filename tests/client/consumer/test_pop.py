@@ -1,0 +1,268 @@
+"""Pop consumers on a broker, over sockets: the simple one, and push consumers that change over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.listener import ConsumeStatus
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.pop import PopConsumer
+from rocketmq_client.consumer.popping.acks import PopAcks
+from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
+from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_client.consumer.push import PushConsumer
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.requests.admin import PutGroup
+from rocketmq_wire.requests.pop import ConsumeMode, PopMessages, SetConsumeMode
+from support.consuming import Collector, Topic, settings_of, until
+from support.group_fakes import FakeWire
+
+
+@pytest.fixture
+def invisible_ms() -> int:
+    """Short for tests, and long enough for what they do before it is over."""
+    return 600
+
+
+@pytest.fixture
+def cluster(connection: ConnectionSettings) -> Iterator[Cluster]:
+    with open_cluster(connection) as cluster:
+        yield cluster
+
+
+def consumer_of(cluster: Cluster, topic: Topic, **more: object) -> PopConsumer:
+    return PopConsumer(cluster, f"g-{topic.name}", topic.name, **more)  # type: ignore[arg-type]
+
+
+def received(consumer: PopConsumer, count: int, *, acks: bool = True) -> list[bytes]:
+    """So many messages at least, or all that come in time."""
+    bodies: list[bytes] = []
+    end = time.monotonic() + 40
+    while len(bodies) < count and time.monotonic() < end:
+        popped = consumer.receive(wait_ms=1_000)
+        bodies += [one.message.body for one in popped]
+        if acks:
+            assert consumer.ack(popped) == []
+    return bodies
+
+
+def pop_mode(cluster: Cluster, topic: Topic, mode: ConsumeMode = ConsumeMode.POP) -> None:
+    """What `mqadmin setConsumeMode` does."""
+    group = f"g-{topic.name}"
+    cluster.ask_masters(PutGroup({"groupName": group}))
+    answers = cluster.ask_masters(SetConsumeMode(group, topic.name, mode))
+    assert not [reply for reply in answers.values() if isinstance(reply, Exception)]
+
+
+def test_what_is_acknowledged_comes_once(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+    bodies = topic.send(100)
+    consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
+    assert Counter(received(consumer, 100)) == Counter(bodies)
+    assert consumer.receive(wait_ms=2 * invisible_ms) == []
+
+
+def test_what_is_not_acknowledged_comes_again_with_its_attempts(
+    cluster: Cluster, topic: Topic, invisible_ms: int
+) -> None:
+    topic.send(3)
+    consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
+    first = []
+    while len(first) < 3:
+        first += consumer.receive(wait_ms=5_000)
+    kept = next(one for one in first if one.message.body == b"1")
+    assert consumer.ack(one for one in first if one is not kept) == []
+    again = []
+    until(lambda: bool(again) or bool(again.extend(consumer.receive(wait_ms=1_000))))
+    assert [one.message.body for one in again] == [b"1"]
+    assert again[0].message.reconsume_times == 1
+    assert again[0].message.topic == topic.name
+    assert again[0].message.properties["1ST_POP_TIME"] == str(kept.handle.pop_ms)
+    assert consumer.ack(again) == []
+
+
+def test_a_lease_that_is_renewed_holds(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+    topic.send(1)
+    consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
+    (lent,) = consumer.receive(wait_ms=5_000)
+    for _ in range(3):
+        lent = consumer.change_invisible(lent, invisible_ms)
+        assert consumer.receive(wait_ms=invisible_ms // 2) == []
+    assert consumer.ack([lent]) == []
+    assert consumer.receive(wait_ms=2 * invisible_ms) == []
+
+
+def test_tags_are_compared_exactly(cluster: Cluster, topic: Topic) -> None:
+    topic.send(4, tags="a", prefix="a")
+    topic.send(4, tags="b", prefix="b")
+    consumer = consumer_of(cluster, topic, subscription=Subscription("a"))
+    assert sorted(received(consumer, 4)) == [b"a0", b"a1", b"a2", b"a3"]
+
+
+def test_a_pop_waits_for_what_comes(cluster: Cluster, topic: Topic) -> None:
+    consumer = consumer_of(cluster, topic)
+    assert consumer.receive() == []
+    threading.Timer(0.3, lambda: topic.send(1)).start()
+    started = time.monotonic()
+    popped = consumer.receive(wait_ms=10_000)
+    assert [one.message.body for one in popped] == [b"0"]
+    assert time.monotonic() - started < 9
+
+
+def test_a_void_handle_cannot_be_renewed(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+    topic.send(1)
+    consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
+    (lent,) = consumer.receive(wait_ms=5_000)
+    assert len(received(consumer, 1)) == 1
+    with pytest.raises(BrokerError, match="void"):
+        consumer.change_invisible(lent, 1_000)
+
+
+def test_what_was_not_dealt_with_is_handed_back_at_the_end(cluster: Cluster, topic: Topic) -> None:
+    bodies = topic.send(8)
+    lent: list[bytes] = []
+    with consumer_of(cluster, topic, invisible_ms=300_000) as consumer:
+        first = True
+        while len(lent) < 8:
+            popped = consumer.receive(wait_ms=5_000)
+            lent += [one.message.body for one in popped]
+            if first and popped:
+                assert consumer.ack(popped[:1]) == []
+                done, first = popped[0].message.body, False
+    following = consumer_of(cluster, topic)
+    assert sorted(received(following, 7)) == sorted({*bodies} - {done})
+
+
+# --- push consumers ------------------------------------------------------------------------------
+
+
+def test_a_push_consumer_pops_where_the_broker_says_so(cluster: Cluster, topic: Topic) -> None:
+    pop_mode(cluster, topic)
+    bodies = topic.send(200)
+    listener = Collector()
+    with PushConsumer(
+        topic.connection, settings_of(topic, rebalance_ms=500), listener, pop=PopSettings()
+    ) as consumer:
+        listener.wait(200)
+        assert [queue.index for queue in consumer.popped_queues] == [-1]
+        assert not [queue for queue in consumer.queues if queue.topic == topic.name]
+    assert Counter(listener.bodies) == Counter(bodies)
+    until(lambda: sum(at or 0 for at in topic.progress(f"g-{topic.name}").values()) == 200)
+
+
+def test_a_push_consumer_changes_over_while_it_runs(cluster: Cluster, topic: Topic) -> None:
+    listener = Collector()
+    settings = settings_of(topic, rebalance_ms=300)
+    with PushConsumer(topic.connection, settings, listener, pop=PopSettings()) as consumer:
+        until(lambda: any(queue.topic == topic.name for queue in consumer.queues))
+        topic.send(50, prefix="pulled")
+        listener.wait(50)
+        pop_mode(cluster, topic)
+        until(lambda: bool(consumer.popped_queues))
+        topic.send(50, prefix="popped")
+        listener.wait(100)
+        pop_mode(cluster, topic, ConsumeMode.PULL)
+        until(lambda: any(queue.topic == topic.name for queue in consumer.queues))
+        topic.send(50, prefix="again")
+        until(lambda: len(set(listener.bodies)) == 150)
+
+
+def test_what_a_listener_fails_at_comes_again_and_then_is_dead(
+    cluster: Cluster, topic: Topic
+) -> None:
+    pop_mode(cluster, topic)
+    topic.send(1)
+    listener = Collector(lambda *_: ConsumeStatus.RECONSUME_LATER)
+    # A real broker wakes nobody for what comes to a retry topic.
+    pop = PopSettings(retry_seconds=(1,), poll_ms=1_000)
+    settings = settings_of(topic, rebalance_ms=500, attempts_max=3)
+    with PushConsumer(topic.connection, settings, listener, pop=pop):
+        listener.wait(3)
+        dead = f"%DLQ%{settings.group}"
+        until(lambda: dead in cluster.topics() and _count(cluster, dead) == 1)
+    assert [message.reconsume_times for message in listener.messages] == [0, 1, 2]
+
+
+def test_two_members_pop_everything_once(cluster: Cluster, topic: Topic) -> None:
+    pop_mode(cluster, topic)
+    bodies = topic.send(400)
+    listener = Collector()
+    settings = settings_of(topic, rebalance_ms=500)
+    with (
+        PushConsumer(topic.connection, settings, listener, pop=PopSettings(), instance_name="one"),
+        PushConsumer(topic.connection, settings, listener, pop=PopSettings(), instance_name="two"),
+    ):
+        listener.wait(400)
+    assert Counter(listener.bodies) == Counter(bodies)
+
+
+@pytest.mark.parametrize("pending_max", [1, 30, 31])
+def test_however_few_may_wait_everything_is_popped(
+    cluster: Cluster, topic: Topic, pending_max: int
+) -> None:
+    pop_mode(cluster, topic)
+    bodies = topic.send(200)
+    listener = Collector()
+    settings = settings_of(topic, rebalance_ms=500)
+    pop = PopSettings(pending_max=pending_max)
+    with PushConsumer(topic.connection, settings, listener, pop=pop):
+        listener.wait(200)
+    assert Counter(listener.bodies) == Counter(bodies)
+
+
+@pytest.mark.parametrize(("waiting", "asks"), [(0, 1), (7, 1), (8, 0)])
+def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> None:
+    wire = FakeWire()
+    puller = PopPuller(
+        cast(WireThread, wire),
+        PopSettings(pending_max=7),
+        cast(PopAcks, None),
+        group="g",
+        namespace=None,
+        consume_from=ConsumeFrom.FIRST,
+        on_popped=lambda *_: None,
+        on_late=lambda _: None,
+        is_suspended=lambda: False,
+    )
+    owned = PopQueue(QueueId("T", "a", -1), Subscription(), pending=waiting)
+    puller.start(owned)
+    wire.run()
+    assert len(wire.asked_of(PopMessages)) == asks
+
+
+def test_a_push_consumer_that_stops_hands_back_what_it_has_not_begun_with(
+    cluster: Cluster, topic: Topic
+) -> None:
+    pop_mode(cluster, topic)
+    bodies = topic.send(64)
+    begun, release = threading.Event(), threading.Event()
+
+    def stuck(*_: object) -> ConsumeStatus:
+        begun.set()
+        release.wait(30)
+        return ConsumeStatus.SUCCESS
+
+    listener = Collector(stuck)
+    settings = settings_of(topic, rebalance_ms=500, threads=1)
+    pop = PopSettings(invisible_ms=300_000)
+    with PushConsumer(topic.connection, settings, listener, pop=pop) as consumer:
+        assert begun.wait(30)
+        until(lambda: sum(q.pending for q in consumer._pops.share.owned.values()) >= 64)  # type: ignore[union-attr]
+        threading.Timer(0.3, release.set).start()
+    # What a listener was at has ended, and is acknowledged; nobody waits five minutes for the rest.
+    rest = received(consumer_of(cluster, topic), 63)
+    assert len(listener.bodies) == 1
+    assert sorted([*rest, *listener.bodies]) == sorted(bodies)
+
+
+def _count(cluster: Cluster, topic: str) -> int:
+    return sum(stats.end - stats.start for stats in cluster.topic_stats(topic).values())

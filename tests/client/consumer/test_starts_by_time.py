@@ -1,0 +1,84 @@
+"""Members of a group without progress that begin at a time, on the bundled broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.stream.group_member.driver import open_seat
+from rocketmq_client.cluster import open_cluster
+from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.lite_pull import LitePullConsumer
+from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.push import PushConsumer
+from rocketmq_wire.model import QueueId
+from support.consuming import Collector, Topic, settings_of, until
+
+BEFORE, SINCE = 20, 8
+
+
+@pytest.fixture
+def time_ms(topic: Topic) -> int:
+    """Between the first messages and those since; the store's clock is this machine's."""
+    topic.send(BEFORE, prefix="before")
+    last_ms = time.time_ns() // 1_000_000
+    until(lambda: time.time_ns() // 1_000_000 > last_ms + 1)
+    time_ms = time.time_ns() // 1_000_000
+    topic.send(SINCE, prefix="since")
+    return time_ms
+
+
+def places(topic: Topic, offset: int) -> dict[QueueId, int]:
+    return dict.fromkeys(topic.queues, offset)
+
+
+def by_time(time_ms: int | None) -> dict[str, object]:
+    return {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp_ms": time_ms}
+
+
+def test_a_listener_gets_what_was_stored_since(topic: Topic, time_ms: int) -> None:
+    listener = Collector()
+    settings = settings_of(topic, persist_ms=50, **by_time(time_ms))
+    with PushConsumer(topic.connection, settings, listener):
+        listener.wait(SINCE)
+        until(lambda: topic.progress(settings.group) == topic.ends())
+    assert sorted(listener.bodies) == sorted(b"since%d" % n for n in range(SINCE))
+
+
+def test_without_a_time_a_listener_gets_the_last_half_hour(topic: Topic, time_ms: int) -> None:
+    del time_ms
+    listener = Collector()
+    with PushConsumer(topic.connection, settings_of(topic, **by_time(None)), listener):
+        listener.wait(BEFORE + SINCE)
+    assert len(listener.bodies) == BEFORE + SINCE
+
+
+def test_progress_goes_before_the_time(topic: Topic, time_ms: int) -> None:
+    settings = settings_of(topic, **by_time(time_ms))
+    with open_cluster(topic.connection) as cluster:
+        cluster.commit(settings.group, places(topic, 3))
+    with LitePullConsumer(topic.connection, settings) as consumer:
+        until(lambda: consumer.positions == places(topic, 3))
+
+
+def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
+    topic: Topic, time_ms: int
+) -> None:
+    raw = {"nameServer": topic.connection.name_servers[0], "subscribe": topic.name}
+    raw |= {"group": f"g-{topic.name}", "joinGroup": "true", "startingTimestamp": str(time_ms)}
+    seat: GroupSeat = open_seat(topic.connection, parse_options(raw), {})
+    try:
+        assert seat.wait_for_share(30_000)
+        found: dict[QueueId, int] = {}
+        until(lambda: bool(found.update(seat.take())) or topic_places(found, topic) != {})
+        assert topic_places(found, topic) == places(topic, BEFORE // len(topic.queues))
+    finally:
+        seat.close()
+
+
+def topic_places(found: dict[QueueId, int], topic: Topic) -> dict[QueueId, int]:
+    """Of the topic itself, once every queue of it is had: the group has a retry topic too."""
+    own = {queue: offset for queue, offset in found.items() if queue.topic == topic.name}
+    return own if len(own) == len(topic.queues) else {}

@@ -1,0 +1,87 @@
+"""The thread that watches for arrivals, when what it asks is in trouble."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from rocketmq_client.offsets import end_offset_watcher as arrivals
+from rocketmq_client.offsets.end_offset_watcher import HELD_QUEUES_MAX, ArrivalWatch, WatchDiedError
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import ConnectError, broker_error
+from rocketmq_wire.requests.core import GetTopicStats
+from support.fake_shell import queue
+from support.fault_proxy import unreachable_address
+from support.scripted_broker import ScriptedBroker
+from support.simulated_broker import SimulatedQueue
+
+QUEUES = [queue(index) for index in range(HELD_QUEUES_MAX)]
+CONNECT_MS = 500
+
+
+def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
+    with unreachable_address() as address:
+        settings = ConnectionSettings(endpoints=address, connect_timeout_ms=CONNECT_MS)
+        watch = ArrivalWatch(settings, QUEUES)
+        began = time.monotonic()
+        assert watch.ends() == {}
+        assert not watch.wait({QUEUES[0]: 0}, 20)
+        watch.set_queues(QUEUES)
+        assert time.monotonic() - began < CONNECT_MS / 1_000
+        while len(errors := watch.errors()) < len(QUEUES):
+            assert time.monotonic() - began < 3 * CONNECT_MS / 1_000
+            watch.wait({}, 5)
+        assert all(isinstance(error, ConnectError) for error in errors.values())
+        began = time.monotonic()
+        watch.close()
+        assert time.monotonic() - began < 2 * CONNECT_MS / 1_000
+
+
+@pytest.mark.parametrize("code", [3, 16])
+def test_many_queues_are_watched_one_by_one_where_statistics_are_refused(code: int) -> None:
+    many = [queue(index) for index in range(HELD_QUEUES_MAX + 1)]
+    with ScriptedBroker({one: SimulatedQueue(0, one.index) for one in many}) as broker:
+        refusal = broker_error(code, "not here")
+        broker.script = lambda r: refusal if isinstance(r, GetTopicStats) else None
+        watch = ArrivalWatch(ConnectionSettings((broker.address,)), many)
+        until = time.monotonic() + 20
+        while len(ends := watch.ends()) < len(many):
+            assert time.monotonic() < until
+        assert ends == {one: one.index for one in many}
+        assert watch.errors() == {}
+        broker.queues[many[7]].end = 100
+        assert watch.wait(ends, 20_000)
+        assert watch.ends()[many[7]] == 100
+        watch.close()
+    asked = [r for r in broker.requests if isinstance(r, GetTopicStats)]
+    assert len(asked) == 1, "what was refused is not asked for again"
+
+
+class DyingTransport:
+    """Fails in a way that no transport may."""
+
+    def submit_many(self, requests: Sequence[object], **_: object) -> list[int]:
+        return list(range(len(requests)))
+
+    def completed(self, *, timeout_ms: int) -> list[object]:
+        del timeout_ms
+        raise KeyError("a mistake")
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_watch_whose_thread_has_died_says_so_to_everybody_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "open_transport", lambda _: DyingTransport())
+    watch = ArrivalWatch(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
+    told = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
+    with pytest.raises(WatchDiedError, match=told):
+        watch.wait({QUEUES[0]: 0}, 20_000)
+    with pytest.raises(WatchDiedError):
+        watch.ends()
+    watch.close()

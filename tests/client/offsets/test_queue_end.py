@@ -1,0 +1,107 @@
+"""What the arrival watch asks about one queue, in virtual time."""
+
+from __future__ import annotations
+
+from rocketmq_client.offsets.queue_end import HOLD_MS, QueueWatch
+from rocketmq_wire.errors import ConnectionLostError
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.core import (
+    GetMaxOffset,
+    OffsetReply,
+    PullMessages,
+    PullReply,
+    PullStatus,
+)
+
+QUEUE = QueueId("orders", "broker-a", 0)
+
+
+def held_at(end):
+    watch = QueueWatch(QUEUE, "readers")
+    watch.next_request(0, 1)
+    watch.on_answer(OffsetReply(end), 1)
+    request, _ = watch.next_request(1, 1, is_awaited=True)
+    assert isinstance(request, PullMessages)
+    return watch, request
+
+
+def test_nothing_is_asked_before_somebody_wants_to_know():
+    assert QueueWatch(QUEUE, "readers").next_request(0, 0) is None
+
+
+def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_somebody_waits():
+    watch = QueueWatch(QUEUE, "readers")
+    request, _ = watch.next_request(0, 1)
+    assert request == GetMaxOffset(QUEUE)
+    assert watch.next_request(0, 1) is None
+    assert not watch.is_settled(1)
+    watch.on_answer(OffsetReply(42), 1)
+    assert (watch.end, watch.is_settled(1)) == (42, True)
+    assert watch.next_request(1, 1) is None
+    pull, timeout_ms = watch.next_request(1, 1, is_awaited=True)
+    assert (pull.start, pull.suspend_ms, pull.count_max, pull.commit) == (42, HOLD_MS, 1, None)
+    assert timeout_ms > HOLD_MS + 5_000
+
+
+def test_whoever_asks_again_learns_the_end_anew_before_a_pull_is_held():
+    watch = QueueWatch(QUEUE, "readers")
+    watch.next_request(0, 1)
+    watch.on_answer(OffsetReply(42), 1)
+    assert not watch.is_settled(2)
+    assert watch.next_request(2, 2, is_awaited=True)[0] == GetMaxOffset(QUEUE)
+    watch.on_answer(OffsetReply(43), 3)
+    assert watch.next_request(3, 2, is_awaited=True)[0].start == 43
+
+
+def test_a_held_pull_needs_no_asking_however_often_somebody_wants_to_know():
+    watch, _ = held_at(42)
+    assert watch.next_request(10, 99) is None
+    assert watch.is_settled(99)
+
+
+def test_an_arrival_moves_the_end_and_nothing_more_is_asked_until_somebody_wants_to_know():
+    watch, _ = held_at(42)
+    watch.on_answer(PullReply(PullStatus.FOUND, 43, 0, 57, (b"x",)), 9)
+    assert watch.end == 57
+    assert watch.next_request(10, 1) is None
+    assert watch.is_settled(1)
+    assert not watch.is_settled(2)
+    request, _ = watch.next_request(10, 2)
+    assert request == GetMaxOffset(QUEUE)
+
+
+def test_an_expired_hold_is_held_again_at_once():
+    watch, _ = held_at(42)
+    watch.on_answer(PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42), 15_000)
+    assert watch.next_request(15_000, 1)[0].start == 42
+
+
+def test_a_broker_that_does_not_hold_is_not_asked_without_end():
+    watch, _ = held_at(42)
+    watch.on_answer(PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42), 2)
+    assert watch.next_request(2, 1) is None
+    assert watch.wake_at_ms() == 202
+    assert watch.next_request(202, 1) is not None
+
+
+def test_a_queue_that_was_cut_is_watched_at_its_new_end():
+    watch, _ = held_at(42)
+    watch.on_answer(PullReply(PullStatus.OFFSET_ILLEGAL, 7, 0, 7), 500)
+    assert watch.end == 7
+    assert watch.next_request(900, 1)[0].start == 7
+
+
+def test_failures_back_off_and_keep_the_last_known_end():
+    watch, _ = held_at(42)
+    error = ConnectionLostError("broker-a", "reset")
+    watch.on_answer(error, 500)
+    assert (watch.end, watch.error) == (42, error)
+    assert watch.is_settled(9), "nobody waits for a broker that is away"
+    assert watch.next_request(501, 9) is None
+    first = watch.wake_at_ms()
+    assert watch.next_request(first, 9)[0] == GetMaxOffset(QUEUE)
+    watch.on_answer(error, first)
+    assert watch.wake_at_ms() - first > 200
+    watch.next_request(watch.wake_at_ms(), 9)
+    watch.on_answer(OffsetReply(50), 9_000)
+    assert watch.error is None

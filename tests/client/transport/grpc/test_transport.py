@@ -1,0 +1,493 @@
+"""The gRPC transport against a real server over a fake shell, and against peers that are none."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+import pytest
+
+from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.contract import RangeChunk, ReadLimits, ReadSpec
+from rocketmq_client.transport.grpc.connection import (
+    PING_AFTER_MS,
+    SILENCE_MS_MAX,
+    GrpcConnection,
+)
+from rocketmq_client.transport.grpc.transport import GrpcTransport
+from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_wire import http2
+from rocketmq_wire.errors import (
+    BrokerBusyError,
+    BrokerError,
+    ConnectError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    LocalProtocolError,
+    ProgressNotFoundError,
+    RemoteProtocolError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
+from rocketmq_wire.http2 import Kind
+from rocketmq_wire.model import OffsetRange
+from rocketmq_wire.requests import core as r
+from support.fake_shell import FakeQueue, FakeShell, offsets_of, queue, record
+from support.grpc_serving import Serving, serving
+from support.http2_peer import HEAD, OK_TRAILERS, headers
+
+TIMEOUT_MS = 20_000
+LIMITS = ReadLimits(outage_ms=20_000)
+SPEC = ReadSpec("group", limits=LIMITS)
+
+
+@pytest.fixture
+def server() -> Iterator[Serving]:
+    shell = FakeShell({queue(0): FakeQueue(0, 100_000), queue(1): FakeQueue(50, 1_000)})
+    with serving(shell) as server:
+        yield server
+
+
+@pytest.fixture
+def shell(server: Serving) -> FakeShell:
+    return server.shell
+
+
+@pytest.fixture
+def transport(server: Serving) -> Iterator[GrpcTransport]:
+    opened = transport_to(server.endpoints)
+    yield opened
+    opened.close()
+
+
+def transport_to(endpoints: str, connect_timeout_ms: int = 3_000) -> GrpcTransport:
+    settings = ConnectionSettings(endpoints=endpoints, connect_timeout_ms=connect_timeout_ms)
+    return GrpcTransport(settings)
+
+
+def until(claim: Callable[[], bool]) -> None:
+    """Wait for another thread."""
+    deadline = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def offsets_in(chunks: list[RangeChunk]) -> list[int]:
+    return [n for chunk in chunks for n in offsets_of(chunk.body)]
+
+
+# --- calls ----------------------------------------------------------------------------------
+
+
+def test_a_call_is_answered(transport: GrpcTransport) -> None:
+    reply = transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    assert reply == r.OffsetReply(100_000)
+
+
+def test_a_refusal_is_raised_as_its_own_class(transport: GrpcTransport) -> None:
+    with pytest.raises(TopicNotFoundError, match="No topic route info for nöthing"):
+        transport.call(r.GetRoute("nöthing"), timeout_ms=TIMEOUT_MS)
+    with pytest.raises(ProgressNotFoundError):
+        transport.call(r.GetProgress("g", queue(0)), timeout_ms=TIMEOUT_MS)
+
+
+def test_many_calls_give_answers_and_failures_in_their_places(transport: GrpcTransport) -> None:
+    wanted = [
+        r.GetMinOffset(queue(1)),
+        r.GetRoute("nothing"),
+        r.GetProgress("g", queue(0)),
+        r.GetMaxOffset(queue(1)),
+        r.GetMaxOffset(queue(2**40)),
+    ]
+    answers = transport.call_many([("broker-a", one) for one in wanted], timeout_ms=TIMEOUT_MS)
+    assert isinstance(answers[4], LocalProtocolError)
+    # What cannot be said to the broker spoils the call that it would have shared.
+    assert isinstance(answers[0], LocalProtocolError)
+    assert isinstance(answers[1], TopicNotFoundError)
+    assert isinstance(answers[2], ProgressNotFoundError)
+    answers = transport.call_many([("broker-a", one) for one in wanted[:4]], timeout_ms=TIMEOUT_MS)
+    assert (answers[0], answers[3]) == (r.OffsetReply(50), r.OffsetReply(1_000))
+
+
+def test_a_call_that_takes_too_long_is_given_up_and_the_connection_lives(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    pull = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    # Client and server both keep the deadline: whichever notices first words the reason.
+    with pytest.raises(DeadlineExceededError, match="did not answer in time"):
+        transport.call(pull, timeout_ms=50)
+    until(lambda: shell.held == 0)
+    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+
+
+def test_a_large_answer_and_a_large_request_pass(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    pull = r.PullMessages("g", queue(0), 0, 30_000, bytes_max=4_000_000)
+    reply = transport.call(pull, timeout_ms=TIMEOUT_MS)
+    assert offsets_of(reply.records[0]) == list(range(30_000))
+    records = b"".join(record(n) for n in range(40_000))
+    sizes = (100).to_bytes(4, "little") * 40_000
+    sent = transport.call(r.SendRecords("g", queue(0), records, sizes), timeout_ms=TIMEOUT_MS)
+    assert (sent.start, sent.count) == (100_000, 40_000)
+    assert shell.sent[0].records == records
+
+
+def test_a_connection_closed_while_idle_does_not_cost_a_call(
+    server: Serving, transport: GrpcTransport
+) -> None:
+    for _ in range(2):
+        transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+        server.stop()
+        server.start()
+    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+
+
+def test_a_call_cut_off_by_a_stop_is_a_lost_connection(
+    server: Serving, transport: GrpcTransport
+) -> None:
+    pull = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    transport.submit(pull, broker=None, timeout_ms=TIMEOUT_MS)
+    until(lambda: server.shell.held == 1)
+    server.stop()
+    ((_, error),) = transport.completed(timeout_ms=TIMEOUT_MS)
+    assert isinstance(error, ConnectionLostError)
+    server.start()
+
+
+# --- tickets --------------------------------------------------------------------------------
+
+
+def test_submitted_requests_are_answered_by_their_tickets(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    first = transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
+    second = transport.submit(r.GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
+    third = transport.submit(r.GetRoute("nothing"), broker=None, timeout_ms=TIMEOUT_MS)
+    answers: dict[int, object] = {}
+    while len(answers) < 2:
+        answers.update(transport.completed(timeout_ms=TIMEOUT_MS))
+    assert answers[second] == r.OffsetReply(100_000)
+    assert isinstance(answers[third], TopicNotFoundError)
+    until(lambda: shell.held == 1)
+    shell.arrive(queue(0))
+    ((ticket, reply),) = transport.completed(timeout_ms=TIMEOUT_MS)
+    assert ticket == first
+    assert isinstance(reply, r.PullReply)
+    assert reply.status is r.PullStatus.FOUND
+
+
+def test_nothing_to_wait_for_takes_as_long_as_it_may(transport: GrpcTransport) -> None:
+    began = time.monotonic()
+    assert transport.completed(timeout_ms=30) == []
+    assert time.monotonic() - began >= 0.029
+
+
+def test_a_wake_from_another_thread_ends_the_waiting(transport: GrpcTransport) -> None:
+    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    for is_busy in (False, True):
+        if is_busy:
+            transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
+        waker = threading.Timer(0.05, transport.wake)
+        waker.start()
+        assert transport.completed(timeout_ms=60_000) == []
+        waker.join()
+    transport.wake()
+    assert transport.completed(timeout_ms=60_000) == []
+
+
+# --- peers that are none --------------------------------------------------------------------
+
+
+def test_a_port_where_nobody_listens_is_a_connect_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        transport = transport_to(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ConnectError, match="refused"):
+            transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+
+
+def test_the_first_endpoint_that_can_be_reached_is_used(server: Serving) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        transport = transport_to(f"127.0.0.1:{taken.getsockname()[1]};{server.endpoints}")
+        reply = transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+        assert reply == r.OffsetReply(100_000)
+        transport.close()
+
+
+def test_a_port_of_another_protocol_is_named_as_such() -> None:
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        transport = transport_to(f"127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(RemoteProtocolError, match="does not speak HTTP/2"):
+            transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+        thread.join()
+
+
+def test_a_grpc_server_without_the_service_is_told_apart() -> None:
+    other = grpc.server(futures.ThreadPoolExecutor(1))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    transport = transport_to(f"127.0.0.1:{port}")
+    told = r"^\[ROCKETMQ_UNSUPPORTED\] .*through nameServer"
+    with pytest.raises(UnsupportedRequestError, match=told):
+        transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+    with pytest.raises(UnsupportedRequestError, match=told):
+        list(transport.read_ranges([OffsetRange(queue(0), 0, 1)], SPEC))
+    transport.close()
+    other.stop(None).wait()
+
+
+@pytest.mark.parametrize("endpoints", ["nowhere", "host:0", "host:99999", ";"])
+def test_endpoints_that_are_no_addresses_are_refused_at_once(endpoints: str) -> None:
+    with pytest.raises(ValueError, match=r"endpoints|an address is|no such port"):
+        transport_to(endpoints)
+
+
+def test_a_peer_that_is_silent_is_pinged_and_then_given_up() -> None:
+    now_ns = [0]
+    clock = ActiveClock(lambda: now_ns[0])
+    with socket.create_server(("127.0.0.1", 0)) as listener, clock.inside():
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connection = GrpcConnection(address, clock, connect_timeout_ms=3_000)
+        peer, _ = listener.accept()
+        connection.start("/x.Y/Z", [b"?"])
+        connection.turn(0)
+        peer.recv(10_000)
+        now_ns[0] += PING_AFTER_MS * 1_000_000
+        connection.turn(0)
+        assert peer.recv(100) == bytes.fromhex("000008 06 00 00000000") + bytes(8)
+        now_ns[0] += (SILENCE_MS_MAX - PING_AFTER_MS) * 1_000_000
+        with pytest.raises(ConnectionLostError, match="nothing was heard of it for 15000 ms"):
+            connection.turn(0)
+        connection.close()
+        peer.close()
+
+
+# --- downloads ------------------------------------------------------------------------------
+
+
+def test_ranges_are_downloaded_in_order_over_one_connection(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    ranges = [OffsetRange(queue(1), 60, 900), OffsetRange(queue(0), 5, 90_000)]
+    for _ in range(2):
+        chunks = list(transport.read_ranges(ranges, SPEC))
+        assert offsets_in(chunks) == [*range(60, 900), *range(5, 90_000)]
+        assert [chunk.queue for chunk in chunks] == sorted(
+            (chunk.queue for chunk in chunks), reverse=True
+        )
+    assert len({peer.key for peer in shell.peers}) == 1
+
+
+def test_bodies_are_writable_views_that_no_later_chunk_changes(transport: GrpcTransport) -> None:
+    wanted = [OffsetRange(queue(0), 0, 50_000)]
+    chunks = list(transport.read_ranges(wanted, SPEC))
+    assert len(chunks) > 3
+    assert all(isinstance(chunk.body, memoryview) for chunk in chunks)
+    assert offsets_in(chunks) == list(range(50_000))
+
+
+def test_a_suspended_consumer_makes_the_broker_hold_little(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    shell.queues[queue(0)].end = 50_000_000
+    wanted = [OffsetRange(queue(0), 0, 50_000_000)]
+    limits = ReadLimits(bytes_max=400_000)
+    chunks = transport.read_ranges(wanted, ReadSpec("g", limits=limits))
+    next(chunks)
+    for _ in range(50):
+        before = len(shell.asked)
+        time.sleep(0.02)
+        if len(shell.asked) == before:
+            break
+    # Two chunks fit the window, one was taken; the server holds one, gRPC another.
+    assert len(shell.asked) <= 6
+    chunks.close()  # type: ignore[attr-defined]
+
+
+def test_a_download_that_is_given_up_ends_at_the_broker(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    shell.queues[queue(0)].end = 50_000_000
+    chunks = transport.read_ranges([OffsetRange(queue(0), 0, 50_000_000)], SPEC)
+    next(chunks)
+    chunks.close()  # type: ignore[attr-defined]
+    asked = -1
+
+    def is_quiet() -> bool:
+        nonlocal asked
+        asked, before = len(shell.asked), asked
+        time.sleep(0.02)
+        return asked == before
+
+    until(is_quiet)
+    assert asked < 100
+    assert transport.call(r.GetMinOffset(queue(1)), timeout_ms=TIMEOUT_MS) == r.OffsetReply(50)
+
+
+def test_time_in_which_the_consumer_works_counts_towards_no_outage(
+    server: Serving, transport: GrpcTransport
+) -> None:
+    limits = ReadLimits(outage_ms=1_000, pull_timeout_ms=1_000, bytes_max=200_000)
+    wanted = [OffsetRange(queue(0), 0, 100_000)]
+    chunks = transport.read_ranges(wanted, ReadSpec("g", limits=limits))
+    found = [next(chunks)]
+    server.stop()
+    time.sleep(1.2)
+    server.start()
+    found += chunks
+    assert offsets_in(found) == list(range(100_000))
+
+
+def test_a_broker_that_stays_away_ends_the_download_after_the_outage_limit(
+    server: Serving, transport: GrpcTransport
+) -> None:
+    limits = ReadLimits(outage_ms=300, bytes_max=200_000)
+    wanted = [OffsetRange(queue(0), 0, 100_000)]
+    chunks = transport.read_ranges(wanted, ReadSpec("g", limits=limits))
+    next(chunks)
+    server.stop()
+    with pytest.raises((ConnectError, ConnectionLostError)):
+        list(chunks)
+    server.start()
+
+
+def test_a_broker_that_is_busy_for_a_while_is_waited_for(
+    transport: GrpcTransport, shell: FakeShell
+) -> None:
+    shell.refusal = BrokerBusyError(2, "busy")
+    timer = threading.Timer(0.2, lambda: setattr(shell, "refusal", None))
+    timer.start()
+    chunks = list(transport.read_ranges([OffsetRange(queue(0), 0, 10)], SPEC))
+    assert offsets_in(chunks) == list(range(10))
+    timer.join()
+
+
+def test_expired_offsets_are_reported_or_skipped(
+    transport: GrpcTransport,
+) -> None:
+    wanted = [OffsetRange(queue(1), 20, 100), OffsetRange(queue(0), 0, 5)]
+    with pytest.raises(RangeLostError) as caught:
+        list(transport.read_ranges(wanted, SPEC))
+    error = caught.value
+    assert (error.start, error.end, error.reason) == (20, 50, LossReason.EXPIRED)
+    skipping = ReadSpec("g", limits=LIMITS, loss_policy=LossPolicy.SKIP)
+    lost, *rest = transport.read_ranges(wanted, skipping)
+    assert (lost.start, lost.end, len(lost.body)) == (20, 50, 0)
+    assert offsets_in(rest) == [*range(50, 100), *range(5)]
+
+
+def test_a_deleted_topic_is_reported(transport: GrpcTransport, shell: FakeShell) -> None:
+    shell.queues.clear()
+    with pytest.raises(RangeLostError) as caught:
+        list(transport.read_ranges([OffsetRange(queue(0), 0, 5)], SPEC))
+    assert caught.value.reason is LossReason.DELETED
+
+
+def test_a_refusal_for_good_is_raised_at_once(transport: GrpcTransport, shell: FakeShell) -> None:
+    shell.refusal = BrokerError(24, "no subscription")
+    with pytest.raises(BrokerError, match="no subscription"):
+        list(transport.read_ranges([OffsetRange(queue(0), 0, 5)], SPEC))
+
+
+# --- processes ------------------------------------------------------------------------------
+
+_FORKING = """
+import os, sys
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.contract import ReadSpec
+from rocketmq_client.transport.grpc.transport import GrpcTransport
+from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.requests.core import GetMaxOffset
+
+queue = QueueId("orders", "broker-a", 0)
+transport = GrpcTransport(ConnectionSettings(endpoints=sys.argv[1]))
+
+def use(transport):
+    assert transport.call(GetMaxOffset(queue), timeout_ms=20_000).value == 100_000
+    chunks = list(transport.read_ranges([OffsetRange(queue, 0, 50_000)], ReadSpec("g")))
+    assert chunks[-1].end == 50_000
+
+use(transport)
+half_read = transport.read_ranges([OffsetRange(queue, 0, 100_000)], ReadSpec("g"))
+next(half_read)
+child = os.fork()
+use(transport)
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+use(transport)
+assert [chunk.end for chunk in half_read][-1] == 100_000
+assert "grpc" not in sys.modules
+"""
+
+
+def test_a_forked_child_and_its_parent_both_go_on_and_neither_needs_grpcio(
+    server: Serving,
+) -> None:
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", _FORKING, server.endpoints], check=True, timeout=60
+    )
+
+
+def test_closing_forgets_what_is_under_way_and_a_later_call_connects_again(
+    transport: GrpcTransport,
+) -> None:
+    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
+    transport.close()
+    assert transport.completed(timeout_ms=0) == []
+    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+
+
+def test_a_download_that_outlives_its_transports_closing_leaves_no_connection_behind(
+    transport: GrpcTransport,
+) -> None:
+    chunks = transport.read_ranges([OffsetRange(queue(0), 0, 50_000)], SPEC)
+    found = [next(chunks)]
+    transport.close()
+    found += chunks
+    assert offsets_in(found) == list(range(50_000))
+    # An unclosed socket would fail the test: warnings are errors.
+    gc.collect()
+
+
+def test_a_peer_that_is_closing_gets_no_new_calls_and_finishes_old_ones() -> None:
+    clock = ActiveClock()
+    with socket.create_server(("127.0.0.1", 0)) as listener, clock.inside():
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connection = GrpcConnection(address, clock, connect_timeout_ms=3_000)
+        peer, _ = listener.accept()
+        call = connection.start("/x.Y/Z", [b"?"])
+        goaway = http2.encode_frame(Kind.GOAWAY, 0, 0, struct.pack(">II", 1, 0))
+        peer.sendall(http2.encode_settings({}) + goaway)
+        until(lambda: connection.turn(1_000))
+        with pytest.raises(ConnectError, match="closing"):
+            connection.start("/x.Y/Z", [b"?"])
+        peer.sendall(headers(1, HEAD) + headers(1, OK_TRAILERS, is_last=True))
+        ended = None
+        while ended is None:
+            connection.turn(1_000)
+            ended = connection.next_event()
+        assert (ended.call, connection.is_stale) == (call, True)
+        connection.close()
+        peer.close()

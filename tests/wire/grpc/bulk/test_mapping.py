@@ -1,0 +1,320 @@
+"""Every typed request and reply survives the way through its protobuf message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketmq_wire.errors import (
+    BrokerBusyError,
+    BrokerError,
+    LocalProtocolError,
+    ProgressNotFoundError,
+    RemoteProtocolError,
+    TopicNotFoundError,
+    broker_error,
+)
+from rocketmq_wire.grpc.bulk.mapping import (
+    METHODS,
+    REMARK_SIZE_MAX,
+    calls_of,
+    error_from_metadata,
+    error_to_metadata,
+    method_of,
+)
+from rocketmq_wire.grpc.bulk.shared_calls import ITEMS_MAX
+from rocketmq_wire.model import (
+    BrokerAddresses,
+    ClusterInfo,
+    ConsumerInfo,
+    QueueId,
+    QueueProgress,
+    QueueSet,
+    QueueStats,
+    Route,
+    Subscription,
+    TopicConfig,
+)
+from rocketmq_wire.requests import core as r
+from rocketmq_wire.stubs import message_class
+
+NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+BYTES = st.binary(max_size=200)
+QUEUES = st.builds(QueueId, NAMES, NAMES, INT32)
+# An empty expression and kind mean the usual ones, so they do not come back as they were.
+SUBSCRIPTIONS = st.builds(Subscription, NAMES.filter(bool), st.sampled_from(["TAG", "SQL92"]))
+TOPICS = st.builds(
+    TopicConfig,
+    NAMES,
+    *(INT32, INT32, INT32),
+    NAMES.filter(bool),
+    INT32,
+    st.booleans(),
+    st.dictionaries(NAMES, NAMES, max_size=3),
+)
+BROKERS = st.builds(
+    BrokerAddresses, NAMES, NAMES, st.dictionaries(st.integers(0, 9), NAMES, max_size=3)
+)
+CONSUMERS = st.builds(
+    ConsumerInfo,
+    *(NAMES, NAMES, NAMES, NAMES),
+    st.lists(st.tuples(NAMES, NAMES, NAMES, INT64), max_size=3).map(tuple),
+    st.booleans(),
+)
+ROUTES = st.builds(
+    Route,
+    st.lists(st.builds(QueueSet, NAMES, INT32, INT32, INT32, INT32), max_size=3).map(tuple),
+    st.lists(BROKERS, max_size=3).map(tuple),
+    st.none() | NAMES,
+)
+CLUSTERS = st.builds(
+    ClusterInfo,
+    st.lists(BROKERS, max_size=3).map(tuple),
+    st.dictionaries(NAMES, st.lists(NAMES, max_size=3).map(tuple), max_size=3),
+)
+TUPLES = st.lists(NAMES, max_size=4).map(tuple)
+DONE = st.builds(r.Done, NAMES)
+OFFSETS = st.builds(r.OffsetReply, INT64)
+SENT = st.builds(
+    r.SendReply, st.sampled_from(r.SendStatus), NAMES, INT32, INT64, st.none() | NAMES, INT32
+)
+PULLED = st.builds(
+    r.PullReply,
+    st.sampled_from(r.PullStatus),
+    *(INT64, INT64, INT64),
+    st.just(()) | st.binary(min_size=1, max_size=200).map(lambda body: (body,)),
+    st.none() | st.binary(min_size=4, max_size=4),
+    INT32,
+    NAMES,
+)
+PULLS = st.builds(
+    r.PullMessages,
+    *(NAMES, QUEUES, INT64, INT32),
+    bytes_max=st.none() | INT64,
+    subscription=SUBSCRIPTIONS,
+    subscription_version=INT64,
+    uses_registered_subscription=st.booleans(),
+    commit=st.none() | INT64,
+    suspend_ms=st.none() | INT64,
+)
+QUEUE_COUNTS = st.integers(1, 100)
+EXCHANGES: dict[type[Any], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]] = {
+    r.GetRoute: (st.builds(r.GetRoute, NAMES), st.builds(r.RouteReply, ROUTES)),
+    r.GetCluster: (st.builds(r.GetCluster), st.builds(r.ClusterReply, CLUSTERS)),
+    r.ListTopics: (st.builds(r.ListTopics), st.builds(r.TopicsReply, TUPLES)),
+    r.DeleteTopicFromNameServer: (st.builds(r.DeleteTopicFromNameServer, NAMES), DONE),
+    r.Heartbeat: (
+        st.builds(r.Heartbeat, NAMES, TUPLES, st.lists(CONSUMERS, max_size=2).map(tuple)),
+        DONE,
+    ),
+    r.UnregisterClient: (
+        st.builds(r.UnregisterClient, NAMES, st.none() | NAMES, st.none() | NAMES),
+        DONE,
+    ),
+    r.ListGroupClients: (st.builds(r.ListGroupClients, NAMES), st.builds(r.ClientsReply, TUPLES)),
+    r.GetProgress: (st.builds(r.GetProgress, NAMES, QUEUES, st.booleans()), OFFSETS),
+    r.CommitProgress: (st.builds(r.CommitProgress, NAMES, QUEUES, INT64), st.just(r.Done())),
+    r.SearchOffset: (
+        st.builds(r.SearchOffset, QUEUES, INT64, st.sampled_from(r.Boundary)),
+        OFFSETS,
+    ),
+    r.GetMaxOffset: (st.builds(r.GetMaxOffset, QUEUES), OFFSETS),
+    r.GetMinOffset: (st.builds(r.GetMinOffset, QUEUES), OFFSETS),
+    r.GetEarliestStoreTime: (st.builds(r.GetEarliestStoreTime, QUEUES), OFFSETS),
+    r.PullMessages: (PULLS, PULLED),
+    r.SendMessage: (
+        st.builds(
+            r.SendMessage,
+            *(NAMES, QUEUES, INT64, BYTES, BYTES, INT32, INT32, INT32),
+            st.none() | INT32,
+            QUEUE_COUNTS,
+        ),
+        SENT,
+    ),
+    r.SendBatch: (
+        st.builds(r.SendBatch, NAMES, QUEUES, INT64, BYTES, BYTES, INT32, INT32, QUEUE_COUNTS),
+        SENT,
+    ),
+    r.SendRecords: (
+        st.builds(r.SendRecords, NAMES, QUEUES, BYTES, st.none() | st.binary(min_size=4)),
+        SENT,
+    ),
+    r.CreateTopic: (st.builds(r.CreateTopic, TOPICS, NAMES.filter(bool)), DONE),
+    r.DeleteTopic: (st.builds(r.DeleteTopic, NAMES), DONE),
+    r.ListTopicConfigs: (
+        st.builds(r.ListTopicConfigs),
+        st.builds(r.TopicConfigsReply, st.lists(TOPICS, max_size=2).map(tuple)),
+    ),
+    r.GetTopicStats: (
+        st.builds(r.GetTopicStats, NAMES),
+        st.builds(
+            r.TopicStatsReply,
+            st.dictionaries(QUEUES, st.builds(QueueStats, INT64, INT64, INT64), max_size=3),
+        ),
+    ),
+    r.GetConsumeStats: (
+        st.builds(r.GetConsumeStats, NAMES, st.none() | NAMES),
+        st.builds(
+            r.ConsumeStatsReply,
+            st.dictionaries(QUEUES, st.builds(QueueProgress, INT64, INT64, INT64, INT64)),
+            st.floats(allow_nan=False),
+        ),
+    ),
+    r.ListGroups: (st.builds(r.ListGroups), st.builds(r.GroupsReply, TUPLES)),
+}
+SHARED = {"GetOffsets", "GetProgress", "CommitProgress"}
+
+
+def test_every_request_there_is_has_an_exchange_here() -> None:
+    named = {found for found in vars(r).values() if isinstance(found, type)}
+    assert set(EXCHANGES) == {
+        found for found in named - {r.Request, r.SendRequest} if issubclass(found, r.Request)
+    }
+    assert {found for method in METHODS for found in method.request_types} == set(EXCHANGES)
+
+
+@pytest.mark.parametrize("request_type", EXCHANGES, ids=lambda found: found.__name__)
+@given(data=st.data())
+def test_a_request_and_its_reply_come_back_as_they_were(
+    request_type: type[Any], data: st.DataObject
+) -> None:
+    requests, replies = EXCHANGES[request_type]
+    request, reply = data.draw(requests), data.draw(replies)
+    method = method_of(request)
+    assert method.decode_requests(b"".join(method.encode([request]))) == (request,)
+    content = method.encode_outcomes([request], [reply])
+    assert method.decode_outcomes([request], content) == [reply]
+
+
+@given(st.lists(st.one_of(*(wanted for wanted, _ in EXCHANGES.values())), max_size=20))
+def test_the_fewest_calls_carry_every_request_once(wanted: list[Any]) -> None:
+    calls = calls_of(wanted)
+    assert sorted(place for _, places in calls for place in places) == list(range(len(wanted)))
+    for method, places in calls:
+        carried = tuple(wanted[place] for place in places)
+        assert method.decode_requests(b"".join(method.encode(carried))) == carried
+        assert len(carried) == 1 or method.name in SHARED
+
+
+def test_offsets_of_every_kind_share_a_call_and_progress_does_so_by_group() -> None:
+    queue = QueueId("orders", "broker-a", 1)
+    wanted = [
+        r.GetMinOffset(queue),
+        r.GetProgress("a", queue),
+        r.SearchOffset(queue, 5),
+        r.GetProgress("b", queue),
+        r.GetProgress("a", QueueId("orders", "broker-a", 2)),
+        r.GetMaxOffset(queue),
+    ]
+    assert [(method.name, places) for method, places in calls_of(wanted)] == [
+        ("GetOffsets", [0, 2, 5]),
+        ("GetProgress", [1, 4]),
+        ("GetProgress", [3]),
+    ]
+
+
+def test_a_call_with_too_many_questions_is_split_by_the_client_and_refused_by_the_broker() -> None:
+    queues = [r.GetMaxOffset(QueueId("orders", "broker-a", i)) for i in range(ITEMS_MAX + 1)]
+    (method, _), (_, rest) = calls_of(queues)
+    assert rest == [ITEMS_MAX]
+    with pytest.raises(RemoteProtocolError, match="over 10000"):
+        method.decode_requests(b"".join(method.encode(queues)))
+
+
+def test_one_refused_queue_does_not_hide_the_answers_of_the_others() -> None:
+    queue = QueueId("orders", "broker-a", 0)
+    refusal = ProgressNotFoundError(22, "no progress")
+    for request, answer in [
+        (r.GetProgress("g", queue), r.OffsetReply(0)),
+        (r.GetMaxOffset(queue), r.OffsetReply(7)),
+        (r.CommitProgress("g", queue, 7), r.Done()),
+    ]:
+        method = method_of(request)
+        content = method.encode_outcomes([request, request, request], [answer, refusal, answer])
+        first, second, third = method.decode_outcomes([request, request, request], content)
+        assert first == third == answer
+        assert type(second) is ProgressNotFoundError
+        assert (second.code, second.remark) == (22, "no progress")
+
+
+def test_a_refused_call_of_its_own_raises_the_refusal() -> None:
+    refusal = TopicNotFoundError(17, "no such topic")
+    for request in (r.GetRoute("orders"), r.PullMessages("g", QueueId("o", "b", 0), 0, 32)):
+        with pytest.raises(TopicNotFoundError):
+            method_of(request).encode_outcomes([request], [refusal])
+
+
+@given(st.integers(0, 10_000), st.text(st.characters(codec="utf-8"), max_size=100))
+def test_a_refusal_travels_in_trailing_metadata_and_keeps_its_class(code: int, remark: str) -> None:
+    error = broker_error(code, remark)
+    found = error_from_metadata(error_to_metadata(error))
+    assert type(found) is type(error)
+    assert isinstance(found, BrokerError)
+    assert (found.code, found.remark) == (code, remark)
+
+
+def test_a_long_or_broken_remark_is_cut_to_what_a_header_may_hold() -> None:
+    metadata = dict(error_to_metadata(BrokerBusyError(2, "ä" * 5_000 + "\ud800")))
+    assert len(metadata["rocketmq-remark-bin"]) == REMARK_SIZE_MAX
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [(), (("rocketmq-code", b"17"),), (("rocketmq-code", "x"),), (("grpc-status", "5"),)],
+)
+def test_metadata_without_a_code_is_no_refusal(metadata: tuple[tuple[str, str], ...]) -> None:
+    assert error_from_metadata(metadata) is None
+
+
+def test_a_remark_that_is_missing_or_of_the_wrong_kind_is_met() -> None:
+    found = error_from_metadata((("rocketmq-code", "17"),))
+    assert isinstance(found, TopicNotFoundError)
+    assert found.remark == ""
+    assert error_from_metadata((("rocketmq-code", "17"), ("rocketmq-remark-bin", "x"))) is None
+
+
+def test_values_that_protobuf_cannot_carry_are_our_own_mistake() -> None:
+    for request in (
+        r.GetRoute("\ud800"),
+        r.CommitProgress("g", QueueId("orders", "broker-a", 0), 2**63),
+        r.GetMaxOffset(QueueId("orders", "broker-a", 2**31)),
+    ):
+        with pytest.raises(LocalProtocolError, match=type(request).__name__):
+            method_of(request).encode([request])
+
+
+def test_a_request_without_a_call_is_our_own_mistake() -> None:
+    class Another(r.Request[r.Done]):
+        """Not known to the service."""
+
+    with pytest.raises(LocalProtocolError, match="Another cannot be asked over gRPC"):
+        method_of(Another())
+
+
+def test_answers_that_do_not_match_the_questions_are_refused() -> None:
+    request = r.GetMaxOffset(QueueId("orders", "broker-a", 0))
+    method = method_of(request)
+    two = method.encode_outcomes([request, request], [r.OffsetReply(1), r.OffsetReply(2)])
+    with pytest.raises(RemoteProtocolError, match="1 questions got 2 answers"):
+        method.decode_outcomes([request], two)
+
+
+def test_an_offset_of_no_kind_is_refused() -> None:
+    message = message_class("GetOffsetsRequest")(queries=[message_class("OffsetQuery")()])
+    with pytest.raises(RemoteProtocolError, match="no offset of kind 0"):
+        method_of(r.GetMaxOffset(QueueId("o", "b", 0))).decode_requests(message.SerializeToString())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@given(content=st.binary(max_size=80))
+def test_arbitrary_bytes_are_a_request_or_a_protocol_error(method: Any, content: bytes) -> None:
+    try:
+        found = method.decode_requests(content)
+    except RemoteProtocolError:
+        return
+    assert all(type(request) in method.request_types for request in found)

@@ -1,0 +1,219 @@
+"""Access rights: every request class has one, and each is what it was."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import pytest
+
+import rocketmq_wire
+from rocketmq_wire.model import ConsumerInfo, QueueId
+from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
+from rocketmq_wire.requests.consumption import LockQueues
+from rocketmq_wire.requests.core import (
+    CommitProgress,
+    Heartbeat,
+    PullMessages,
+    Request,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    SendRequest,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.permissions import NOTHING, AccessRight, Action, Resources
+from rocketmq_wire.requests.pop import PopMessages, QueryAssignment, ack_spans
+from rocketmq_wire.requests.transactions import EndTransaction, Resolution
+
+ADMIN: Final = "Cluster:* update"
+QUEUE = QueueId("orders", "broker-a", 0)
+RETRY = QueueId("%RETRY%readers", "broker-a", 0)
+# What each class takes if it names the topic orders and the group readers where it has fields
+# for them. A changed line here changes who may do what.
+PERMISSIONS: Final = {
+    "AckMessage": "Topic:orders sub, Group:readers sub",
+    "AckMessages": "Topic:orders sub, Group:readers sub",
+    "AddWritePermission": ADMIN,
+    "AwaitArrival": "Topic:orders sub, Group:readers sub",
+    "ChangeBrokerSettings": ADMIN,
+    "ChangeInvisibleTime": "Topic:orders sub, Group:readers sub",
+    "CheckSubscription": "Topic:orders get",
+    "CheckTransaction": "Topic:orders get",
+    "CleanConsumeQueues": ADMIN,
+    "CommitProgress": "Topic:orders sub, Group:readers sub",
+    "ConsumeDirectly": "Group:readers sub",
+    "CreateTopic": ADMIN,
+    "DeleteGroup": ADMIN,
+    "DeleteNameServerEntry": ADMIN,
+    "DeleteTopic": ADMIN,
+    "DeleteTopicFromNameServer": ADMIN,
+    "EndTransaction": "Topic:orders pub",
+    "GetBrokerProgress": "",
+    "GetBrokerSettings": "",
+    "GetClientProgress": "Topic:orders get",
+    "GetCluster": "",
+    "GetConsumeStats": "Topic:orders get",
+    "GetConsumers": "",
+    "GetEarliestStoreTime": "Topic:orders get",
+    "GetMaxOffset": "Topic:orders get",
+    "GetMembersProgress": "Topic:orders get",
+    "GetMinOffset": "Topic:orders get",
+    "GetNameServerSettings": "",
+    "GetPollingCount": "Topic:orders sub, Group:readers sub",
+    "GetProducers": "",
+    "GetProgress": "Topic:orders sub|get, Group:readers sub|get",
+    "GetRoute": "Topic:orders pub|sub|get",
+    "GetRunningInfo": "",
+    "GetRuntimeInfo": "",
+    "GetTopicConfig": "Topic:orders get",
+    "GetTopicStats": "Topic:orders get",
+    "Heartbeat": "Topic:orders sub, Group:readers sub",
+    "ListGroupClients": "Group:readers sub",
+    "ListGroups": "",
+    "ListTopicConfigs": "",
+    "ListTopicGroups": "Topic:orders get",
+    "ListTopics": "",
+    "LockQueues": "Group:readers sub",
+    "NotifyMembersChanged": "Group:readers sub",
+    "PeekMessages": "Topic:orders sub, Group:readers sub",
+    "PopMessages": "Topic:orders sub, Group:readers sub",
+    "PullMessages": "Topic:orders sub, Group:readers sub",
+    "PutGroup": ADMIN,
+    "QueryAssignment": "Topic:orders sub, Group:readers sub",
+    "QueryMessages": "Topic:orders sub",
+    "RecallMessage": "Topic:orders pub",
+    "ResetOffsets": ADMIN,
+    "ResetProgress": ADMIN,
+    "SearchOffset": "Topic:orders get",
+    "SendBack": "Group:readers sub",
+    "SendBatch": "Topic:orders pub",
+    "SendMessage": "Topic:orders pub",
+    "SendRecords": "Topic:orders pub",
+    "SetConsumeMode": ADMIN,
+    "UnlockQueues": "Group:readers sub",
+    "UnregisterClient": "Group:readers sub",
+    "ViewMessage": ADMIN,
+    "WipeWritePermission": ADMIN,
+}
+
+
+def _request_kinds() -> dict[str, type[Request[Any]]]:
+    """The request classes of every module, but for the bases that others share."""
+    names = [one.name for one in pkgutil.walk_packages(rocketmq_wire.__path__, "rocketmq_wire.")]
+    kinds = {
+        kind
+        for module in map(importlib.import_module, names)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Request)
+    }
+    bases = {base for kind in kinds for base in kind.__mro__[1:]}
+    return {kind.__name__: kind for kind in kinds if is_dataclass(kind) or kind not in bases}
+
+
+KINDS: Final = _request_kinds()
+
+
+def _sample(kind: type[Request[Any]]) -> Request[Any]:
+    """A request with names where it has fields for them, and nothing else."""
+    handle = ReceiptHandle(0, 1, 1, 0, RetryKind.NONE, "broker-a", 0, 0)
+    subscriptions = (("orders", "*", "TAG", 1),)
+    consumer = ConsumerInfo("readers", "CONSUME_PASSIVELY", "CLUSTERING", "x", subscriptions)
+    values = {
+        "group": "readers",
+        "consumer_group": "readers",
+        "topic": "orders",
+        "queue": QUEUE,
+        "consumers": (consumer,),
+        "spans": ack_spans("readers", [("orders", handle)]),
+    }
+    sample = object.__new__(kind)
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in values:
+            object.__setattr__(sample, field.name, values[field.name])
+    return sample
+
+
+def _words(request: Request[Any]) -> str:
+    return ", ".join(
+        f"{one.kind.value}:{one.name} {'|'.join(action.value for action in one.actions)}"
+        for one in request.permissions()
+    )
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_request_class_declares_its_own_access_right(name: str) -> None:
+    assert isinstance(vars(KINDS[name]).get("access"), AccessRight), (
+        f"{KINDS[name].__module__}.{name} declares no access right: "
+        "see rocketmq_wire.requests.permissions"
+    )
+
+
+def test_the_permissions_of_every_request_class_are_what_they_were() -> None:
+    assert {name: _words(_sample(kind)) for name, kind in KINDS.items()} == PERMISSIONS
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_right_to_topics_or_groups_finds_some_in_its_request(name: str) -> None:
+    kind = KINDS[name]
+    resources = _sample(kind).resources()
+    assert resources.topics or not kind.access.topic
+    # A send takes its group's right only in place of its topic's.
+    assert resources.groups or not kind.access.group or issubclass(kind, SendRequest)
+
+
+# --- retry topics and missing names -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PullMessages(group="readers", queue=RETRY, start=0, count_max=1),
+        CommitProgress("readers", RETRY, 1),
+        PopMessages("readers", QueueId("%RETRY%readers_orders", "a", 0), 1, 1),
+        SendMessage(group="readers", queue=RETRY, born_ms=0, body=b""),
+        SendBatch(group="readers", queue=RETRY, born_ms=0, body=b""),
+        SendRecords(group="readers", queue=RETRY, records=b""),
+    ],
+)
+def test_a_retry_topic_takes_the_right_of_its_group(request_: Request[Any]) -> None:
+    assert "Group:readers sub" in _words(request_)
+    assert "RETRY" not in _words(request_)
+    assert "pub" not in _words(request_)
+
+
+def test_a_retry_topic_of_another_group_takes_the_right_of_that_group_too() -> None:
+    pull = PullMessages(group="others", queue=RETRY, start=0, count_max=1)
+    send = SendMessage(group="producers", queue=RETRY, born_ms=0, body=b"")
+    assert _words(pull) == "Group:others sub, Group:readers sub"
+    assert _words(send) == "Group:producers sub, Group:readers sub"
+
+
+def test_a_heartbeat_takes_the_rights_of_all_its_subscriptions() -> None:
+    subscriptions = tuple((topic, "*", "TAG", 1) for topic in ("orders", "%RETRY%a", "%RETRY%b"))
+    consumers = [
+        ConsumerInfo(group, "CONSUME_PASSIVELY", "CLUSTERING", "x", subscriptions)
+        for group in ("a", "c")
+    ]
+    beat = Heartbeat("client", ("producers",), tuple(consumers))
+    assert _words(beat) == "Topic:orders sub, Group:a sub, Group:c sub, Group:b sub"
+
+
+def test_producers_unregister_and_old_clients_end_transactions_as_before() -> None:
+    assert _words(UnregisterClient("client", "producers")) == ""
+    assert EndTransaction("producers", 1, 2, Resolution.COMMIT).resources().topics == ("",)
+
+
+def test_a_request_without_names_is_an_administrators_where_its_right_says_so() -> None:
+    assert _words(LockQueues("", "client", ())) == ADMIN
+    assert _words(QueryAssignment("", "%RETRY%x", "client")) == ADMIN
+
+
+def test_any_of_several_actions_and_all_of_several_resources_are_asked_for() -> None:
+    right = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB,))
+    topics, group = ("a", "b"), ("g",)
+    asked = right.on(Resources(topics, group))
+    assert [(one.name, one.is_to_look) for one in asked] == [("a", True), ("b", True), ("g", False)]
+    assert NOTHING.on(Resources(topics, group)) == ()
