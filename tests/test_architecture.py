@@ -128,6 +128,7 @@ def _modules() -> dict[str, Path]:
 
 
 MODULES = _modules()
+FOLDERS = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
 
 
 def _imports(source: str) -> Iterator[Import]:
@@ -209,6 +210,24 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     assert _circle(graph) is None
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_lies_in_a_folder_imports_in_one_direction(folder: str) -> None:
+    """A folder counts as one: two folders that import each other are a circle, too."""
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        if (part := _part_of(folder, module)) is None:
+            continue
+        parts = {_part_of(folder, name) for name in _known_imports(path.read_text())}
+        graph.setdefault(part, set()).update({name for name in parts if name} - {part})
+    assert _circle(graph) is None
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_holds_what_a_reader_takes_in_at_a_glance(folder: str) -> None:
+    inside = [name for name in MODULES if name.rpartition(".")[0] == folder and name not in FOLDERS]
+    assert len(inside) <= MODULES_IN_FOLDER_MAX, sorted(inside)
+
+
 def test_every_package_has_a_marker_that_it_is_typed() -> None:
     missing = [
         package
@@ -268,6 +287,13 @@ def _known_imports(source: str) -> set[str]:
     return {name if name in MODULES else name.rpartition(".")[0] for name in names} & set(MODULES)
 
 
+def _part_of(folder: str, module: str) -> str | None:
+    """The module or folder directly in `folder` that `module` is, or lies in."""
+    if not module.startswith(f"{folder}."):
+        return None
+    return module.removeprefix(f"{folder}.").partition(".")[0]
+
+
 def _circle(graph: dict[str, set[str]]) -> list[str] | None:
     done: set[str] = set()
 
@@ -276,7 +302,7 @@ def _circle(graph: dict[str, set[str]]) -> list[str] | None:
             return [*path[path.index(module) :], module]
         if module in done:
             return None
-        for imported in sorted(graph[module]):
+        for imported in sorted(graph.get(module, ())):
             if found := visit(imported, [*path, module]):
                 return found
         done.add(module)

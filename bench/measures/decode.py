@@ -12,7 +12,7 @@ from bench.machine import Figures, alternate, median_seconds, quietness, repeat
 from bench.registry import measurement
 from rocketmq_arrow.columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange
 from rocketmq_wire.records.record import decode_record
 

@@ -18,7 +18,7 @@ from bench.measures.real_bed import (
 from bench.measures.real_puller import BarePuller
 from bench.registry import measurement
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import OffsetRange
 
 _IN_FLIGHT = 16

@@ -13,9 +13,9 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.offsets.bounds import (
     ask_bounds,
     first_store_time,
@@ -24,7 +25,7 @@ from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport.choose import open_transport
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec, Transport
+from rocketmq_client.transport.contract import Transport
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,

@@ -18,9 +18,9 @@ from rocketmq_cli.messages.follow import Follower, Seen, go_on
 from rocketmq_cli.messages.printing import Printer
 from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.download.contract import RangeChunk
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk
 from rocketmq_wire.errors import UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId
 from support.records import lay_out, make_messages

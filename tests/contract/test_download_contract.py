@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import (
     Bounds,
     OffsetRange,

@@ -11,10 +11,10 @@ import pytest
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
 from rocketmq_wire.records.record import decode_record

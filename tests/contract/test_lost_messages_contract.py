@@ -12,9 +12,9 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.push import PushConsumer
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import OffsetRange, Subscription, TopicConfig
 from support.consuming import Collector
 from support.contracts import SPEC, fill, messages_in, queue_of, read

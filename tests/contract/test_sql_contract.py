@@ -9,9 +9,9 @@ import pytest
 from rocketmq_broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import FilterUnsupportedError
 from rocketmq_wire.model import Message, OffsetRange, QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.record import decode_record

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_rocketmq import RocketMQ, RocketMQFaults
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import ConnectError, ConnectionLostError, DeadlineExceededError
 from rocketmq_wire.model import Message, OffsetRange
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.loss import LossReason, RangeLostError
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests.core import PullStatus
 from support.loader import Loader

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId, TopicConfig
 from support.loader import Loader
 from support.queries import Queries, rows_of

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import NotAuthorizedError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
 from rocketmq_wire.signing import Credentials

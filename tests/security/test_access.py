@@ -19,9 +19,9 @@ from pyspark_rocketmq.read.task import read_task
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig, ConfigError
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import NotAuthorizedError, RocketMQError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
 from rocketmq_wire.signing import Credentials

@@ -19,7 +19,7 @@ from pyspark_rocketmq.jobs.arguments import interval, microseconds_of
 from pyspark_rocketmq.jobs.failures import JobError
 from pyspark_rocketmq.jobs.preflight import files_in, require_rows_fit
 from rocketmq_broker import Broker
-from rocketmq_client.transport.contract import ReadSpec
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.records.properties import encode_properties

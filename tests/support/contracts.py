@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import (
     Message,
     QueueId,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.loss import Loss, LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
     Bounds,

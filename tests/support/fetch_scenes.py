@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.loss import LossPolicy
-from rocketmq_client.transport.contract import ReadLimits
 from rocketmq_wire.model import OffsetRange
 from support.simulated_broker import ORDERS, Driver, Faults, SimulatedQueue
 

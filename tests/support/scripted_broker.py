@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
-from rocketmq_wire.remoting.headers import BROKER_VERSION
+from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.session import ServerSession
 from rocketmq_wire.requests.core import (
     ClusterReply,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketmq_client.download.contract import RangeChunk, ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.in_flight_pulls import Pull
 from rocketmq_client.loss import Loss, Standing
-from rocketmq_client.transport.contract import RangeChunk, ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.model import (
     OffsetRange,
     QueueId,

@@ -21,9 +21,9 @@ from pyspark_rocketmq.sink.transactional.commit import (
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectionLostError, TopicNotFoundError
 from rocketmq_wire.model import ClusterInfo, OffsetRange, TopicConfig
 from rocketmq_wire.requests.core import ClusterReply, GetCluster, GetRoute

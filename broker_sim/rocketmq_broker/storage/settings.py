@@ -10,6 +10,9 @@ from typing import Final
 from rocketmq_wire.model import Host
 from rocketmq_wire.plural import counted
 
+PLAN_NAME: Final = "repair.plan"
+"""A repair that was not finished. The broker does not start on a store that has one."""
+
 _MIB: Final = 1024 * 1024
 SEGMENT_SIZE_MAX: Final = 2**31 - 1
 """RocketMQ's files are mapped by Java, whose buffers end there."""

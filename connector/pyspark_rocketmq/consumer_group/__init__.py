@@ -1,1 +1,1 @@
-"""consumer_group."""
+"""The committed offsets of a query's consumer group at the broker. Start at `commit`."""

@@ -1,1 +1,4 @@
-"""jobs."""
+"""What the jobs in spark_jobs share: arguments, checks, sessions, failures.
+
+Start at `arguments`.
+"""

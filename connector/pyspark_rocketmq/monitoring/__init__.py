@@ -1,1 +1,1 @@
-"""monitoring."""
+"""What people look at while a query runs: lag and progress. Start at `lag`."""

@@ -19,10 +19,10 @@ from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, BatchTask, Q
 from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import (
     ConnectError,
     RocketMQError,

@@ -1,1 +1,3 @@
-"""sink."""
+"""Writes: Spark's rows become messages. Start at `writers` for Spark's calls, at `task` for what a
+worker does.
+"""

@@ -1,1 +1,1 @@
-"""stream."""
+"""Streaming reads: Spark's calls go from a reader to a driver. Start at `reader`."""

@@ -1,1 +1,1 @@
-"""bodies."""
+"""Message bodies become typed columns. Start at `read`, then `json.reader`."""

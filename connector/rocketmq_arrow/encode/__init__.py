@@ -1,1 +1,1 @@
-"""encode."""
+"""Columns of messages become batch bodies or laid-out records. Start at `rows`."""

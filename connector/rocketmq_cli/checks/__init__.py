@@ -1,1 +1,1 @@
-"""checks."""
+"""The checks of `rmq check`: this machine, Spark, the cluster. Start at `findings`."""

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from rocketmq_broker.storage.recovery.recover import LOCK_NAME
     from rocketmq_broker.storage.repair.inspection import inspect
     from rocketmq_broker.storage.repair.repair import carry_out, plan_repair
-    from rocketmq_broker.storage.repair.repair_plan import PLAN_NAME
+    from rocketmq_broker.storage.settings import PLAN_NAME
     from rocketmq_cli.terminal.progress import StatusLine
 
     if not Path(args.directory).exists():

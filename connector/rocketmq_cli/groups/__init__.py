@@ -1,1 +1,1 @@
-"""groups."""
+"""What verbs and the status page know of consumer groups. Start at `lag`."""

@@ -15,7 +15,7 @@ from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import OffsetRange, QueueId, Subscription

@@ -7,7 +7,7 @@ from typing import Final
 
 from rocketmq_cli.terminal.output import Cell, moment
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import CorruptRecordError, RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
 from rocketmq_wire.records.message_id import offset_message_id

@@ -1,1 +1,3 @@
-"""support."""
+"""What several verbs need beside a cluster: processes, Spark, attributes. Start at
+`broker_process`.
+"""

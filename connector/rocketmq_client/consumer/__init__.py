@@ -1,1 +1,1 @@
-"""Consumer groups: pure rules (who reads what, when to pull, what is done) and their shell."""
+"""RocketMQ's consumers: push, pull, lite pull and pop. Start at `push`."""

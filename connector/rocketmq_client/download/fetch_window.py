@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rocketmq_client.download.contract import RangeChunk, ReadLimits
 from rocketmq_client.download.coverage import GATHER_BYTES, Coverage, Piece
 from rocketmq_client.download.in_flight_pulls import Flight, Flights, Joining, Pull
 from rocketmq_client.download.pull_width import Stride
@@ -33,7 +34,6 @@ from rocketmq_client.loss import (
 )
 from rocketmq_client.outage_clock import Patience, is_doubtful
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.contract import RangeChunk, ReadLimits
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
 from rocketmq_wire.requests.core import LOST_REMARK, PullReply, PullStatus

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
 from rocketmq_client.download.in_flight_pulls import Pull
-from rocketmq_client.transport.contract import ReadLimits
 
 # Under way at one broker, so on one connection, whatever the number of ranges: eight queues with
 # sixteen each. Hundreds gain nothing over that, and a broker works off some sixteen at a time, for

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
@@ -28,7 +29,6 @@ from rocketmq_client.loss import (
 )
 from rocketmq_client.outage_clock import Patience, is_doubtful
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import (
     BrokerError,
     RemoteProtocolError,

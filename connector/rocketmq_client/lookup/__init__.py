@@ -1,1 +1,1 @@
-"""lookup."""
+"""Single messages by key or id, found through the brokers' key index. Start at `messages`."""

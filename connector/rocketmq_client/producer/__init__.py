@@ -1,1 +1,1 @@
-"""producer."""
+"""Sends: batches, transactions, delayed messages, messages sent back. Start at `producer`."""

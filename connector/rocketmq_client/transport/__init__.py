@@ -1,1 +1,3 @@
-"""transport."""
+"""Sockets below, requests above: RocketMQ's TCP protocol and gRPC answer one contract. Start at
+`contract`.
+"""

@@ -1,1 +1,1 @@
-"""filters."""
+"""Which messages a subscription selects: tags and SQL92. Start at `tags`."""

@@ -1,1 +1,1 @@
-"""records."""
+"""Stored messages as bytes: records, batches, properties, ids. Start at `record`."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json
+from rocketmq_wire.fastjson import Json, json_object, member_int, member_list, member_text
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs.fields import json_object, member_int, member_list, member_text
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"

@@ -20,11 +20,7 @@ from typing import Final, cast
 from rocketmq_wire import fastjson as lenient_json
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.fastjson import Json
-
-CLIENT_VERSION: Final = 401
-"""V4_9_4: name servers answer strict JSON, and newer servers send no GO_AWAY."""
-BROKER_VERSION: Final = 479
-"""V5_3_3: clients with SQL subscriptions refuse brokers below 232."""
+from rocketmq_wire.remoting.codecs.fields import CLIENT_VERSION
 
 FLAG_REPLY: Final = 1
 FLAG_ONEWAY: Final = 2

@@ -30,7 +30,12 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.filters.sql92_support import check_words
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
-from rocketmq_wire.remoting.codecs.fields import EncodedReply, ResponseCode
+from rocketmq_wire.remoting.codecs.fields import (
+    BROKER_VERSION,
+    CLIENT_VERSION,
+    EncodedReply,
+    ResponseCode,
+)
 from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,
@@ -38,13 +43,7 @@ from rocketmq_wire.remoting.frames import (
     buffer_size,
     encode_frame_head,
 )
-from rocketmq_wire.remoting.headers import (
-    BROKER_VERSION,
-    CLIENT_VERSION,
-    FLAG_ONEWAY,
-    FLAG_REPLY,
-    Header,
-)
+from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header
 from rocketmq_wire.remoting.joined_pulls import JoinedPulls
 from rocketmq_wire.remoting.pull_frames import PullFrames
 from rocketmq_wire.requests.consumption import RelayedReply

@@ -1,1 +1,1 @@
-"""requests."""
+"""One frozen class per request and reply, with its access right. Start at `core`."""

@@ -9,12 +9,12 @@ import pytest
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.allocation.rebalance import Change
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientStateError
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, TopicConfig

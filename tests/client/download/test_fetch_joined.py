@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
-from rocketmq_client.transport.contract import ReadLimits
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, broker_error
 from rocketmq_wire.requests.core import PullReply, PullStatus
 from support.simulated_broker import (

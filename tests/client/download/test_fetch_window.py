@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.loss import LossPolicy, LossReason, Standing
-from rocketmq_client.transport.contract import ReadLimits
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,

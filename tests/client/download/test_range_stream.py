@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.download.range_stream import (
     CHUNK_SIZE_MAX,
     WINDOW_SIZE_MAX,
@@ -18,7 +19,6 @@ from rocketmq_client.download.range_stream import (
 )
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,

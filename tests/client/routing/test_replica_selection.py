@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.routing.replica_selection import (
     SHUN_MS,
     SHUN_MS_MAX,
@@ -17,7 +18,6 @@ from rocketmq_client.routing.replica_selection import (
 )
 from rocketmq_client.routing.routes import MASTER_LOOKUP_INTERVAL_MS, BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error
 from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId

@@ -11,10 +11,10 @@ from pyspark_rocketmq.planning.micro_batch import BatchTask, QueueSlice
 from pyspark_rocketmq.read.partitions import TaskPartition, range_partitions
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.routing.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_wire.errors import ConnectError
 from rocketmq_wire.model import BrokerAddresses, Message, OffsetRange, QueueId, TopicConfig
 

@@ -28,7 +28,7 @@ from pyspark_rocketmq.planning.micro_batch import (
 from pyspark_rocketmq.read import task as partition_read
 from pyspark_rocketmq.read.task import ReadPlan, read_ranges, read_task, resolve_task
 from rocketmq_arrow.columns import arrow_schema
-from rocketmq_client.transport.contract import RangeChunk
+from rocketmq_client.download.contract import RangeChunk
 from rocketmq_wire.errors import ConnectError, CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId
 from support.fake_cluster import FakeCluster, FakeWorld

@@ -1,1 +1,4 @@
-"""admin."""
+"""What administrators' tools ask: settings, statistics, groups, clients.
+
+Start at `administration`.
+"""

@@ -20,7 +20,7 @@ from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.remoting.headers import BROKER_VERSION
+from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.requests import admin
 from rocketmq_wire.requests.core import (
     Boundary,

@@ -1,1 +1,1 @@
-"""core."""
+"""What all rules of the broker share: topics, routes, outcomes, refusals. Start at `outcomes`."""

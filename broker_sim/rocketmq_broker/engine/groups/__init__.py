@@ -1,1 +1,4 @@
-"""groups."""
+"""Consumer groups: settings, members, committed offsets, queue locks.
+
+Start at `consumer_groups`.
+"""

@@ -1,1 +1,4 @@
-"""pop."""
+"""Pop consumption: messages in flight, acknowledgement, revival.
+
+Start at `registry`, then `pop`.
+"""

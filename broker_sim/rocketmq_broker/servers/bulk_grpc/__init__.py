@@ -1,1 +1,1 @@
-"""bulk_grpc."""
+"""The calls of our gRPC service. Start at `calls`."""

@@ -1,1 +1,1 @@
-"""RocketMQ's public gRPC service, `apache.rocketmq.v2`, over the broker's own requests."""
+"""RocketMQ's public gRPC service over the broker's own requests. Start at `calls`."""

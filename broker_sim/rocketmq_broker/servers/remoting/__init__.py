@@ -1,1 +1,1 @@
-"""remoting."""
+"""The server of RocketMQ's TCP protocol. Start at `server`."""

@@ -1,1 +1,1 @@
-"""shell."""
+"""Carries out what the engine decides: answers, waits, timers, housekeeping. Start at `shell`."""

@@ -1,1 +1,1 @@
-"""sockets."""
+"""Listening sockets, TLS on them, and what waits to be written. Start at `listener`."""

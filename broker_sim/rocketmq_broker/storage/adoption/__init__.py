@@ -1,1 +1,1 @@
-"""adoption."""
+"""Taking over a data directory that RocketMQ wrote. Start at `adopt`."""

@@ -1,1 +1,1 @@
-"""keys."""
+"""The key index: from a key's hash to positions in the log. Start at `key_index`."""

@@ -1,1 +1,1 @@
-"""recovery."""
+"""Opening a store after a clean end or a crash. Start at `recover`."""

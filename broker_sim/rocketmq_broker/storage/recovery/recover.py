@@ -37,8 +37,13 @@ from rocketmq_broker.storage.queues.lost_messages import load_holes, save_holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable
 from rocketmq_broker.storage.recovery.offset_recovery import reconcile_progress
 from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery
-from rocketmq_broker.storage.repair.repair_plan import PLAN_NAME
-from rocketmq_broker.storage.settings import Adoption, LiteParent, RecoveryReport, StoreConfig
+from rocketmq_broker.storage.settings import (
+    PLAN_NAME,
+    Adoption,
+    LiteParent,
+    RecoveryReport,
+    StoreConfig,
+)
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Bounds
 

@@ -1,1 +1,4 @@
-"""repair."""
+"""Verification and repair of a damaged store (`rmq fsck`).
+
+Start at `damage_survey`, then `repair`.
+"""

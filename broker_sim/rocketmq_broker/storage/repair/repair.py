@@ -29,12 +29,12 @@ from rocketmq_broker.storage.queues.lost_messages import save_holes
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME
 from rocketmq_broker.storage.repair.damage_survey import Said, survey
 from rocketmq_broker.storage.repair.repair_plan import (
-    PLAN_NAME,
     QUARANTINE_DIRECTORY,
     RepairPlan,
     Stretch,
     load_plan,
 )
+from rocketmq_broker.storage.settings import PLAN_NAME
 from rocketmq_wire.model import Bounds
 
 REPORT_NAME: Final = "report.json"

@@ -16,8 +16,8 @@ from rocketmq_broker.storage.log.blank_records import blank, has_blank_record
 from rocketmq_broker.storage.log.durable_mark import Mark
 from rocketmq_broker.storage.log.log_checksums import Seal
 from rocketmq_broker.storage.queues.lost_messages import Hole, QueueKey
+from rocketmq_broker.storage.settings import PLAN_NAME
 
-PLAN_NAME: Final = "repair.plan"
 QUARANTINE_DIRECTORY: Final = "quarantine"
 _VERSION: Final = 1
 

@@ -1,1 +1,4 @@
-"""encoding."""
+"""Rows to write as send requests: columns, queues, keys, batches.
+
+Start at `plan`, then `requests`.
+"""

@@ -1,1 +1,3 @@
-"""transactional."""
+"""Writes with `delivery=transactional`: half messages, a stored decision, their commit. Start at
+`commit`.
+"""

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark_rocketmq.sink.transactional.decision_log import Decision
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.loss import LossPolicy
 from rocketmq_client.producer.half_messages import Half
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 

@@ -1,1 +1,3 @@
-"""group_member."""
+"""The driver of a stream that shares its queues with a consumer group (`joinGroup`). Start at
+`driver`.
+"""

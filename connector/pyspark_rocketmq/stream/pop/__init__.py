@@ -1,1 +1,1 @@
-"""pop."""
+"""Streams that pop messages and acknowledge them (`consumeMode=pop`). Start at `reader`."""

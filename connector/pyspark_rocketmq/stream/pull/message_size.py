@@ -18,7 +18,7 @@ from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 

@@ -1,1 +1,1 @@
-"""json."""
+"""JSON bodies become Arrow columns, those that are built alike in numpy. Start at `reader`."""

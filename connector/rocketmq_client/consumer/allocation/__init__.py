@@ -1,1 +1,4 @@
-"""allocation."""
+"""Which member reads which queue: the six strategies, and rebalance.
+
+Pure; start at `strategies`.
+"""

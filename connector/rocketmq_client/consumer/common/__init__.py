@@ -1,1 +1,3 @@
-"""common."""
+"""What all consumers share: settings, messages, the listener's contract, the I/O thread. Start at
+`settings`.
+"""

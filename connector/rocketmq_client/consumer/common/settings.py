@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rocketmq_client.consumer.allocation.strategies import Average, Strategy
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.namespaces import wrapped
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits
 from rocketmq_wire.model import (
     GROUP_SIZE_MAX,
     NAME_PATTERN,

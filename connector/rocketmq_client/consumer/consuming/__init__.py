@@ -1,1 +1,4 @@
-"""consuming."""
+"""Calls of the listener, concurrent and in order, and what its answers mean.
+
+Start at `concurrent`.
+"""

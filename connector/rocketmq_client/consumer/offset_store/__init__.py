@@ -1,1 +1,3 @@
-"""offset_store."""
+"""Consumed offsets before they are committed, and where a new member starts. Start at
+`offset_table`.
+"""

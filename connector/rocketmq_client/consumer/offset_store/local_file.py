@@ -19,9 +19,8 @@ from typing import IO, Final
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
-from rocketmq_wire.fastjson import Json, ObjectKeyed
+from rocketmq_wire.fastjson import Json, ObjectKeyed, member_int, member_object
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.remoting.codecs.fields import member_int, member_object
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key
 
 if sys.platform != "win32":

@@ -1,1 +1,1 @@
-"""popping."""
+"""Pops from assigned queues and the acknowledgement of popped messages. Start at `puller`."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.consumer.common.namespaces import unwrapped
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits, PullControl, Step, Verdict
+from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Verdict
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription

@@ -1,1 +1,1 @@
-"""grpc."""
+"""The gRPC services as a transport. Start at `transport`."""

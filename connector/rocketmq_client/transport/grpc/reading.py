@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client.download import fresh_bounds
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.download.range_stream import RangeStream
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_client.transport.grpc.connection import GrpcConnection
 from rocketmq_client.transport.grpc.errors import error_of
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.settings import ConnectionSettings, split_addresses
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_client.transport.grpc.connection import GrpcConnection, connect_to_first
 from rocketmq_client.transport.grpc.errors import error_of
 from rocketmq_client.transport.grpc.reading import Reading

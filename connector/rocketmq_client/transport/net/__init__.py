@@ -1,1 +1,4 @@
-"""net."""
+"""What both transports need of the network: buffers, clocks, polling, addresses.
+
+Start at `poll`.
+"""

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client.download import fresh_bounds
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.first_record import first_offset
 from rocketmq_client.download.in_flight_pulls import Pull
 from rocketmq_client.download.pull_scheduling import due_pulls
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.core import (

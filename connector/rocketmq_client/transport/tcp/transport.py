@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar, cast
 
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.routing.replica_selection import Suggestions, is_failure, is_useful
 from rocketmq_client.routing.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
 from rocketmq_client.transport.net.address_lookup import NameServers
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.connection import OnDone

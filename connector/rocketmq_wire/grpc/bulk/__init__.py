@@ -1,1 +1,4 @@
-"""bulk."""
+"""Our gRPC service: typed requests as protobuf messages, large bodies uncopied.
+
+Start at `mapping`.
+"""

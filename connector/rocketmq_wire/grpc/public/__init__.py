@@ -1,1 +1,1 @@
-"""public."""
+"""RocketMQ's public gRPC service: messages, pops, status codes. Start at `messages`."""

@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketmq_wire import fastjson
-from rocketmq_wire.fastjson import ObjectKeyed
-from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs.fields import (
-    Codec,
-    EncodedReply,
-    Fields,
-    RequestCode,
+from rocketmq_wire.fastjson import (
+    ObjectKeyed,
     as_object,
-    decode_done,
-    encode_done,
-    json_body,
     json_object,
     member_int,
     member_list,
@@ -24,6 +16,16 @@ from rocketmq_wire.remoting.codecs.fields import (
     member_objects,
     member_text,
     member_texts,
+)
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.remoting.codecs.fields import (
+    Codec,
+    EncodedReply,
+    Fields,
+    RequestCode,
+    decode_done,
+    encode_done,
+    json_body,
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, stats_json, stats_of

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocketmq_wire.fastjson import Json
+from rocketmq_wire.fastjson import (
+    Json,
+    as_object,
+    member_int,
+    member_object,
+    member_objects,
+    member_text,
+)
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
     EncodedReply,
     RequestCode,
-    as_object,
     json_body,
-    member_int,
-    member_object,
-    member_objects,
-    member_text,
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import subscription_json

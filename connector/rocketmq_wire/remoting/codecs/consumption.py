@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rocketmq_wire import fastjson
-from rocketmq_wire.fastjson import Json
+from rocketmq_wire.fastjson import Json, json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
@@ -16,10 +16,6 @@ from rocketmq_wire.remoting.codecs.fields import (
     decode_done,
     encode_done,
     json_body,
-    json_object,
-    member_int,
-    member_objects,
-    member_text,
     success,
 )
 from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues

@@ -13,9 +13,16 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json
+from rocketmq_wire.fastjson import Json, json_object
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.requests.core import Done, OffsetReply, Reply, Request
+
+CLIENT_VERSION: Final = 401
+"""V4_9_4: name servers answer strict JSON, and newer servers send no GO_AWAY."""
+
+
+BROKER_VERSION: Final = 479
+"""V5_3_3: clients with SQL subscriptions refuse brokers below 232."""
 
 
 class RequestCode(enum.IntEnum):
@@ -238,75 +245,3 @@ def decode_offset(request: Request[Reply], reply: EncodedReply) -> OffsetReply:
 def json_body(reply: EncodedReply) -> dict[str, Json]:
     """The JSON object in a reply's body; empty when there is no body."""
     return json_object(reply.body[0] if reply.body else b"")
-
-
-def json_object(body: Buffer) -> dict[str, Json]:
-    """The JSON object in a body; empty when there is no body."""
-    if not len(body):
-        return {}
-    value = fastjson.loads(body)
-    if not isinstance(value, dict):
-        raise RemoteProtocolError("a JSON object was expected")
-    return value
-
-
-def as_object(value: Json, name: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise RemoteProtocolError(f"{name} is no JSON object")
-    return value
-
-
-def member_object(owner: Mapping[str, Json], name: str) -> dict[str, Json]:
-    """A member that is an object; empty when absent."""
-    value = owner.get(name)
-    return {} if value is None else as_object(value, name)
-
-
-def member_list(owner: Mapping[str, Json], name: str) -> list[Json]:
-    """A member that is a list; empty when absent."""
-    value = owner.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RemoteProtocolError(f"{name} is no JSON list")
-    return value
-
-
-def member_objects(owner: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
-    return [as_object(item, name) for item in member_list(owner, name)]
-
-
-def member_texts(owner: Mapping[str, Json], name: str) -> tuple[str, ...]:
-    texts = []
-    for item in member_list(owner, name):
-        if not isinstance(item, str):
-            raise RemoteProtocolError(f"{name} holds {str(item)[:40]!r}, no text")
-        texts.append(item)
-    return tuple(texts)
-
-
-def member_text(owner: Mapping[str, Json], name: str, default: str | None = None) -> str:
-    value = owner.get(name)
-    if value is None:
-        value = default
-    if not isinstance(value, str):
-        raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, no text")
-    return value
-
-
-def member_int(owner: Mapping[str, Json], name: str, default: int | None = None) -> int:
-    value = owner.get(name)
-    if value is None:
-        value = default
-    if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, no number")
-    return value
-
-
-def member_bool(owner: Mapping[str, Json], name: str, default: bool) -> bool:
-    value = owner.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, not true or false")
-    return value

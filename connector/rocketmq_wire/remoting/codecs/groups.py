@@ -6,7 +6,18 @@ from typing import Final
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError, broker_error
-from rocketmq_wire.fastjson import Json, ObjectKeyed
+from rocketmq_wire.fastjson import (
+    Json,
+    ObjectKeyed,
+    as_object,
+    json_object,
+    member_bool,
+    member_int,
+    member_object,
+    member_objects,
+    member_text,
+    member_texts,
+)
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId, QueueProgress, Subscription
 from rocketmq_wire.remoting.codecs.fields import (
@@ -15,19 +26,11 @@ from rocketmq_wire.remoting.codecs.fields import (
     Fields,
     RequestCode,
     ResponseCode,
-    as_object,
     decode_done,
     decode_offset,
     encode_done,
     encode_offset,
     json_body,
-    json_object,
-    member_bool,
-    member_int,
-    member_object,
-    member_objects,
-    member_text,
-    member_texts,
     queue_fields,
     queue_of,
     success,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocketmq_wire.fastjson import Json
-from rocketmq_wire.remoting.codecs.fields import member_int, member_text
+from rocketmq_wire.fastjson import Json, member_int, member_text
 
 # In the order in which Java declares them.
 _CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")

@@ -7,23 +7,26 @@ from typing import Final
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json, ObjectKeyed
-from rocketmq_wire.model import Buffer, QueueId
-from rocketmq_wire.remoting.codecs.fields import (
-    Codec,
-    EncodedReply,
-    Fields,
-    RequestCode,
+from rocketmq_wire.fastjson import (
+    Json,
+    ObjectKeyed,
     as_object,
-    decode_done,
-    encode_done,
-    json_body,
     json_object,
     member_bool,
     member_int,
     member_object,
     member_objects,
     member_text,
+)
+from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.remoting.codecs.fields import (
+    Codec,
+    EncodedReply,
+    Fields,
+    RequestCode,
+    decode_done,
+    encode_done,
+    json_body,
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, subscription_json

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.receipt_handles import RetryKind
 from rocketmq_wire.remoting.codecs.fields import (
@@ -18,10 +19,6 @@ from rocketmq_wire.remoting.codecs.fields import (
     RequestCode,
     decode_done,
     encode_done,
-    json_object,
-    member_int,
-    member_objects,
-    member_text,
     queue_fields,
     queue_of,
     success,

@@ -6,7 +6,14 @@ from typing import Final
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json
+from rocketmq_wire.fastjson import (
+    Json,
+    json_object,
+    member_int,
+    member_object,
+    member_objects,
+    member_text,
+)
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
@@ -16,11 +23,6 @@ from rocketmq_wire.remoting.codecs.fields import (
     decode_done,
     encode_done,
     json_body,
-    json_object,
-    member_int,
-    member_object,
-    member_objects,
-    member_text,
     queue_fields,
     queue_of,
     success,

@@ -11,7 +11,17 @@ from typing import Final
 
 from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json, ObjectKeyed
+from rocketmq_wire.fastjson import (
+    Json,
+    ObjectKeyed,
+    as_object,
+    member_bool,
+    member_int,
+    member_object,
+    member_objects,
+    member_text,
+    member_texts,
+)
 from rocketmq_wire.model import (
     DEFAULT_TOPIC,
     BrokerAddresses,
@@ -23,24 +33,17 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.remoting.codecs.fields import (
+    CLIENT_VERSION,
     Codec,
     EncodedReply,
     Fields,
     RequestCode,
-    as_object,
     decode_done,
     encode_done,
     json_body,
-    member_bool,
-    member_int,
-    member_object,
-    member_objects,
-    member_text,
-    member_texts,
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key
-from rocketmq_wire.remoting.headers import CLIENT_VERSION
 from rocketmq_wire.requests.core import (
     ClusterReply,
     CreateTopic,

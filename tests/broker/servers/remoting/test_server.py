@@ -12,8 +12,9 @@ from rocketmq_broker.config import config_from
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError, UnsupportedRequestError
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
-from rocketmq_wire.remoting.headers import BROKER_VERSION, Header, HeaderCodec
+from rocketmq_wire.remoting.headers import Header, HeaderCodec
 from rocketmq_wire.requests.core import (
     CommitProgress,
     CreateTopic,

@@ -12,7 +12,8 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.queues.lost_messages import LOST_NAME
 from rocketmq_broker.storage.recovery.recover import LOCK_NAME
 from rocketmq_broker.storage.repair.repair import carry_out, plan_repair
-from rocketmq_broker.storage.repair.repair_plan import PLAN_NAME, RepairPlan
+from rocketmq_broker.storage.repair.repair_plan import RepairPlan
+from rocketmq_broker.storage.settings import PLAN_NAME
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.core import Boundary

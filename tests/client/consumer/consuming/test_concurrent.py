@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
@@ -17,7 +18,7 @@ from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
 from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits, PullControl
+from rocketmq_client.consumer.pulling.pull_control import PullControl
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import QueueId, Subscription

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.owned_queues import QueueShare
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription

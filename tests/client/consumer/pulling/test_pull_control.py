@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import FlowLimits, PullControl, Step, Verdict
+from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Verdict
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.core import PullReply, PullStatus

@@ -15,9 +15,9 @@ from concurrent import futures
 import grpc
 import pytest
 
+from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.transport.grpc.connection import (
     PING_AFTER_MS,
     SILENCE_MS_MAX,

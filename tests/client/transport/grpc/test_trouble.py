@@ -11,8 +11,8 @@ from concurrent import futures
 import grpc
 import pytest
 
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadLimits, ReadSpec
 from rocketmq_client.transport.grpc.transport import GrpcTransport
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.errors import BrokerBusyError, ConnectError

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
-from rocketmq_client.transport.contract import ReadLimits
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
 from rocketmq_wire.requests.core import PullMessages, PullReply

@@ -17,8 +17,8 @@ from pyspark_rocketmq.stream.pop.leases import Leases
 from pyspark_rocketmq.stream.pop.partitions import PopPartition, read_popped
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_client.consumer.pop import PoppedRecords
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_wire.errors import BrokerError, ConnectError, CorruptRecordError, RocketMQError
 from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.pop import PopReply, PopStatus

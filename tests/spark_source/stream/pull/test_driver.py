@@ -12,7 +12,7 @@ from pyspark_rocketmq.errors import (
 )
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.stream.pull import discovery as lookout
-from rocketmq_client.transport.contract import RangeChunk, ReadSpec
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from support.driver_queries import Run, offsets
 from support.fake_cluster import FakeCluster, FakeWorld
