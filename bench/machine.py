@@ -91,8 +91,8 @@ def alternate(
     while len(rounds) < 2 * runs and sum(map(_is_quiet, rounds)) < runs:
         rounds.append({name: timed(name) for name in actions})
     quiet = [turn for turn in rounds if _is_quiet(turn)]
-    counted = quiet if len(quiet) >= runs else rounds
-    return {name: [turn[name] for turn in counted] for name in actions}
+    plural = quiet if len(quiet) >= runs else rounds
+    return {name: [turn[name] for turn in plural] for name in actions}
 
 
 def repeat(action: Callable[[], Any], *, runs: int, warm_ups: int = 1) -> list[Run]:

@@ -25,7 +25,7 @@ from pyspark_rocketmq.jobs.arguments import (
     source_options,
 )
 from pyspark_rocketmq.jobs.failures import run_job
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, say
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, plural, say
 from pyspark_rocketmq.jobs.session import job_session
 
 _ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
@@ -79,8 +79,8 @@ def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
         is_behind = sum(1 for of_queue in lag.queues.values() if of_queue.messages)
         is_far = is_too_far(lag, args)
         say(
-            f"{group}: {counted(lag.messages, 'message')}, {seconds} seconds behind, in "
-            f"{is_behind} of {counted(len(lag.queues), 'queue')}" + (", too far" if is_far else "")
+            f"{group}: {plural(lag.messages, 'message')}, {seconds} seconds behind, in "
+            f"{is_behind} of {plural(len(lag.queues), 'queue')}" + (", too far" if is_far else "")
         )
         rows += rows_of(group, lag, now)
         is_any_too_far |= is_far

@@ -27,9 +27,9 @@ from pyspark_rocketmq.jobs.arguments import (
 )
 from pyspark_rocketmq.jobs.failures import JobError, refused_as, run_job
 from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate
-from pyspark_rocketmq.jobs.resend import as_sent_anew
+from pyspark_rocketmq.jobs.resend import as_new_messages
 from pyspark_rocketmq.jobs.session import job_session
 from pyspark_rocketmq.sink.encoding.schema import sink_columns
 
@@ -103,7 +103,7 @@ def messages_of(
         .option("maxFilesPerTrigger", args.files_per_batch)
         .parquet(args.input)
     )
-    rows = as_sent_anew(stream, **{name: sf.col(name) for name in names})
+    rows = as_new_messages(stream, **{name: sf.col(name) for name in names})
     sink_columns(rows.schema, has_topic_option=True)
     return rows if args.rate is None else at_rate(rows, args.rate, args.tasks)
 
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
     rate = f" at {args.rate:,.0f} messages/s" if args.rate else ""
     say(f"sending {args.input} to {args.topic}{rate}")
     total = follow(query, asked_to_end)
-    say(f"ended after {counted(total, 'message')}")
+    say(f"ended after {plural(total, 'message')}")
 
 
 if __name__ == "__main__":

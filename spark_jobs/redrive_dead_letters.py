@@ -35,9 +35,9 @@ from pyspark_rocketmq.jobs.arguments import (
 )
 from pyspark_rocketmq.jobs.failures import JobError, run_job
 from pyspark_rocketmq.jobs.preflight import queues_to_write
-from pyspark_rocketmq.jobs.progress import counted, say
+from pyspark_rocketmq.jobs.progress import plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate
-from pyspark_rocketmq.jobs.resend import as_sent_anew
+from pyspark_rocketmq.jobs.resend import as_new_messages
 from pyspark_rocketmq.jobs.session import job_session
 from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 
@@ -103,7 +103,7 @@ def letters(messages: DataFrame, to: str | None) -> DataFrame:
     began = sf.coalesce(
         sf.col("properties")["RETRY_TOPIC"], sf.col("properties")["DLQ_ORIGIN_TOPIC"]
     )
-    return as_sent_anew(messages, topic=sf.lit(to) if to else began)
+    return as_new_messages(messages, topic=sf.lit(to) if to else began)
 
 
 def tell_topics(rows: DataFrame) -> list[str]:
@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> None:
     pinned = pin_offsets(options)
     sink = connection_of(options) | args.sending
     where = parse_options(options)
-    say(f"{counted(pinned.messages, 'dead letter')} of {args.group} to look at")
+    say(f"{plural(pinned.messages, 'dead letter')} of {args.group} to look at")
     if args.to:
         queues_to_write(sink, [args.to])
     if not pinned.messages:

@@ -16,7 +16,7 @@ import argparse
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq import OffsetCommitListener
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
@@ -26,7 +26,7 @@ from pyspark_rocketmq.jobs.arguments import (
 )
 from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.preflight import require_topics_to_read
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.session import job_session
 from pyspark_rocketmq.options.parse import parse_options
 
@@ -70,12 +70,12 @@ def main(argv: list[str] | None = None) -> None:
     messages = spark.readStream.format("rocketmq").options(**options).load()
     if has_group:
         # The source commits when it is asked for the next batch; this also after the last one.
-        spark.streams.addListener(GroupProgressListener(options))
+        spark.streams.addListener(OffsetCommitListener(options))
     asked_to_end = ask_at_sigterm()
     query = start(messages, args)
     say(f"reading {args.topic} into {args.output}")
     total = follow(query, asked_to_end)
-    say(f"ended after {counted(total, 'message')}")
+    say(f"ended after {plural(total, 'message')}")
 
 
 if __name__ == "__main__":

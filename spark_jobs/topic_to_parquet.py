@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
 from pyspark_rocketmq.jobs.arguments import JobParser, add_source_arguments, source_options
 from pyspark_rocketmq.jobs.failures import refused_as, run_job
-from pyspark_rocketmq.jobs.progress import counted, say
+from pyspark_rocketmq.jobs.progress import plural, say
 from pyspark_rocketmq.jobs.session import job_session
 
 
@@ -83,8 +83,8 @@ def end_option(which: str, end: str | int) -> dict[str, str]:
 
 
 def describe(pinned: PinnedOffsets) -> None:
-    messages, queues = counted(pinned.messages, "message"), counted(pinned.queues, "queue")
-    say(f"{messages} in {queues}, {counted(pinned.tasks, 'task')}")
+    messages, queues = plural(pinned.messages, "message"), plural(pinned.queues, "queue")
+    say(f"{messages} in {queues}, {plural(pinned.tasks, 'task')}")
     say(f"start {pinned.starting_offsets}")
     say(f"end   {pinned.ending_offsets}")
 

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq import OffsetCommitListener
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
@@ -33,7 +33,7 @@ from pyspark_rocketmq.jobs.arguments import (
 )
 from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.preflight import require_topics_to_read
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, counted, follow, say
+from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.session import job_session
 
 _TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
@@ -160,7 +160,7 @@ class LeftOut:
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
     options = stream_options(args)
-    listener = GroupProgressListener(options) if args.group else None
+    listener = OffsetCommitListener(options) if args.group else None
     spark = job_session("windowed_totals")
     require_topics_to_read(spark, options, args.checkpoint)
     if listener is not None:
@@ -179,7 +179,7 @@ def main(argv: list[str] | None = None) -> None:
     say(f"adding up {args.topic} in windows of {args.window} into {args.output}")
     left_out = LeftOut()
     total = follow(query, asked_to_end, on_batch=left_out.add)
-    say(", ".join(filter(None, (f"ended after {counted(total, 'message')}", str(left_out)))))
+    say(", ".join(filter(None, (f"ended after {plural(total, 'message')}", str(left_out)))))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark_rocketmq.source import RocketMQDataSource as DefaultSource
 
 if TYPE_CHECKING:
-    from pyspark_rocketmq.consumer_group.listener import GroupProgressListener
-    from pyspark_rocketmq.jobs.resend import as_sent_anew
+    from pyspark_rocketmq.consumer_group.listener import OffsetCommitListener
+    from pyspark_rocketmq.jobs.resend import as_new_messages
     from pyspark_rocketmq.monitoring.lag import Lag, LagListener, measure_group_lag, measure_lag
     from pyspark_rocketmq.monitoring.progress_display import show_progress
     from pyspark_rocketmq.read.pinned_offsets import PinnedOffsets, pin_offsets
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.sink.transactional.recovery import answer_checks, finish_transactions
 
 _LAZY = {
-    "as_sent_anew": "pyspark_rocketmq.jobs.resend",
+    "as_new_messages": "pyspark_rocketmq.jobs.resend",
     "drop_replays": "pyspark_rocketmq.sink.deduplicate",
-    "GroupProgressListener": "pyspark_rocketmq.consumer_group.listener",
+    "OffsetCommitListener": "pyspark_rocketmq.consumer_group.listener",
     "Lag": "pyspark_rocketmq.monitoring.lag",
     "LagListener": "pyspark_rocketmq.monitoring.lag",
     "PinnedOffsets": "pyspark_rocketmq.read.pinned_offsets",
@@ -37,12 +37,12 @@ _LAZY = {
 
 __all__ = [
     "DefaultSource",
-    "GroupProgressListener",
     "Lag",
     "LagListener",
+    "OffsetCommitListener",
     "PinnedOffsets",
     "answer_checks",
-    "as_sent_anew",
+    "as_new_messages",
     "drop_replays",
     "finish_transactions",
     "measure_group_lag",

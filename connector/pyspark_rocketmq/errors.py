@@ -6,7 +6,7 @@ import enum
 
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 
 class OptionError(RocketMQError, ValueError):
@@ -97,7 +97,7 @@ class UnfinishedTransactionError(RocketMQError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SINK.UNFINISHED] {counted(self.count, 'row')} of batch {self.batch} of "
+            f"[ROCKETMQ_SINK.UNFINISHED] {plural(self.count, 'row')} of batch {self.batch} of "
             f"{self.query} decided and not visible yet: {self.reason}. Run the query again, or "
             "pyspark_rocketmq.finish_transactions(options). What the broker has given up is in "
             "TRANS_CHECK_MAX_TIME_TOPIC."
@@ -177,7 +177,7 @@ class GroupInUseError(RocketMQError):
 
     def __str__(self) -> str:
         shown = ", ".join(self.members[:3]) + (", ..." if len(self.members) > 3 else "")
-        members = counted(len(self.members), "live member")
+        members = plural(len(self.members), "live member")
         return (
             f"[ROCKETMQ_GROUP.IN_USE] group={self.group} has {members} "
             f"({shown}): committing for it would overwrite their progress. "

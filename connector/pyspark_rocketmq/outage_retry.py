@@ -96,7 +96,7 @@ class Outage:
             _log.warning("answered after %.1f s, going on", self.waited_ms / 1_000)
 
 
-def over_an_outage(
+def retry_over_outage(
     settings: ConnectionSettings,
     work: Callable[[], T],
     judged: Callable[[RocketMQError], RocketMQError] = lambda error: error,

@@ -40,9 +40,9 @@ from rocketmq_wire.model import (
     MASTER_ID,
     Bounds,
     ClusterInfo,
+    CommittedOffset,
     OffsetRange,
     QueueId,
-    QueueProgress,
     QueueStats,
     Route,
     Subscription,
@@ -51,15 +51,15 @@ from rocketmq_wire.model import (
 from rocketmq_wire.requests.core import (
     Boundary,
     ClientsReply,
-    CommitProgress,
+    CommitOffset,
     ConsumeStatsReply,
     CreateTopic,
     DeleteTopic,
     DeleteTopicFromNameServer,
     GetCluster,
+    GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
-    GetProgress,
     GetRoute,
     GetTopicStats,
     GroupsReply,
@@ -267,7 +267,7 @@ class Cluster:
         has progress elsewhere: there a queue that still has its first message counts as 0.
         """
         wanted = tuple(dict.fromkeys(queues))
-        replies = self._ask([(queue.broker, GetProgress(group, queue)) for queue in wanted])
+        replies = self._ask([(queue.broker, GetCommittedOffset(group, queue)) for queue in wanted])
         progress: dict[QueueId, int | RocketMQError | None] = {}
         for queue, reply in zip(wanted, replies, strict=True):
             if isinstance(reply, ProgressNotFoundError):
@@ -306,9 +306,9 @@ class Cluster:
             self._raise_first(replies, names)
         return tuple(sorted({client for reply in answered for client in reply.client_ids}))
 
-    def group_stats(self, group: str, topic: str) -> dict[QueueId, QueueProgress]:
+    def group_stats(self, group: str, topic: str) -> dict[QueueId, CommittedOffset]:
         """A group's progress in every queue of a topic, beside how far the queues reach."""
-        stats: dict[QueueId, QueueProgress] = {}
+        stats: dict[QueueId, CommittedOffset] = {}
         for reply in self._ask_brokers(self._brokers_of(topic), GetConsumeStats(group, topic)):
             stats.update(cast("ConsumeStatsReply", reply).queues)
         return stats
@@ -346,7 +346,7 @@ class Cluster:
         self, group: str, offsets: Mapping[QueueId, int]
     ) -> dict[QueueId, RocketMQError | None]:
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
-            asked = [(q.broker, CommitProgress(group, q, offsets[q])) for q in queues]
+            asked = [(q.broker, CommitOffset(group, q, offsets[q])) for q in queues]
             return dict(zip(queues, self._ask(asked), strict=True))
 
         return {

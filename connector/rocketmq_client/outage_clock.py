@@ -29,7 +29,7 @@ def is_doubtful(error: RocketMQError) -> bool:
     return isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
 
 
-class Patience:
+class OutageClock:
     """The clocks of one range; times are milliseconds."""
 
     __slots__ = (

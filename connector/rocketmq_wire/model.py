@@ -41,7 +41,7 @@ _SYSTEM_TOPICS: Final = frozenset(
 )
 
 
-def is_kept_apart(topic: str) -> bool:
+def is_internal_topic(topic: str) -> bool:
     """True for topics that no pattern selects and no list shows unasked: RocketMQ's, and our own.
 
     They can still be named one by one.
@@ -253,7 +253,7 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueProgress:
+class CommittedOffset:
     """How far a group is in a queue, beside how far the queue reaches."""
 
     broker_offset: int

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def counted(count: int, what: str) -> str:
+def plural(count: int, what: str) -> str:
     """A count and what is counted; only words that take an s are."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")

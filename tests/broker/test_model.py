@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from rocketmq_broker.engine.messages.delays import Delays
-from rocketmq_broker.engine.pop.in_flight import Loans
+from rocketmq_broker.engine.pop.in_flight import InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
@@ -32,7 +32,7 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     Heartbeat,
     SendMessage,
 )
@@ -161,7 +161,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from(CONSUMED), offset=st.integers(0, 50))
     def commit(self, place: Place, offset: int) -> None:
-        self.real.broker.ask(CommitProgress(GROUP, id_of(place), offset))
+        self.real.broker.ask(CommitOffset(GROUP, id_of(place), offset))
         self.model.progress[place] = offset
 
     @rule(place=st.sampled_from(ORDERS), client_id=st.sampled_from(["c1", "c2"]))
@@ -375,7 +375,7 @@ def sent_and_lost(seed: int) -> None:
 
 def without_batch_acks(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of several messages are answered, and not noted."""
-    patch.setattr(Loans, "acknowledge", lambda *_: None)
+    patch.setattr(InFlightPops, "acknowledge", lambda *_: None)
 
 
 def without_turns(patch: pytest.MonkeyPatch) -> None:

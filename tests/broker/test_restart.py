@@ -13,9 +13,9 @@ from rocketmq_broker.servers import grpc_start
 from rocketmq_broker.storage.errors import StoreLockedError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
-    GetProgress,
+    GetCommittedOffset,
     ListGroups,
     ListTopicConfigs,
     PullMessages,
@@ -44,11 +44,11 @@ def test_everything_is_there_after_a_restart(serve, flush):
         for body in (b"one", b"two"):
             peer.call(SendMessage("p", ORDERS_0, 1, body))
         peer.call(PullMessages("g", ORDERS_0, 0, 32))
-        peer.call(CommitProgress("g", ORDERS_0, 1))
+        peer.call(CommitOffset("g", ORDERS_0, 1))
     with serve(flush=flush, grpc=False) as broker, RemotingPeer(broker.name_server) as peer:
         assert orders in peer.call(ListTopicConfigs()).configs
         assert peer.call(ListGroups()).groups == ("g",)
-        assert peer.call(GetProgress("g", ORDERS_0)).value == 1
+        assert peer.call(GetCommittedOffset("g", ORDERS_0)).value == 1
         reply = peer.call(PullMessages("g", ORDERS_0, 0, 32))
         assert bodies_of([memoryview(part) for part in reply.records]) == [b"one", b"two"]
         assert peer.call(SendMessage("p", ORDERS_0, 1, b"three")).start == 2
@@ -141,7 +141,7 @@ def test_progress_is_on_disk_soon_after_it_was_committed(serve, tmp_path):
             peer.call(PullMessages("g", ORDERS_0, 0, 32, commit=7))
             for _ in range(10_000):
                 # Each call gives the broker's loop a turn.
-                peer.call(GetProgress("g", ORDERS_0))
+                peer.call(GetCommittedOffset("g", ORDERS_0))
                 if path.exists():
                     break
         assert json.loads(path.read_text())["offsetTable"] == {"orders@g": {"0": 7}}

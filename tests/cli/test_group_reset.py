@@ -19,7 +19,7 @@ from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription
 from rocketmq_wire.requests.admin import (
     GetBrokerSettings,
     QueueOffsetsReply,
-    ResetProgress,
+    ResetClientOffsets,
     SettingsReply,
 )
 from rocketmq_wire.requests.core import ClientsReply, ListGroupClients, Reply, Request
@@ -87,7 +87,7 @@ class Old:
             return ClientsReply(("client-1",))
         if isinstance(request, GetBrokerSettings):
             return SettingsReply(self.settings)
-        if isinstance(request, ResetProgress):
+        if isinstance(request, ResetClientOffsets):
             return self.failure or QueueOffsetsReply(dict.fromkeys(self.moves, 0))
         return None
 
@@ -99,8 +99,8 @@ def scripted(old: Old) -> ScriptedBroker:
     return broker
 
 
-def resets(broker: ScriptedBroker) -> list[ResetProgress]:
-    return [request for request in broker.requests if isinstance(request, ResetProgress)]
+def resets(broker: ScriptedBroker) -> list[ResetClientOffsets]:
+    return [request for request in broker.requests if isinstance(request, ResetClientOffsets)]
 
 
 MOVE = ("group", "reset-offsets", "g", "--topic", "orders", "--to", "earliest", "--execute")

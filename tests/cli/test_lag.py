@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.groups.lag import IncompleteProgressError, group_places, group_queues
+from rocketmq_cli.groups.lag import IncompleteProgressError, group_offsets, group_queues
 from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED, main
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress
+from rocketmq_wire.model import BrokerAddresses, CommittedOffset, QueueId
 from rocketmq_wire.requests.admin import GetConsumers
 from rocketmq_wire.requests.core import (
     ConsumeStatsReply,
@@ -40,7 +40,7 @@ def alone() -> Iterator[ScriptedBroker]:
 
 def knows_the_group(request: Request[Reply]) -> Reply | BrokerError | None:
     if isinstance(request, GetConsumeStats):
-        return ConsumeStatsReply({QUEUE: QueueProgress(12, 10, 0, 0)}, 0.0)
+        return ConsumeStatsReply({QUEUE: CommittedOffset(12, 10, 0, 0)}, 0.0)
     if isinstance(request, GetConsumers):
         return BrokerError(206, "not online")
     if isinstance(request, PullMessages):
@@ -92,7 +92,7 @@ def test_describe_shows_what_is_known_and_fails(
 
 def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> None:
     with connected(torn) as cluster:
-        places = group_places(cluster, "g")
+        places = group_offsets(cluster, "g")
         assert places.queues.keys() == {QUEUE}
         assert places.problem is not None
         assert places.problem.missing.keys() == {"broker-b"}
@@ -105,7 +105,7 @@ def test_when_nobody_answers_the_failure_is_raised(alone: ScriptedBroker) -> Non
         BrokerError(1, "no") if isinstance(asked, GetConsumeStats) else None
     )
     with connected(alone) as cluster, pytest.raises(BrokerError, match=r"ROCKETMQ_BROKER.CODE_1\]"):
-        group_places(cluster, "g")
+        group_offsets(cluster, "g")
 
 
 def connected(broker: ScriptedBroker) -> Cluster:
@@ -144,7 +144,7 @@ def test_lag_is_looked_at_again_and_again_until_it_is_exceeded(
 
     def grows(asked: Request[Reply]) -> Reply | BrokerError | None:
         if isinstance(asked, GetConsumeStats):
-            return ConsumeStatsReply({QUEUE: QueueProgress(next(ends), 10, 0, 0)}, 0.0)
+            return ConsumeStatsReply({QUEUE: CommittedOffset(next(ends), 10, 0, 0)}, 0.0)
         return knows_the_group(asked)
 
     alone.script = grows

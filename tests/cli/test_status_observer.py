@@ -11,7 +11,7 @@ from rocketmq_cli.status_page.samples import Sample
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import BrokerAddresses, QueueId, QueueProgress, QueueStats
+from rocketmq_wire.model import BrokerAddresses, CommittedOffset, QueueId, QueueStats
 from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
 from rocketmq_wire.requests.core import (
     ConsumeStatsReply,
@@ -30,7 +30,7 @@ from support.simulated_broker import SimulatedQueue
 
 HERE, THERE = (QueueId("orders", f"broker-{letter}", 0) for letter in "ab")
 STATS = QueueStats(0, 15, 1_000)
-PROGRESS = QueueProgress(15, 5, 1_000)
+PROGRESS = CommittedOffset(15, 5, 1_000)
 
 
 @pytest.fixture

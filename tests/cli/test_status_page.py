@@ -28,7 +28,7 @@ from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_cli.status_page.web import StatusPage
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.model import QueueId, QueueProgress, QueueStats
+from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats
 
 QUEUE = QueueId("orders", "broker-a", 0)
 HOSTILE = '<script>alert("x")</script>&'
@@ -42,7 +42,7 @@ def sample(time_ms: int, end: int = 10, committed: int = 4, topic: str = "orders
         time_ms,
         (BrokerSeen("broker-a", "c", "127.0.0.1:1"),),
         {topic: {queue: QueueStats(2, end, 1_000)}},
-        {"billing": {queue: QueueProgress(end, committed, 500)}},
+        {"billing": {queue: CommittedOffset(end, committed, 500)}},
     )
 
 
@@ -77,7 +77,7 @@ def cluster_at(time_ms: int, *ends: int | None) -> Sample:
     ]
     held = {QueueId("orders", f"broker-{n}", 0): end for n, end in enumerate(ends)}
     stats = {q: QueueStats(0, end, 0) for q, end in held.items() if end is not None}
-    progress = {q: QueueProgress(end, end, 0) for q, end in held.items() if end is not None}
+    progress = {q: CommittedOffset(end, end, 0) for q, end in held.items() if end is not None}
     return Sample(time_ms, tuple(seen), {"orders": stats}, {"billing": progress})
 
 
@@ -137,7 +137,7 @@ def test_an_hour_of_a_large_cluster_fits_into_a_little_memory() -> None:
         for name in map(str, range(names)):
             places = [QueueId(name, "broker-a", index) for index in range(queues)]
             stats[name] = {q: QueueStats(0, 10**9 + number, number) for q in places}
-            progress[name] = {q: QueueProgress(10**9 + number, number, 0) for q in places}
+            progress[name] = {q: CommittedOffset(10**9 + number, number, 0) for q in places}
         return Sample(number * 5_000, (), stats, progress)
 
     history = History(HISTORY_LENGTH)
@@ -262,7 +262,7 @@ def test_nothing_from_outside_becomes_markup() -> None:
         0,
         (BrokerSeen(HOSTILE, HOSTILE, HOSTILE, {"brokerVersionDesc": HOSTILE}, HOSTILE),),
         {HOSTILE: {queue: QueueStats(0, 1, 0)}},
-        {HOSTILE: {queue: QueueProgress(1, 0, 0)}},
+        {HOSTILE: {queue: CommittedOffset(1, 0, 0)}},
         (HOSTILE,),
     )
     history.add(hostile)

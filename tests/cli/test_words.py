@@ -99,11 +99,11 @@ def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.M
     monkeypatch.setattr("rocketmq_cli.terminal.progress.time.monotonic", lambda: clock[0])
     error = Terminal() if is_seen else io.StringIO()
     monkeypatch.setattr(sys, "stderr", error)
-    counted = line()
+    plural = line()
     for _ in range(10):
         clock[0] += 0.1
-        counted.add(5, 50)
-    counted.close()
+        plural.add(5, 50)
+    plural.close()
     return error.getvalue()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client.download.fresh_bounds import read_answers
-from rocketmq_client.download.pull_width import Stride
+from rocketmq_client.download.pull_width import PullWidth
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
@@ -58,14 +58,14 @@ def test_equal_seeds_give_equal_delays_and_others_do_not():
 
 
 def test_one_short_answer_does_not_shrink_the_stride():
-    stride = Stride(10_000)
+    stride = PullWidth(10_000)
     for width in (32, 32, 32, 32, 5, 32, 32):
         stride.observe(width)
     assert stride.value == 32
 
 
 def test_a_lifted_cap_is_believed_at_once():
-    stride = Stride(10_000)
+    stride = PullWidth(10_000)
     for width in (32, 32, 32, 32):
         stride.observe(width)
     stride.observe(4_000)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.producer.column_batches import MessageColumns
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
@@ -142,7 +142,7 @@ def test_a_group_with_nobody_online_has_no_members(cluster, topic):
 def test_the_watch_knows_ends_and_notices_arrivals(cluster, settings, topic):
     queues = [queue_of(topic, index) for index in range(4)]
     fill(cluster, queues[0], 5)
-    watch = ArrivalWatch(settings, queues)
+    watch = EndOffsetWatcher(settings, queues)
     try:
         deadline = time.monotonic() + 10
         while len(watch.ends()) < 4 and time.monotonic() < deadline:
@@ -170,7 +170,7 @@ def test_many_queues_are_watched_by_statistics(cluster, settings):
     topic = next(topic_names)
     cluster.create_topic(TopicConfig(topic, 70, 70))
     queues = cluster.queues(topic)
-    watch = ArrivalWatch(settings, queues)
+    watch = EndOffsetWatcher(settings, queues)
     try:
         watch.wait({}, 500)
         assert len(watch.ends()) == 70
@@ -183,7 +183,7 @@ def test_many_queues_are_watched_by_statistics(cluster, settings):
 
 def test_queues_can_be_exchanged_while_the_watch_runs(cluster, settings, topic):
     fill(cluster, queue_of(topic, 1), 4)
-    watch = ArrivalWatch(settings, [queue_of(topic, 0)])
+    watch = EndOffsetWatcher(settings, [queue_of(topic, 0)])
     try:
         watch.wait({}, 100)
         watch.set_queues([queue_of(topic, 1)])

@@ -12,7 +12,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TransportError
@@ -237,7 +237,7 @@ def test_the_watch_stays_quick_while_the_broker_is_away_and_recovers(settings, d
     topic = next(_names)
     direct.create_topic(TopicConfig(topic, 1, 1))
     queue = QueueId(topic, "broker-a", 0)
-    watch = ArrivalWatch(settings, [queue])
+    watch = EndOffsetWatcher(settings, [queue])
     try:
         assert not watch.wait({queue: 0}, 300)
         proxy.refuse()
@@ -257,7 +257,7 @@ def test_the_watch_stays_quick_while_the_broker_is_away_and_recovers(settings, d
 
 
 def test_closing_the_watch_is_prompt_while_the_way_is_silent(settings, proxy):
-    watch = ArrivalWatch(settings, ORDERS)
+    watch = EndOffsetWatcher(settings, ORDERS)
     watch.wait({}, 200)
     proxy.way = Way.BLACK_HOLE
     watch.ends()

@@ -26,10 +26,10 @@ from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.core import (
     GetCluster,
+    GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
-    GetProgress,
     GetRoute,
     GetTopicStats,
     ListGroupClients,
@@ -128,7 +128,7 @@ def questions(real: RealCluster) -> dict[str, tuple[str, Request[Reply], int]]:
     to_broker: dict[str, Request[Reply]] = {
         "topic-stats": GetTopicStats("Golden"),
         "consume-stats": GetConsumeStats(_GROUP, "Golden"),
-        "progress": GetProgress(_GROUP, _QUEUE),
+        "progress": GetCommittedOffset(_GROUP, _QUEUE),
         "max-offset": GetMaxOffset(_QUEUE),
         "earliest": GetEarliestStoreTime(_QUEUE),
         "members-none": ListGroupClients(_GROUP),
@@ -143,7 +143,7 @@ def questions(real: RealCluster) -> dict[str, tuple[str, Request[Reply], int]]:
     }
     if not real.is_4:
         to_broker["topic-config"] = GetTopicConfig("Golden")
-        to_broker["progress-absent"] = GetProgress("NoGroup", _QUEUE)
+        to_broker["progress-absent"] = GetCommittedOffset("NoGroup", _QUEUE)
         to_broker["pull-long-topic"] = PullMessages(_GROUP, _LONG_QUEUE, 0, 1)
     return {
         "route": (name_server, GetRoute("Golden"), _HEADER_VERSION),

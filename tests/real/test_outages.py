@@ -190,8 +190,8 @@ def test_a_stream_writes_on_after_its_only_broker_was_away(
     delivery: str,
 ) -> None:
     loader.create(topic, 2)
-    counted = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    writer = counted.selectExpr("string(value) body").writeStream.format("rocketmq")
+    plural = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    writer = plural.selectExpr("string(value) body").writeStream.format("rocketmq")
     writer = writer.options(nameServer=broker.name_server, topic=topic, delivery=delivery)
     writer = writer.option("retry.outageMs", "240000").trigger(processingTime="200 milliseconds")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()

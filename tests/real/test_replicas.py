@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.lookup.key_offsets import places_of_key
+from rocketmq_client.lookup.key_offsets import offsets_of_key
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
 from rocketmq_wire.requests.core import GetMaxOffset, PullMessages
@@ -97,7 +97,7 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     held = loader.cluster.bounds([queue])[queue]
     assert isinstance(held, Bounds)
     assert (held.start, held.end, held.is_current) == (0, 3_000, False)
-    assert [at for _, at in places_of_key(loader.cluster, topic, "last")] == [2_999]
+    assert [at for _, at in offsets_of_key(loader.cluster, topic, "last")] == [2_999]
     (refused,) = loader.cluster.commit(group, {queue: 7}).values()
     assert isinstance(refused, ConnectError)
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_rocketmq import GroupProgressListener
+from pyspark_rocketmq import OffsetCommitListener
 from rocketmq_broker import Broker
 from rocketmq_wire.model import ConsumerInfo, QueueId
 from rocketmq_wire.requests.core import Heartbeat
@@ -119,7 +119,7 @@ def test_the_listener_commits_where_spark_asks_for_nothing_more(
 ) -> None:
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 20)
-    listener = GroupProgressListener(
+    listener = OffsetCommitListener(
         {"nameServer": broker.name_server, "group": group, "subscribe": topic}
     )
     spark.streams.addListener(listener)

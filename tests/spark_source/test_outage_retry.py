@@ -11,8 +11,8 @@ import pytest
 from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.read.cluster_scan import first_survey
-from pyspark_rocketmq.stream.pull.replayed_batch import still_there
+from pyspark_rocketmq.read.cluster_scan import first_scan
+from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import BrokerBusyError, ConnectError, NotAuthorizedError
 from rocketmq_wire.model import OffsetRange
@@ -57,7 +57,7 @@ def options(**others: str) -> ReadOptions:
 
 def survey(world: FakeWorld, clock: Clock, *, is_whole: bool = True, **others: str) -> object:
     cluster = FakeCluster(world)
-    return first_survey(cluster, options(**others), is_whole=is_whole, clock=clock.wall)  # type: ignore[arg-type]
+    return first_scan(cluster, options(**others), is_whole=is_whole, clock=clock.wall)  # type: ignore[arg-type]
 
 
 def test_planning_gives_up_after_the_connect_time_out_and_tells_what_was_tried(
@@ -131,6 +131,6 @@ def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
     ranges = [OffsetRange(a, 0, 10), OffsetRange(b, 0, 10)]
     world.brokers_away.add(b.broker)
     cluster = cast("Cluster", FakeCluster(world))
-    assert still_there(cluster, options(), ranges, planned) == ranges
+    assert drop_recreated_queues(cluster, options(), ranges, planned) == ranges
     (line,) = [line for line in caplog.messages if line.startswith("cannot tell")]
     assert str(b) in line

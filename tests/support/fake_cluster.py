@@ -247,7 +247,7 @@ def _message(queue: QueueId, offset: int, store_ms: int, tag: str, body: bytes) 
 
 
 class FakeWatch:
-    """See rocketmq_client.offsets.end_offset_watcher.ArrivalWatch; it knows at once."""
+    """See rocketmq_client.offsets.end_offset_watcher.EndOffsetWatcher; it knows at once."""
 
     def __init__(self, world: FakeWorld, queues: tuple[QueueId, ...]) -> None:
         self.world, self.queues = world, queues

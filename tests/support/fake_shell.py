@@ -15,8 +15,8 @@ from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import (
     BrokerAddresses,
     Buffer,
+    CommittedOffset,
     QueueId,
-    QueueProgress,
     QueueSet,
     QueueStats,
     Route,
@@ -101,12 +101,12 @@ class FakeShell:
             found = self.queues.get(request.queue, FakeQueue())
             is_min = isinstance(request, r.GetMinOffset)
             return r.OffsetReply(found.start if is_min else found.end)
-        if isinstance(request, r.GetProgress):
+        if isinstance(request, r.GetCommittedOffset):
             offset = self.progress.get((request.group, request.queue))
             if offset is None:
                 raise broker_error(22, f"no progress of {request.group}")
             return r.OffsetReply(offset)
-        if isinstance(request, r.CommitProgress):
+        if isinstance(request, r.CommitOffset):
             self.progress[request.group, request.queue] = request.offset
             return r.Done()
         if isinstance(request, r.GetRoute):
@@ -126,7 +126,7 @@ class FakeShell:
         if isinstance(request, r.GetConsumeStats):
             return r.ConsumeStatsReply(
                 {
-                    name: QueueProgress(self.queues[name].end, offset, 1)
+                    name: CommittedOffset(self.queues[name].end, offset, 1)
                     for (group, name), offset in self.progress.items()
                     if group == request.group
                 }

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from rocketmq_client.consumer.common.io_thread import OnDone, WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread, OnDone
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId, QueueSet, Route
 from rocketmq_wire.requests.consumption import LockQueues, QueuesReply
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     Done,
+    GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     OffsetReply,
     Reply,
     Request,
@@ -45,9 +45,9 @@ class FakeWire:
         return [self.fail(request) or self._answer(request) for _, request in requests]
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
-        if isinstance(request, CommitProgress):
+        if isinstance(request, CommitOffset):
             self.progress[request.queue] = request.offset
-        elif isinstance(request, GetProgress):
+        elif isinstance(request, GetCommittedOffset):
             if request.queue not in self.progress:
                 return ProgressNotFoundError(22, "none")
             return OffsetReply(self.progress[request.queue])
@@ -89,7 +89,7 @@ class FakeInstance:
 
     def __init__(self, queue_count: int = 2, *, wire: FakeWire | None = None) -> None:
         self.fake_wire = wire or FakeWire()
-        self.wire = cast(WireThread, self.fake_wire)
+        self.wire = cast(IoThread, self.fake_wire)
         self.members: tuple[str, ...] = ("c1",)
         self.queue_count = queue_count
         self.rebalances = self.nudges = 0

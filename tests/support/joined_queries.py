@@ -15,8 +15,8 @@ from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import ranges_between
 from pyspark_rocketmq.stream.group_member.driver import JoinedDriver, JoinedPorts, group_settings
-from rocketmq_client.consumer.batch_member import GroupSeat
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.batch_member import BatchMember
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.settings import ConnectionSettings
@@ -75,7 +75,7 @@ class WorldInstance(FakeInstance):
         super().__init__()
         self.world, self.client_id = world, client_id
         self.fake_wire = WorldWire(world)
-        self.wire = cast(WireThread, self.fake_wire)
+        self.wire = cast(IoThread, self.fake_wire)
 
     def route(self, topic: str) -> Route | None:
         count = len([queue for queue in self.world.queues if queue.topic == topic])
@@ -120,7 +120,7 @@ class JoinedQuery:
             open_watch=self.world.open_watch,  # type: ignore[arg-type]
             now_ms=self._tick,
             sleep_ms=lambda _: None,
-            open_seat=self._open_seat,
+            open_batch_member=self._open_seat,
         )
         self.driver = JoinedDriver(self.options, ports)
         if not self.logged:
@@ -134,8 +134,8 @@ class JoinedQuery:
 
     def _open_seat(
         self, settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
-    ) -> GroupSeat:
-        seat = GroupSeat(settings, group_settings(options))
+    ) -> BatchMember:
+        seat = BatchMember(settings, group_settings(options))
         instance = cast(ClientInstance, self.instance)
         seat._sit(instance, known)
         seat._instance, seat._state = instance, ConsumerState.RUNNING

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.allocation.strategies import Average, allocate
-from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
@@ -92,7 +92,7 @@ class Pushed:
 class Looping:
     """A member with a thread that asks it again and again."""
 
-    def __init__(self, looping: LitePullConsumer | GroupSeat) -> None:
+    def __init__(self, looping: LitePullConsumer | BatchMember) -> None:
         self.looping = looping
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -145,7 +145,7 @@ class Seated(Looping):
         self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
     ) -> None:
         self.ledger, self.cluster = ledger, open_cluster(connection)
-        self.seat = GroupSeat(connection, settings).start({})
+        self.seat = BatchMember(connection, settings).start({})
         super().__init__(self.seat)
 
     def turn(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from rocketmq_broker.engine.pop.in_flight import PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_wire.requests.pop import change_of
 from support import pops
 from support.engines import EngineUnderTest, queue_of
@@ -19,7 +19,7 @@ from support.pops import Popped
 
 GROUP = "in-turn"
 TOPIC = "turns"
-_PLACE = PopPlace(TOPIC, GROUP, 0)
+_PLACE = GroupQueue(TOPIC, GROUP, 0)
 
 
 @dataclass

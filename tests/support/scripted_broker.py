@@ -17,12 +17,12 @@ from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.session import ServerSession
 from rocketmq_wire.requests.core import (
     ClusterReply,
-    CommitProgress,
+    CommitOffset,
     Done,
     GetCluster,
+    GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     GetRoute,
     OffsetReply,
     PullMessages,
@@ -154,10 +154,10 @@ class ScriptedBroker:
             return OffsetReply(self._queue(request.queue).bounds().start)
         if isinstance(request, GetMaxOffset):
             return OffsetReply(self._queue(request.queue).bounds().end)
-        if isinstance(request, CommitProgress):
+        if isinstance(request, CommitOffset):
             self.progress[request.group, request.queue] = request.offset
             return Done()
-        if isinstance(request, GetProgress):
+        if isinstance(request, GetCommittedOffset):
             offset = self.progress.get((request.group, request.queue))
             if offset is None:
                 raise broker_error(22, "not found")

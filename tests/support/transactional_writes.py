@@ -15,8 +15,8 @@ from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
-    HalvesWritten,
-    write_halves,
+    HalfMessagesWritten,
+    write_half_messages,
 )
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
@@ -137,7 +137,7 @@ class Query:
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def write(self, cluster: Cluster, task: int) -> HalvesWritten:
+    def write(self, cluster: Cluster, task: int) -> HalfMessagesWritten:
         producer = Producer(cluster, GROUP, in_flight_max=2, in_flight_per_queue_max=2)
         columns = SinkColumns({"body": 0, "messageGroup": 1})
         layout = SinkLayout(
@@ -146,7 +146,7 @@ class Query:
         write_id = WriteId(self.query, str(self.batch), task)
         rows = self.rows(task)
         requests = SinkRequests(layout, producer, write_id).of_batch(rows)
-        written = write_halves(producer, self.plan, write_id, requests, may_be_replayed=True)
+        written = write_half_messages(producer, self.plan, write_id, requests, may_be_replayed=True)
         # As Spark's tasks, which read their rows also where they send none.
         written.rows = rows.num_rows
         return written

@@ -8,7 +8,7 @@ from rocketmq_wire.errors import BrokerError, ProgressNotFoundError, TopicNotFou
 from rocketmq_wire.model import (
     BrokerAddresses,
     ClusterInfo,
-    QueueProgress,
+    CommittedOffset,
     QueueSet,
     QueueStats,
     Route,
@@ -19,10 +19,10 @@ from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import decode_record, decompress_body
 from rocketmq_wire.requests.core import (
     GetCluster,
+    GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
-    GetProgress,
     GetRoute,
     GetTopicStats,
     ListGroupClients,
@@ -80,18 +80,18 @@ def test_statistics_with_objects_as_keys_are_read(version):
     progress = golden_answer(version, "consume-stats", GetConsumeStats("g", "Golden")).queues
     # Only 5.x remembers up to where a group has pulled.
     pulled = progress[QUEUE].pull_offset
-    assert progress == {QUEUE: QueueProgress(13, 3, messages[2]["storeMs"], pulled)}
+    assert progress == {QUEUE: CommittedOffset(13, 3, messages[2]["storeMs"], pulled)}
     assert version != "4.9.7" or pulled == 0
 
 
 def test_offsets_are_read(version):
     oldest_ms = java_messages(version, "pull-found")[0]["storeMs"]
-    assert golden_answer(version, "progress", GetProgress("g", QUEUE)).value == 3
+    assert golden_answer(version, "progress", GetCommittedOffset("g", QUEUE)).value == 3
     assert golden_answer(version, "max-offset", GetMaxOffset(QUEUE)).value == 13
     assert golden_answer(version, "earliest", GetEarliestStoreTime(QUEUE)).value == oldest_ms
     if version != "4.9.7":  # Which answers 0 for a young queue.
         with pytest.raises(ProgressNotFoundError):
-            golden_answer(version, "progress-absent", GetProgress("g", QUEUE))
+            golden_answer(version, "progress-absent", GetCommittedOffset("g", QUEUE))
 
 
 def test_a_group_that_nobody_is_in_has_no_members(version):

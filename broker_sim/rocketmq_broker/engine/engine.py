@@ -287,8 +287,8 @@ class Engine:
             ask.ListGroupClients: lambda request, *_: Answer(
                 ask.ClientsReply(self.clients.consumer_ids(request.group))
             ),
-            ask.GetProgress: self._get_progress,
-            ask.CommitProgress: self._commit_progress,
+            ask.GetCommittedOffset: self._get_progress,
+            ask.CommitOffset: self._commit_progress,
             ask.CreateTopic: self._create_topic,
             ask.DeleteTopic: self._delete_topic,
             ask.ListTopicConfigs: lambda *_: Answer(ask.TopicConfigsReply(self.topics.all())),
@@ -379,7 +379,7 @@ class Engine:
         check_subscription(request.subscription, allows_sql=self._pulling.limits.allows_sql)
         return DONE
 
-    def _get_progress(self, request: ask.GetProgress, _: Peer, __: int) -> Outcome:
+    def _get_progress(self, request: ask.GetCommittedOffset, _: Peer, __: int) -> Outcome:
         offset = self.progress.get(request.group, request.queue)
         if offset is None:
             bounds = self._statistics.bounds(request.queue)
@@ -389,7 +389,7 @@ class Engine:
             offset = 0
         return _offset(offset)
 
-    def _commit_progress(self, request: ask.CommitProgress, _: Peer, __: int) -> Outcome:
+    def _commit_progress(self, request: ask.CommitOffset, _: Peer, __: int) -> Outcome:
         self.topics.require(request.queue.topic)
         if request.group not in self.groups:
             if self._commit_needs_group:

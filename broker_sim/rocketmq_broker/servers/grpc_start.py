@@ -17,7 +17,7 @@ from rocketmq_broker.servers.grpc_server import (
     PublicService,
     start_grpc_server,
 )
-from rocketmq_broker.servers.public_grpc.lookup import EngineFacts
+from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import PortTakenError
 from rocketmq_broker.servers.sockets.bound_ports import BoundPorts, advertised_host
@@ -56,7 +56,7 @@ async def _start_grpc_at(
     guard: Guard | None,
 ) -> GrpcServer:
     limits = GrpcLimits(suspend_ms_max=config.suspend_ms_max)
-    facts = EngineFacts(shell.engine, config.broker_name, advertised_host(config))
+    facts = EngineLookup(shell.engine, config.broker_name, advertised_host(config))
     try:
         return await start_grpc_server(
             shell,

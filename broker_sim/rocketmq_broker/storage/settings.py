@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from rocketmq_wire.model import Host
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 PLAN_NAME: Final = "repair.plan"
 """A repair that was not finished. The broker does not start on a store that has one."""
@@ -127,8 +127,8 @@ class LiteParent:
 
     def __str__(self) -> str:
         return (
-            f"topic {self.topic} has {counted(self.lite_topic_count, 'lite topic')} "
-            f"({counted(self.message_count, 'message')}, served as messages of {self.topic})"
+            f"topic {self.topic} has {plural(self.lite_topic_count, 'lite topic')} "
+            f"({plural(self.message_count, 'message')}, served as messages of {self.topic})"
         )
 
 

@@ -27,7 +27,7 @@ from rocketmq_broker.storage.log.blocks import Block
 from rocketmq_broker.storage.log.commit_log import FILLER
 from rocketmq_broker.storage.log.scan import RECORD_HEAD
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
-from rocketmq_broker.storage.log.unverified_log import OlderLog
+from rocketmq_broker.storage.log.unverified_log import UnverifiedLog
 from rocketmq_broker.storage.maintenance import Maintenance, record_store_ms
 from rocketmq_broker.storage.queues.consume_queue import QueueIndex
 from rocketmq_broker.storage.queues.due_times import entry_hashes
@@ -66,7 +66,7 @@ class Store:
         # Guards the tables against the worker threads; never held while waiting for the disk.
         self._lock = threading.RLock()
         self._maintenance = Maintenance(files, config, parts, self._lock)
-        self._older = OlderLog(self._log, parts.unverified)
+        self._older = UnverifiedLog(self._log, parts.unverified)
 
     @classmethod
     def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:

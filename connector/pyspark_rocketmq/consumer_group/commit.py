@@ -55,7 +55,7 @@ def to_commit(
     return due, foreign
 
 
-class ProgressCommitter:
+class OffsetCommitter:
     """The thread that commits. `open` makes a connection of its own."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""GroupProgressListener: commits a group's progress when Spark reports a batch, from the driver.
+"""OffsetCommitListener: commits a group's progress when Spark reports a batch, from the driver.
 
 The source commits when Spark asks it for the next batch. Between the ticks of a long trigger, after
 Trigger.Once and after `stop()` nobody asks; Spark's progress reports close that gap.
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-class GroupProgressListener(StreamingQueryListener):
-    """`spark.streams.addListener(GroupProgressListener(options))`, with the source's own options.
+class OffsetCommitListener(StreamingQueryListener):
+    """`spark.streams.addListener(OffsetCommitListener(options))`, with the source's own options.
 
     Of the options the connection, `group`, `commitOffsets` and the selection count: queues that are
     not selected are left alone. `query` is a query's name or id: only its progress counts then.

@@ -16,13 +16,13 @@ from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.jobs.failures import JobError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import parse_options, require, require_sink
-from pyspark_rocketmq.read.cluster_scan import first_survey, no_route, require_topics
+from pyspark_rocketmq.read.cluster_scan import first_scan, no_route, require_topics
 from pyspark_rocketmq.sink.encoding.routes import PatientQueues
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _SHOWN_MAX: Final = 5
 
@@ -52,7 +52,7 @@ def require_topics_to_read(
     if files_in(spark, f"{checkpoint}/offsets"):
         return
     with open_cluster(connection_settings(parsed)) as cluster:
-        survey = first_survey(cluster, parsed, is_whole=True, births=False)
+        survey = first_scan(cluster, parsed, is_whole=True, births=False)
     require_topics(survey, parsed)
 
 
@@ -100,6 +100,6 @@ def require_rows_fit(rows: DataFrame, names: list[str], queues: Collection[Queue
     topic = next(iter(queues)).topic
     raise JobError(
         f"the files name queue {', '.join(shown[:_SHOWN_MAX])}{more}, and {topic} has "
-        f"{counted(len(queues), 'queue')} for writing. Nothing was sent. Give it more (rmq topic "
+        f"{plural(len(queues), 'queue')} for writing. Nothing was sent. Give it more (rmq topic "
         f"alter {topic} --queues N), or leave out --keep-queues."
     )

@@ -12,9 +12,9 @@ from types import FrameType
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
-__all__ = ["ask_at_sigterm", "counted", "follow", "say"]
+__all__ = ["ask_at_sigterm", "follow", "plural", "say"]
 
 _POLL_S = 1
 

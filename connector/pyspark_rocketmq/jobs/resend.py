@@ -1,4 +1,4 @@
-"""as_sent_anew: rows that were read from topics -> rows to write, as if not sent before."""
+"""as_new_messages: rows that were read from topics -> rows to write, as if not sent before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUP: Final = "__SHARDINGKEY"
 _LIFE: Final = (*LIFE, _GROUP)
 
 
-def as_sent_anew(frame: DataFrame, **columns: Column) -> DataFrame:
+def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:
     """The columns of messages to write: body, keys, tags, and from properties what is its sender's.
 
     A message group stays one. `columns` are added by name, such as topic or queueId.

@@ -19,7 +19,7 @@ from pyspark_rocketmq.read.batch_reader import plan_queues
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -177,5 +177,5 @@ class LagListener(StreamingQueryListener):
 
 def _log_lag(name: str, lag: Lag) -> None:
     seconds = "unknown" if lag.seconds is None else f"{lag.seconds:.1f}"
-    messages = counted(lag.messages, "message")
+    messages = plural(lag.messages, "message")
     _log.info("query %s: %s behind, %s seconds behind", name, messages, seconds)

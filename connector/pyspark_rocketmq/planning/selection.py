@@ -10,7 +10,7 @@ from typing import Final
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.kinds import Assigned, PerQueue
 from pyspark_rocketmq.options.parse import ReadOptions
-from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_kept_apart
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_internal_topic
 
 _TOPICS_KEPT: Final = 65_536
 
@@ -30,7 +30,9 @@ def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     """The topics whose whole name matches, without the cluster's own."""
     compiled = re.compile(pattern)
     return tuple(
-        sorted(topic for topic in topics if compiled.fullmatch(topic) and not is_kept_apart(topic))
+        sorted(
+            topic for topic in topics if compiled.fullmatch(topic) and not is_internal_topic(topic)
+        )
     )
 
 

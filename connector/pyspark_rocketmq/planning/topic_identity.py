@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from rocketmq_wire.model import Bounds, QueueId
 
 
-class QueueMarks:
+class TopicIdentity:
     """The marks of one query's queues; a mark stands until its queue is judged and forgotten."""
 
     def __init__(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _log = logging.getLogger("pyspark_rocketmq.batches")
 
@@ -32,15 +32,15 @@ def batch_line(counts: Iterable[tuple[QueueId, int]], tasks: int) -> str | None:
         return None
     largest = sorted(topics, key=lambda topic: (-topics[topic], topic))
     told = [
-        f"{topic} {topics[topic]:,} in {counted(len(queues[topic]), 'queue')}"
+        f"{topic} {topics[topic]:,} in {plural(len(queues[topic]), 'queue')}"
         for topic in largest[:_TOPICS_MAX]
     ]
     rest = largest[_TOPICS_MAX:]
     if rest:
         messages = sum(topics[topic] for topic in rest)
-        told.append(f"{counted(len(rest), 'other topic')} {messages:,}")
-    total = counted(topics.total(), "message")
-    return f"{total} in {counted(tasks, 'task')}: {', '.join(told)}"
+        told.append(f"{plural(len(rest), 'other topic')} {messages:,}")
+    total = plural(topics.total(), "message")
+    return f"{total} in {plural(tasks, 'task')}: {', '.join(told)}"
 
 
 def log_batch(

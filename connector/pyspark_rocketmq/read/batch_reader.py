@@ -15,7 +15,7 @@ from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import PlannedQueue, Split, plan_batch
 from pyspark_rocketmq.read.batch_log import log_batch
-from pyspark_rocketmq.read.cluster_scan import first_survey, report_missing, require_topics
+from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
 from pyspark_rocketmq.read.partitions import TaskPartition
 from pyspark_rocketmq.read.starting_offsets import ending_places, starting_places
 from pyspark_rocketmq.read.task import ReadPlan, read_task
@@ -24,7 +24,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     """Where every queue of a batch read starts and ends as things are now."""
-    survey = first_survey(cluster, options, is_whole=True, births=False)
+    survey = first_scan(cluster, options, is_whole=True, births=False)
     report_missing(survey)
     require_topics(survey, options)
     starts = starting_places(options, cluster, survey.bounds, "earliest")

@@ -17,7 +17,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterScan:
     """What was selected and found at one moment."""
 
     queues: tuple[QueueId, ...] = ()
@@ -37,9 +37,9 @@ class Survey:
         return frozenset((queue.topic, queue.broker) for queue in self.queues)
 
 
-def take_survey(
+def scan_cluster(
     cluster: Cluster, options: ReadOptions, also: Iterable[str] = (), *, births: bool = True
-) -> Survey:
+) -> ClusterScan:
     """Look at the selected topics, and at the topics `also` known from before.
 
     Raises RocketMQError when the name server does not answer; a broker that does not answer is in
@@ -65,7 +65,7 @@ def take_survey(
         queues = sorted(queue for found in existing.values() for queue in found)
     return _with_bounds(
         cluster,
-        Survey(tuple(queues), absent_topics=frozenset(absent), missing_queues=tuple(missing)),
+        ClusterScan(tuple(queues), absent_topics=frozenset(absent), missing_queues=tuple(missing)),
         births=births,
     )
 
@@ -77,13 +77,13 @@ def _queues_of(cluster: Cluster, topic: str) -> tuple[QueueId, ...] | None:
         return None
 
 
-def _with_bounds(cluster: Cluster, found: Survey, *, births: bool) -> Survey:
+def _with_bounds(cluster: Cluster, found: ClusterScan, *, births: bool) -> ClusterScan:
     answers = cluster.bounds(found.queues) if found.queues else {}
     bounds = {queue: answer for queue, answer in answers.items() if isinstance(answer, Bounds)}
     unreachable = {
         queue: answer for queue, answer in answers.items() if isinstance(answer, RocketMQError)
     }
-    return Survey(
+    return ClusterScan(
         found.queues,
         bounds,
         find_births(cluster, bounds) if births else {},
@@ -113,7 +113,7 @@ def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[Queu
     return births
 
 
-def first_survey(
+def first_scan(
     cluster: Cluster,
     options: ReadOptions,
     also: Iterable[str] = (),
@@ -121,7 +121,7 @@ def first_survey(
     is_whole: bool,
     births: bool = True,
     clock: WallClock | None = None,
-) -> Survey:
+) -> ClusterScan:
     """Look until the cluster answers, for as long as making a connection may take.
 
     Whoever starts a read is waiting: a wrong address is told within seconds. `is_whole` wants every
@@ -132,7 +132,7 @@ def first_survey(
     while True:
         error: RocketMQError
         try:
-            found = take_survey(cluster, options, also, births=births)
+            found = scan_cluster(cluster, options, also, births=births)
             if not (is_whole and found.unreachable):
                 outage.end()
                 return found
@@ -148,13 +148,13 @@ def first_survey(
         )
 
 
-def report_missing(found: Survey) -> None:
+def report_missing(found: ClusterScan) -> None:
     """Warn about assigned queues that do not exist: they are passed over."""
     for queue in found.missing_queues:
         _log.warning("assigned queue does not exist and is passed over: %s", queue)
 
 
-def require_topics(survey: Survey, options: ReadOptions) -> None:
+def require_topics(survey: ClusterScan, options: ReadOptions) -> None:
     """Raise TopicNotFoundError for topics that are not there and must be."""
     if survey.absent_topics and not options.may_be_absent:
         raise no_route(survey.absent_topics)

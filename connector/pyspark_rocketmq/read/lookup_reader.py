@@ -15,7 +15,7 @@ from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
 from pyspark_rocketmq.read.task import ReadPlan, read_ranges
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.key_offsets import Place, places_of_key
+from rocketmq_client.lookup.key_offsets import Place, offsets_of_key
 from rocketmq_client.lookup.messages import find_by_id
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -60,7 +60,7 @@ class LookupReader(DataSourceReader):
 
 def _places(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:
     if options.message_key is not None:
-        return places_of_key(cluster, topic, options.message_key)
+        return offsets_of_key(cluster, topic, options.message_key)
     assert options.message_id is not None
     found = find_by_id(cluster, topic, options.message_id, _SAME_ID_MAX)
     return sorted(

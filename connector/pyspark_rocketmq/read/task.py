@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.outage_retry import ReadOutageError, over_an_outage
+from pyspark_rocketmq.outage_retry import ReadOutageError, retry_over_outage
 from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
@@ -31,7 +31,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.core import Boundary
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -101,7 +101,7 @@ def read_task(
     is_done = False
     try:
         # As patiently as its download.
-        ranges = over_an_outage(plan.settings, lambda: resolve_task(plan, cluster, task))
+        ranges = retry_over_outage(plan.settings, lambda: resolve_task(plan, cluster, task))
         yield from _RangeReader(plan, cluster, ranges).batches()
         is_done = True
     finally:
@@ -232,12 +232,12 @@ class _RangeReader:
         if self._decoder.skipped:
             _log.warning(
                 "%s left out, since corruptMessages=skip",
-                counted(self._decoder.skipped, "corrupt message"),
+                plural(self._decoder.skipped, "corrupt message"),
             )
         if self._typed is not None and self._typed.dropped:
             _log.warning(
                 "%s with bad bodies left out, since bodyMode=dropmalformed",
-                counted(self._typed.dropped, "message"),
+                plural(self._typed.dropped, "message"),
             )
 
     def _decoded(self, chunk: RangeChunk) -> Iterator[pa.RecordBatch]:

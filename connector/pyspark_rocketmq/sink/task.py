@@ -19,12 +19,16 @@ from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import PatientQueues
 from pyspark_rocketmq.sink.encoding.send_back import send_back_rows
-from pyspark_rocketmq.sink.transactional.commit import HALVES_IN_FLIGHT, Commits, write_halves
+from pyspark_rocketmq.sink.transactional.commit import (
+    HALF_MESSAGES_IN_FLIGHT,
+    Commits,
+    write_half_messages,
+)
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -106,13 +110,13 @@ def _write_halves(
     producer = Producer(
         cluster,
         plan.group,
-        in_flight_max=HALVES_IN_FLIGHT,
-        in_flight_per_queue_max=HALVES_IN_FLIGHT,
+        in_flight_max=HALF_MESSAGES_IN_FLIGHT,
+        in_flight_per_queue_max=HALF_MESSAGES_IN_FLIGHT,
         repeats_unknown=True,
     )
     queues = PatientQueues(producer, cluster, had_topics=had_topics)
     requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
-    written = write_halves(
+    written = write_half_messages(
         producer,
         plan.transaction,
         write_id,
@@ -135,5 +139,5 @@ def _report_abort(messages: list[WriterCommitMessage | None]) -> None:
     _log.warning(
         "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
         "failed ones: when it runs again, drop_replays tells which are there twice",
-        counted(rows, "row"),
+        plural(rows, "row"),
     )

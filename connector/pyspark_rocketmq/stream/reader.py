@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[RangePartition]:
         ranges = ranges_between(self._parsed.parse(start), self._parsed.parse(end))
         if is_logged:
-            ranges = self._begun().still_there(ranges, self._parsed.parse(end))
+            ranges = self._begun().drop_recreated_queues(ranges, self._parsed.parse(end))
         options = self._options
         split = Split(
             options.min_partitions, options.max_partitions, options.max_records_per_partition
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._has_planned:
             return
         self._has_planned = True
-        driver.hurry()
+        driver.skip_minimum_wait()
         most = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
         if limits := [name for name in most if name in self._options.given]:
             _log.warning(

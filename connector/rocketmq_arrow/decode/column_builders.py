@@ -29,7 +29,7 @@ from rocketmq_arrow.decode.layout import (
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.decode.property_template import RowTemplate
-from rocketmq_arrow.decode.uniform_records import AlikeItems
+from rocketmq_arrow.decode.uniform_records import UniformItems
 from rocketmq_arrow.kernels.gather import Positions, overlapping, replace_rows
 from rocketmq_arrow.kernels.numpy_arrays import array_of, text_array
 from rocketmq_wire.model import QueueId
@@ -57,11 +57,11 @@ class ColumnValues:
     """As users get them: inflated; None when nobody asked for the column."""
     reasons: pa.StringArray | None = None
     template: RowTemplate | None = None
-    placed: AlikeItems | None = None
+    placed: UniformItems | None = None
     """The items, where their places are known already."""
 
     @cached_property
-    def scan(self) -> PropertyScan | AlikeItems:
+    def scan(self) -> PropertyScan | UniformItems:
         layout = self.layout
         if self.placed is not None:
             return self.placed

@@ -38,7 +38,7 @@ from rocketmq_arrow.decode.layout import (
     unread_layout,
 )
 from rocketmq_arrow.decode.property_template import RowTemplate
-from rocketmq_arrow.decode.uniform_records import AlikeReader
+from rocketmq_arrow.decode.uniform_records import UniformReader
 from rocketmq_arrow.kernels.gather import (
     Bytes,
     Mask,
@@ -121,7 +121,7 @@ class Decoder:
         self._wants_body = "body" in options.schema.names
         self._tags = None if options.tags is None else text_array(sorted(options.tags))
         self._template = RowTemplate()
-        self._alike = AlikeReader()
+        self._uniform = UniformReader()
         self.skipped = 0
         """Damaged records left out under CorruptPolicy.SKIP."""
 
@@ -134,7 +134,7 @@ class Decoder:
             CorruptRecordError: the framing is torn, or a record is damaged under FAIL.
         """
         data = np.frombuffer(body, np.uint8)
-        alike = self._decode_alike(queue, (start, end), data, sizes)
+        alike = self._decode_uniform(queue, (start, end), data, sizes)
         if alike is not None:
             yield alike
             return
@@ -154,13 +154,13 @@ class Decoder:
             )
             yield from self._decode_chunk(chunk)
 
-    def _decode_alike(
+    def _decode_uniform(
         self, queue: QueueId, wanted: tuple[int, int], data: Bytes, sizes: Buffer | None
     ) -> pa.RecordBatch | None:
         """The whole body as one batch, if its records are all alike and nothing is wrong."""
         if self._tags is not None or len(data) > CHUNK_SIZE_MAX:
             return None
-        records = self._alike.read(queue, wanted, data, sizes, self._options.rows_max)
+        records = self._uniform.read(queue, wanted, data, sizes, self._options.rows_max)
         if records is None:
             return None
         bodies = None

@@ -89,7 +89,7 @@ class _Template:
         )
 
 
-class AlikeItems:
+class UniformItems:
     """The items of records that are built alike."""
 
     def __init__(self, template: _Template, layout: Layout, largest: Bytes) -> None:
@@ -116,11 +116,11 @@ class AlikeItems:
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeRecords:
+class UniformRecords:
     """The sound records of a pull body; whether their bodies are right is still to be asked."""
 
     layout: Layout
-    items: AlikeItems
+    items: UniformItems
     body_size: int
 
     def bodies(self) -> pa.BinaryArray:
@@ -135,7 +135,7 @@ class AlikeRecords:
         return are_right(rows, self.layout.int32(CRC_AT))
 
 
-class AlikeReader:
+class UniformReader:
     """Reads one pull body after the other; remembers how the records were built so far."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class AlikeReader:
         data: Bytes,
         sizes: Buffer | None,
         count_max: int,
-    ) -> AlikeRecords | None:
+    ) -> UniformRecords | None:
         """The records when all are alike, sound, in order and wanted; `sizes` as the sender's."""
         row_size = _one_size(data, sizes)
         if not row_size or len(data) > count_max * row_size:
@@ -163,7 +163,7 @@ class AlikeReader:
 
     def _read(
         self, queue: QueueId, wanted: tuple[int, int], data: Bytes, row_size: int
-    ) -> AlikeRecords | None:
+    ) -> UniformRecords | None:
         body_size = _SIZE.unpack_from(data.data, BODY_SIZE_AT)[0]
         if not 0 < body_size <= row_size - RECORD_SIZE_MIN:
             return None
@@ -186,7 +186,7 @@ class AlikeReader:
         layout = _layout(data, template)
         if not _are_wanted(layout, wanted):
             return None
-        return AlikeRecords(layout, AlikeItems(template, layout, largest), body_size)
+        return UniformRecords(layout, UniformItems(template, layout, largest), body_size)
 
 
 def _one_size(data: Bytes, sizes: Buffer | None) -> int:

@@ -17,8 +17,8 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TopicNotFoundError,
 )
-from rocketmq_wire.model import MASTER_ID, is_kept_apart
-from rocketmq_wire.plural import counted
+from rocketmq_wire.model import MASTER_ID, is_internal_topic
+from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.admin import GetBrokerSettings, SettingsReply
 
 _TIMEOUT_MS: Final = 3_000
@@ -38,7 +38,7 @@ def look_at(
         except RocketMQError as error:
             yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
             return
-        count = counted(len(brokers), "broker")
+        count = plural(len(brokers), "broker")
         yield ok("cluster", f"{where} knows {count}")
         for broker in brokers:
             if MASTER_ID not in broker.addresses:
@@ -80,7 +80,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
     try:
         stats = cluster.topic_stats(topic)
     except TopicNotFoundError:
-        names = [name for name in cluster.topics() if not is_kept_apart(name)]
+        names = [name for name in cluster.topics() if not is_internal_topic(name)]
         yield fail(
             "topic",
             f"there is no topic {topic}.{did_you_mean(topic, names)}",
@@ -91,7 +91,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
         yield fail("topic", str(error), "see above")
         return
     count = sum(stat.end - stat.start for stat in stats.values())
-    queues, messages = counted(len(stats), "queue"), counted(count, "message")
+    queues, messages = plural(len(stats), "queue"), plural(count, "message")
     yield ok("topic", f"{topic}: {queues}, {messages}")
     if not cluster.queues(topic):
         yield fail("topic", f"{topic} may not be read", f"rmq topic alter {topic} --permission rw")

@@ -13,7 +13,7 @@ from rocketmq_cli.suggest import confirm
 from rocketmq_cli.terminal.output import Record, add_json_option, show
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -59,7 +59,7 @@ def _bench(args: argparse.Namespace) -> int:
             raise UsageError(f"--{name} must be 1 or more, not {getattr(args, name)}")
     settings = connection_settings(args)
     where = settings.endpoints or ";".join(settings.name_servers)
-    confirm(f"send {counted(args.messages, 'message')} to {where}?", is_sure=args.yes)
+    confirm(f"send {plural(args.messages, 'message')} to {where}?", is_sure=args.yes)
     topic = f"rmq-bench-{time.time_ns() // 1_000_000}"
     results: list[Record] = []
     with open_cluster(settings) as cluster:
@@ -82,7 +82,7 @@ def _bench(args: argparse.Namespace) -> int:
     read = results[1]["messages"]
     if read != args.messages:
         print(
-            f"rmq: {counted(args.messages, 'message')} sent, {read:,} of them came back",
+            f"rmq: {plural(args.messages, 'message')} sent, {read:,} of them came back",
             file=sys.stderr,
         )
         return 1

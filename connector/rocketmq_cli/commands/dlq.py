@@ -13,7 +13,7 @@ from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import raise_first
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
@@ -145,7 +145,7 @@ def _replay(args: argparse.Namespace) -> int:
         }
         show([record], {}, as_json=True)
     elif not args.execute:
-        letters = counted(replay.count, "dead letter")
+        letters = plural(replay.count, "dead letter")
         print(f"{letters} of {args.group} would be sent again: give --execute")
     for topic, count in sorted(sent.items()) if not args.json else ():
         print(f"sent {count:,} to {topic}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.usage import UsageError
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_broker.storage.errors import ConfigFileError
@@ -146,7 +146,7 @@ def _print(
     if found.is_rebuilding:
         print("queues     rebuilt from the log at the next start, which counts the messages")
     else:
-        print(f"messages   {found.message_count} in {counted(found.queue_count, 'queue')}")
+        print(f"messages   {found.message_count} in {plural(found.queue_count, 'queue')}")
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
     for each in configs:
@@ -209,7 +209,7 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     ]
     lines += [f"rewritten  {name}: {_rewritten(name)}" for name in plan.anew]
     lines += [f"lost       {line}" for line in describe(plan.lost_by_queue())]
-    lines.append(f"in all     {counted(plan.lost_count, 'message')} lost")
+    lines.append(f"in all     {plural(plan.lost_count, 'message')} lost")
     if plan.untold_size:
         lines.append(
             f"untold     whose messages {plan.untold_size} bytes of the damage held; the queues "
@@ -217,7 +217,7 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
         )
     if plan.unproven_count:
         lines.append(
-            f"unproven   {counted(plan.unproven_count, 'message')} kept where body and place are "
+            f"unproven   {plural(plan.unproven_count, 'message')} kept where body and place are "
             "sound; of the other fields no checksum is left"
         )
     return lines
@@ -235,4 +235,4 @@ def _print_some(lines: list[str]) -> None:
     for line in lines[:_LINES_MAX]:
         print(line)
     if len(lines) > _LINES_MAX:
-        print(f"and {counted(len(lines) - _LINES_MAX, 'line')} more")
+        print(f"and {plural(len(lines) - _LINES_MAX, 'line')} more")

@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.groups.lag import group_places, is_system_group, known_group
+from rocketmq_cli.groups.lag import group_offsets, is_system_group, known_group
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError, raise_first
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups.members import Members
@@ -174,7 +174,7 @@ def _describe(args: argparse.Namespace) -> int:
     from rocketmq_cli.groups.members import find_members
 
     with open_from(args) as cluster:
-        places = group_places(cluster, args.group, args.topic)
+        places = group_offsets(cluster, args.group, args.topic)
         found, problem = places.queues, places.problem
         members: Members | None = None
         try:
@@ -206,7 +206,7 @@ def _describe(args: argparse.Namespace) -> int:
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
     at_least = "at least " if problem is not None else ""
-    print(f"group {args.group}: {at_least}{counted(count, 'member')}, lag {at_least}{total:,}")
+    print(f"group {args.group}: {at_least}{plural(count, 'member')}, lag {at_least}{total:,}")
     if members is not None:
         print(members.summary())
         show(members.as_records(), members.TITLES, as_json=False)
@@ -294,7 +294,7 @@ def _delete(args: argparse.Namespace) -> int:
                 f"group {args.group} has {len(members.clients)} live members: stop them first"
             )
         confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
-        raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_progress=True)))
+        raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_offsets=True)))
     if args.json:
         show([{"group": args.group, "deleted": True}], {}, as_json=True)
     else:

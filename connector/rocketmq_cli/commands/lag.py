@@ -12,9 +12,9 @@ from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from rocketmq_cli.groups.lag import GroupPlaces
+    from rocketmq_cli.groups.lag import GroupOffsets
     from rocketmq_client.cluster import Cluster
-    from rocketmq_wire.model import QueueProgress
+    from rocketmq_wire.model import CommittedOffset
 
 EXIT_FAILED = 1
 EXIT_EXCEEDED = 3
@@ -53,7 +53,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 
 
 def _lag(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups.lag import group_places, known_group
+    from rocketmq_cli.groups.lag import group_offsets, known_group
     from rocketmq_cli.times import parse_duration_ms
 
     pause_ms = None if args.watch is None else parse_duration_ms(args.watch, unit="s")
@@ -63,7 +63,7 @@ def _lag(args: argparse.Namespace) -> int:
         if args.topic is not None:
             cluster.route(args.topic)  # Raises for one that does not exist.
         while True:
-            places = group_places(cluster, args.group, args.topic)
+            places = group_offsets(cluster, args.group, args.topic)
             if not places.queues and places.problem is None:
                 known_group(cluster, args.group)
             _show(args, cluster, places)
@@ -74,7 +74,7 @@ def _lag(args: argparse.Namespace) -> int:
             time.sleep(pause_ms / 1_000)
 
 
-def _verdict(args: argparse.Namespace, places: GroupPlaces) -> int:
+def _verdict(args: argparse.Namespace, places: GroupOffsets) -> int:
     """The exit code, with the reason on standard error when it is not 0."""
     total = sum(_behind(at) for at in places.queues.values())
     if places.problem is not None:
@@ -96,7 +96,7 @@ def _verdict(args: argparse.Namespace, places: GroupPlaces) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, cluster: Cluster, places: GroupPlaces) -> None:
+def _show(args: argparse.Namespace, cluster: Cluster, places: GroupOffsets) -> None:
     found = places.queues
     missing = sorted(places.problem.missing) if places.problem is not None else []
     now_ms = time.time_ns() // 1_000_000
@@ -124,7 +124,7 @@ def _show(args: argparse.Namespace, cluster: Cluster, places: GroupPlaces) -> No
         print(f"group {args.group} has committed nothing yet")
 
 
-def _behind(at: QueueProgress) -> int:
+def _behind(at: CommittedOffset) -> int:
     return max(0, at.broker_offset - at.consumer_offset)
 
 

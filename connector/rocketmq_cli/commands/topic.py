@@ -22,9 +22,9 @@ from rocketmq_wire.model import (
     QueueId,
     QueueStats,
     TopicConfig,
-    is_kept_apart,
+    is_internal_topic,
 )
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_FAILED = 1
@@ -230,7 +230,7 @@ def _refuse_to_shrink(args: argparse.Namespace, before: Sequence[TopicConfig]) -
     count = max((config.read_queue_count for config in before), default=0)
     if count > args.queues:
         raise UsageError(
-            f"topic {args.topic} has {counted(count, 'queue')}: with {args.queues}, what the "
+            f"topic {args.topic} has {plural(count, 'queue')}: with {args.queues}, what the "
             "others hold could not be read any more. Give --shrink to do it all the same."
         )
 
@@ -262,7 +262,7 @@ def _permission(config: TopicConfig) -> str:
 
 
 def _described(config: TopicConfig) -> str:
-    queues = counted(config.read_queue_count, "queue")
+    queues = plural(config.read_queue_count, "queue")
     if config.write_queue_count != config.read_queue_count:
         queues = f"{queues} to read, {config.write_queue_count} to write"
     return f"{queues}, permission {_permission(config)}"
@@ -271,7 +271,7 @@ def _described(config: TopicConfig) -> str:
 def _list(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         topics = cluster.topics()
-    wanted = [name for name in sorted(topics) if args.all or not is_kept_apart(name)]
+    wanted = [name for name in sorted(topics) if args.all or not is_internal_topic(name)]
     if args.json:
         show(({"topic": name} for name in wanted), {}, as_json=True)
     else:
@@ -300,7 +300,7 @@ def _describe(args: argparse.Namespace) -> int:
     if not args.json:
         total = sum(stat.end - stat.start for stat in stats.values())
         at_least = "at least " if missing else ""
-        queues, messages = counted(len(stats), "queue"), counted(total, "message")
+        queues, messages = plural(len(stats), "queue"), plural(total, "message")
         print(f"topic {args.topic}: {at_least}{queues}, {at_least}{messages}")
         for broker, config in configs.items():
             print(f"{broker}: {_described(config)}")
@@ -324,7 +324,7 @@ def _delete(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         stats = cluster.topic_stats(args.topic)
         total = sum(stat.end - stat.start for stat in stats.values())
-        held = counted(total, "message")
+        held = plural(total, "message")
         confirm(f"delete topic {args.topic} and its {held}?", is_sure=args.yes)
         cluster.delete_topic(args.topic)
     if args.json:

@@ -9,7 +9,7 @@ from typing import Final
 from rocketmq_cli.suggest import did_you_mean
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import GroupNotFoundError, RocketMQError, TopicNotFoundError
-from rocketmq_wire.model import QueueId, QueueProgress
+from rocketmq_wire.model import CommittedOffset, QueueId
 from rocketmq_wire.requests.core import ConsumeStatsReply, GetConsumeStats
 
 # Groups of RocketMQ itself, and those under which this project only reads.
@@ -60,10 +60,10 @@ class IncompleteProgressError(RocketMQError):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlaces:
+class GroupOffsets:
     """Where a group stands in the queues of those brokers that said so."""
 
-    queues: Mapping[QueueId, QueueProgress]
+    queues: Mapping[QueueId, CommittedOffset]
     problem: IncompleteProgressError | None = None
     """The brokers that did not; None when all did."""
 
@@ -78,23 +78,23 @@ def known_group(cluster: Cluster, group: str) -> None:
         raise UnknownGroupError(group, did_you_mean(group, groups))
 
 
-def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, QueueProgress]:
+def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, CommittedOffset]:
     """Where a group stands in every queue of its topics; empty for nowhere.
 
     Raises IncompleteProgressError when a broker does not say.
     """
-    places = group_places(cluster, group)
+    places = group_offsets(cluster, group)
     if places.problem is not None:
         raise places.problem
     return places.queues
 
 
-def group_places(cluster: Cluster, group: str, topic: str | None = None) -> GroupPlaces:
+def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> GroupOffsets:
     """As `group_queues`, or of one topic, with what is known when some brokers do not answer.
 
     Raises the first failure when none does.
     """
-    found: dict[QueueId, QueueProgress] = {}
+    found: dict[QueueId, CommittedOffset] = {}
     missing: dict[str, str] = {}
     # Asked of one topic, brokers answer 0 for a group that has committed nothing there.
     answers = cluster.ask_masters(GetConsumeStats(group))
@@ -108,7 +108,7 @@ def group_places(cluster: Cluster, group: str, topic: str | None = None) -> Grou
     for known in cluster.cluster_info().brokers:
         if known.name not in answers:
             missing[known.name] = "it has no master"
-    return GroupPlaces(
+    return GroupOffsets(
         {queue: at for queue, at in found.items() if topic is None or queue.topic == topic},
         IncompleteProgressError(group, missing) if missing else None,
     )

@@ -10,7 +10,7 @@ from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.requests.admin import GetBrokerSettings, QueueOffsetsReply, ResetProgress
+from rocketmq_wire.requests.admin import GetBrokerSettings, QueueOffsetsReply, ResetClientOffsets
 
 _TO_THE_END = -1
 
@@ -128,7 +128,7 @@ def move_online(
     topic = moves[0].queue.topic
     if index is not None:
         _require_single_queues(cluster, {queue.broker for queue in planned}, group, index)
-    request = ResetProgress(
+    request = ResetClientOffsets(
         group, topic, target.time_ms, queue_index=-1 if index is None else index
     )
     moved: set[QueueId] = set()

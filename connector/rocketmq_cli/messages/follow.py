@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.loss import RangeLostError
-from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -85,7 +85,7 @@ class Follower:
         self._seen: dict[QueueId, Seen] = {}
         self._problems: set[str] = set()
         self._is_gone = False
-        self._watch = ArrivalWatch(cluster.settings, positions)
+        self._watch = EndOffsetWatcher(cluster.settings, positions)
         self._look()
 
     def __enter__(self) -> Follower:
@@ -136,7 +136,7 @@ class Follower:
         if changed:
             # What the watch knows of them, and has under way, is of the time before.
             self._watch.close()
-            self._watch = ArrivalWatch(self._cluster.settings, self._positions)
+            self._watch = EndOffsetWatcher(self._cluster.settings, self._positions)
         return bool(changed)
 
     def _look_at(self, queues: list[QueueId]) -> dict[QueueId, Seen]:

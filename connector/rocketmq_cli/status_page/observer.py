@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from rocketmq_cli.groups.lag import group_places, is_system_group
+from rocketmq_cli.groups.lag import group_offsets, is_system_group
 from rocketmq_cli.status_page.history import History
 from rocketmq_cli.status_page.samples import BrokerSeen, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import MASTER_ID, QueueId, QueueProgress, is_kept_apart
+from rocketmq_wire.model import MASTER_ID, CommittedOffset, QueueId, is_internal_topic
 from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
 
 V = TypeVar("V")
@@ -63,7 +63,7 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
     problems: list[str] = []
     try:
         info = cluster.cluster_info()
-        topics = [name for name in cluster.topics() if not is_kept_apart(name)]
+        topics = [name for name in cluster.topics() if not is_internal_topic(name)]
         answers = cluster.ask_masters(GetRuntimeInfo())
         groups = [name for name in cluster.groups() if not is_system_group(name)]
     except RocketMQError as error:
@@ -82,8 +82,8 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
         )
     away = {broker.name for broker in brokers if broker.error is not None}
 
-    def queues_of(group: str) -> Mapping[QueueId, QueueProgress]:
-        places = group_places(cluster, group)
+    def queues_of(group: str) -> Mapping[QueueId, CommittedOffset]:
+        places = group_offsets(cluster, group)
         # A broker that is away is told of once, not for every group.
         if places.problem is not None and not places.problem.missing.keys() <= away:
             problems.append(str(places.problem))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rocketmq_wire.model import QueueId, QueueProgress, QueueStats
+from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Sample:
     time_ms: int
     brokers: tuple[BrokerSeen, ...] = ()
     topics: Mapping[str, Mapping[QueueId, QueueStats]] = field(default_factory=dict)
-    groups: Mapping[str, Mapping[QueueId, QueueProgress]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[QueueId, CommittedOffset]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def held(self, topic: str) -> int:
@@ -42,6 +42,6 @@ class Sample:
         )
 
 
-def behind(at: QueueProgress) -> int:
+def behind(at: CommittedOffset) -> int:
     """Messages of a queue that a group has not committed."""
     return max(0, at.broker_offset - at.consumer_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _INTERVAL_S = 0.2
 
@@ -58,7 +58,7 @@ class CountLine:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def _named(self, count: int) -> str:
-        return counted(count, "message") + self._done
+        return plural(count, "message") + self._done
 
     def _rate(self) -> float:
         return self.count / max(time.monotonic() - self._began, 1e-3)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from rocketmq_client.consumer.common.context_manager import Scope
+from rocketmq_client.consumer.common.context_manager import ConsumerContext
 from rocketmq_client.consumer.group_consumer import GroupConsumer
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
+    GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     GetRoute,
     Reply,
     Request,
@@ -24,7 +24,7 @@ from rocketmq_wire.requests.core import (
 R = TypeVar("R", bound=Reply)
 
 
-class AskingConsumer(GroupConsumer, Scope):
+class AskingConsumer(GroupConsumer, ConsumerContext):
     """Every question waits for its answer; all raise ClientStateError before the start."""
 
     _asked_topics: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class AskingConsumer(GroupConsumer, Scope):
     def committed(self, queue: QueueId) -> int | None:
         """The group's progress in a queue; None when there is none."""
         try:
-            return self._ask(queue, GetProgress(self.group, queue)).value
+            return self._ask(queue, GetCommittedOffset(self.group, queue)).value
         except ProgressNotFoundError:
             return None
 
@@ -61,7 +61,7 @@ class AskingConsumer(GroupConsumer, Scope):
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
             replies = self._running().wire.call_many(
-                [(q.broker, CommitProgress(self.group, q, offsets[q])) for q in queues],
+                [(q.broker, CommitOffset(self.group, q, offsets[q])) for q in queues],
                 timeout_ms=self.settings.request_timeout_ms,
             )
             return dict(zip(queues, replies, strict=True))

@@ -21,13 +21,13 @@ from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.group_consumer import ConsumerState, GroupConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.no_pulls import NoPulls
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.consumption import ConsumeDirectly
 from rocketmq_wire.requests.core import Reply
 
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _SYSTEM_ERROR = 1
 
 
-class GroupSeat(GroupConsumer):
+class BatchMember(GroupConsumer):
     """`take`, `settle` and `release` are for one thread, and never wait for the network."""
 
     # As Java's push consumers, beside whom it sits: brokers note one type for a group.
@@ -54,7 +54,7 @@ class GroupSeat(GroupConsumer):
         self._settled_count = self._stored_count = 0
         self._lock_due_ms = 0
 
-    def start(self, known: Mapping[QueueId, int]) -> GroupSeat:
+    def start(self, known: Mapping[QueueId, int]) -> BatchMember:
         """Join the group; `known` is how far this member was before it was started again.
 
         Raises ClientStateError and BrokerError.
@@ -201,7 +201,7 @@ class GroupSeat(GroupConsumer):
 
     def _sit(self, instance: ClientInstance, known: Mapping[QueueId, int]) -> None:
         self._puller = NoPulls(instance.wire, self.settings)
-        self._share = QueueShare(instance, self.settings, self._puller, is_orderly=True)
+        self._share = OwnedQueues(instance, self.settings, self._puller, is_orderly=True)
         self._share.is_cautious, self._share.known = True, known
         self._persist_due_ms = now_ms() + self.settings.persist_ms
         self._lock_due_ms = now_ms() + self.settings.lock_ms
@@ -225,6 +225,6 @@ class GroupSeat(GroupConsumer):
         self._share.renew_locks()
         stale |= {queue for queue, one in owned.items() if not one.process.is_locked}
         if stale:
-            queues = counted(len(stale), "queue")
+            queues = plural(len(stale), "queue")
             _LOG.warning("group=%s: %s had anew, whose locks lapsed", self.group, queues)
             self._doubtful |= stale

@@ -20,7 +20,7 @@ from rocketmq_client.consumer.membership.client_instance import (
     ClientStateError,
     Member,
 )
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.membership.running_info import running_info
 from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
 from rocketmq_client.settings import ConnectionSettings
@@ -46,7 +46,7 @@ class GroupConsumer(Member):
 
     _consume_type: ClassVar[str]
     _puller: QueuePuller
-    _share: QueueShare
+    _share: OwnedQueues
 
     def __init__(
         self,

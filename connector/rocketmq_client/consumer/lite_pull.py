@@ -23,7 +23,7 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import ClientInstance, ClientStateError
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.membership.topic_watch import TopicWatch
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
@@ -99,7 +99,7 @@ class LitePullConsumer(AskingConsumer):
         )
         # A pull must not store what was only handed out.
         self._puller.commits_on_pull = False
-        self._share = QueueShare(
+        self._share = OwnedQueues(
             instance, settings, self._puller, is_orderly=False, on_change=self._on_queues
         )
         self._persist_due_ms = now_ms() + settings.persist_ms

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.consumer.common.context_manager import Scope
+from rocketmq_client.consumer.common.context_manager import ConsumerContext
 from rocketmq_client.consumer.popping.messages import Popped, popped_messages
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.filters.tags import TagExpression
@@ -65,7 +65,7 @@ class PoppedRecords:
     reply: PopReply
 
 
-class PopConsumer(Scope):
+class PopConsumer(ConsumerContext):
     """Pops one topic for one group. One owner at a time; every call waits for a bounded time."""
 
     def __init__(

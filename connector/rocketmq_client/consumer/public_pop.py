@@ -22,7 +22,7 @@ from rocketmq_client.transport.grpc.public_channel import Pending, PublicChannel
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.grpc.public import pops
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.requests.pop import AT_ONCE_MS, POP_COUNT_MAX, PopReply, PopStatus
 
@@ -219,7 +219,7 @@ class PublicPopConsumer:
             self._is_anew = False
             if handles and _now_ms() - held.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
                 # Nobody has looked for long, and these may be lent to another by now.
-                unnoticed = counted(len(handles), "message")
+                unnoticed = plural(len(handles), "message")
                 _LOG.info("topic=%s: %s came unnoticed", self._topic, unnoticed)
                 self.change_handles(handles, AT_ONCE_MS)
             elif handles:

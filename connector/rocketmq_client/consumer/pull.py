@@ -22,8 +22,8 @@ from rocketmq_client.consumer.common.namespaces import unwrapped, wrapped
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.group_consumer import ConsumerState
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
-from rocketmq_client.consumer.offset_store.offset_table import ProgressTable
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
+from rocketmq_client.consumer.offset_store.offset_table import OffsetTable
 from rocketmq_client.consumer.pulling.no_pulls import NoPulls
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
@@ -75,7 +75,7 @@ class PullConsumer(AskingConsumer):
             rpc_hooks=rpc_hooks,
         )
         self._on_queues = on_queues
-        self._progress = ProgressTable()
+        self._progress = OffsetTable()
         self._lock = threading.Lock()
 
     # --- for its owner ------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class PullConsumer(AskingConsumer):
         """Join the group. Raises ClientStateError."""
         instance = self._acquire()
         self._puller = NoPulls(instance.wire, self.settings)
-        self._share = QueueShare(
+        self._share = OwnedQueues(
             instance, self.settings, self._puller, is_orderly=False, on_change=self._on_queues
         )
         self._share.keeps_progress = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from rocketmq_client.consumer.common.context_manager import Scope
+from rocketmq_client.consumer.common.context_manager import ConsumerContext
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
@@ -28,9 +28,9 @@ from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.group_consumer import ConsumerState, GroupConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.popping.acks import PopAcks
-from rocketmq_client.consumer.popping.assignment import PopShare
+from rocketmq_client.consumer.popping.assignment import PopAssignment
 from rocketmq_client.consumer.popping.consumption import PopConsumption
 from rocketmq_client.consumer.popping.puller import PopPuller
 from rocketmq_client.consumer.popping.settings import PopSettings
@@ -47,12 +47,12 @@ _SYSTEM_ERROR: Final = 1
 class _Pops(NamedTuple):
     """What popping takes besides pulling."""
 
-    share: PopShare
+    share: PopAssignment
     consumption: PopConsumption
     acks: PopAcks
 
 
-class PushConsumer(GroupConsumer, Scope):
+class PushConsumer(GroupConsumer, ConsumerContext):
     """One member of a group. Exactly one of the two listeners is given."""
 
     _consume_type = "CONSUME_PASSIVELY"
@@ -112,7 +112,7 @@ class PushConsumer(GroupConsumer, Scope):
             on_illegal=self._on_illegal,
             subscription_of=lambda topic: self._subscriptions.get(topic),
         )
-        self._share = QueueShare(instance, settings, self._puller, is_orderly=is_orderly)
+        self._share = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
         self._consumption = self._consumption_of(instance)
         if self._pop_settings is not None:
             self._pops = self._pops_of(instance, self._pop_settings)
@@ -263,7 +263,7 @@ class PushConsumer(GroupConsumer, Scope):
             on_late=consumption.return_soon,
             is_suspended=lambda: self._puller.is_suspended,
         )
-        return _Pops(PopShare(instance, settings, puller), consumption, acks)
+        return _Pops(PopAssignment(instance, settings, puller), consumption, acks)
 
     def _consume_counts(self) -> ConsumeCounts:
         return self.counts

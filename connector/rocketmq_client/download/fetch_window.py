@@ -21,8 +21,8 @@ from typing import Final
 
 from rocketmq_client.download.contract import RangeChunk, ReadLimits
 from rocketmq_client.download.coverage import GATHER_BYTES, Coverage, Piece
-from rocketmq_client.download.in_flight_pulls import Flight, Flights, Joining, Pull
-from rocketmq_client.download.pull_width import Stride
+from rocketmq_client.download.in_flight_pulls import InFlightPull, InFlightPulls, Joining, Pull
+from rocketmq_client.download.pull_width import PullWidth
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
@@ -32,7 +32,7 @@ from rocketmq_client.loss import (
     Standing,
     judge,
 )
-from rocketmq_client.outage_clock import Patience, is_doubtful
+from rocketmq_client.outage_clock import OutageClock, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
@@ -73,14 +73,14 @@ class FetchWindow:
         self._is_filtered = is_filtered
         self._loss_policy = loss_policy
         backoff = backoff or Backoff(random=random.Random(wanted.start))
-        self._patience = Patience(limits.outage_ms, backoff)
+        self._patience = OutageClock(limits.outage_ms, backoff)
         # Two pulls must fit below the message limit, or there is never one under way.
         room = min(limits.messages_max, limits.span_max or limits.messages_max)
         self._count_max = max(1, min(limits.count_per_pull, (room + 1) // 2))
         self._bytes_per_pull = max(1, min(PULL_BYTES_MAX, limits.bytes_max // 2))
         self._joining = Joining(times_max, limits.pulls_in_flight)
         # Under a filter the broker scans more offsets than the messages it was asked for.
-        self._stride = Stride(_SCAN_WIDTH_MAX if is_filtered else self._count_max)
+        self._stride = PullWidth(_SCAN_WIDTH_MAX if is_filtered else self._count_max)
         self._record_bytes: float | None = None
         self._density = 1.0
         """Messages per offset: below one under a filter."""
@@ -91,7 +91,7 @@ class FetchWindow:
         self._narrow_count = 0
         # Below this end pulls ask for so few at most: to find exactly which messages lack.
         self._narrow_end = wanted.start
-        self._flights = Flights()
+        self._flights = InFlightPulls()
         self._coverage = Coverage(wanted.start, wanted.end)
         self._front: int | None = wanted.start
         """Everything below is here or under way; None when there may be holes."""
@@ -346,12 +346,12 @@ class FetchWindow:
         is_open = is_first or is_probe or self._is_filtered
         planned_end = start + planned * times
         expected = self._bytes_expected(planned) * times
-        self._flights.add(Flight(pull, planned_end, is_open, now_ms, expected))
+        self._flights.add(InFlightPull(pull, planned_end, is_open, now_ms, expected))
         if self._front == start:
             self._front = planned_end
         return pull
 
-    def _land(self, ticket: int) -> Flight | None:
+    def _land(self, ticket: int) -> InFlightPull | None:
         """The pull is no longer under way; None if it was given up before."""
         flight = self._flights.land(ticket)
         if flight is not None:
@@ -360,7 +360,7 @@ class FetchWindow:
 
     # --- answers --------------------------------------------------------------------------------
 
-    def _on_found(self, flight: Flight, reply: PullReply, now_ms: int) -> bool:
+    def _on_found(self, flight: InFlightPull, reply: PullReply, now_ms: int) -> bool:
         """Take messages in; False when they are to be asked for again."""
         asked, width = flight.pull.start, reply.next_begin - flight.pull.start
         body_size = sum(map(len, reply.records))
@@ -390,7 +390,7 @@ class FetchWindow:
             self._patience.progressed(now_ms)
         return True
 
-    def _on_overstep(self, flight: Flight, next_begin: int, now_ms: int) -> None:
+    def _on_overstep(self, flight: InFlightPull, next_begin: int, now_ms: int) -> None:
         """More offsets than asked for: the broker left out messages that are already removed."""
         count_max = flight.pull.count_max
         if count_max == 1:
@@ -400,7 +400,7 @@ class FetchWindow:
         self._narrow_count = max(1, count_max // 2)
         self._narrow_end = max(self._narrow_end, next_begin)
 
-    def _begins_rightly(self, flight: Flight, body: Buffer, next_begin: int) -> bool:
+    def _begins_rightly(self, flight: InFlightPull, body: Buffer, next_begin: int) -> bool:
         """Whether what was found from offset 0 on begins with a message that may stand there."""
         first = self._first_offset(body)
         if first and self._is_filtered:
@@ -409,7 +409,7 @@ class FetchWindow:
             return flight.pull.count_max == 1 and first < next_begin
         return first == 0
 
-    def _on_foreign(self, flight: Flight, body: Buffer, next_begin: int, now_ms: int) -> None:
+    def _on_foreign(self, flight: InFlightPull, body: Buffer, next_begin: int, now_ms: int) -> None:
         """Offset 0 is gone: by itself it is asked for, and then doubted."""
         if flight.pull.count_max > 1:
             self._narrow_count, self._narrow_end = 1, max(self._narrow_end, 1)
@@ -418,7 +418,7 @@ class FetchWindow:
         end = min(self._first_offset(body) or next_begin, next_begin)
         self._open_doubt(DoubtKind.VANISHED, 0, end, now_ms)
 
-    def _on_advance(self, flight: Flight, reply: PullReply, now_ms: int) -> None:
+    def _on_advance(self, flight: InFlightPull, reply: PullReply, now_ms: int) -> None:
         """No message, but a later offset to go on from."""
         asked = flight.pull.start
         # Under a filter that is the normal case of nothing matching. Anything else, and a status
@@ -438,7 +438,7 @@ class FetchWindow:
         if self._coverage.cover(asked, reply.next_begin, (), None, 0):
             self._patience.progressed(now_ms)
 
-    def _on_nothing(self, flight: Flight, now_ms: int) -> None:
+    def _on_nothing(self, flight: InFlightPull, now_ms: int) -> None:
         """No message and no progress: below the end this must pass, or something is lost."""
         self._patience.trouble(now_ms, now_ms)
         if self._patience.is_stuck(now_ms):
@@ -446,7 +446,7 @@ class FetchWindow:
         else:
             self._patience.back_off(now_ms)
 
-    def _learn(self, flight: Flight, width: int) -> None:
+    def _learn(self, flight: InFlightPull, width: int) -> None:
         stride = self._stride.value
         was_cut = width < flight.pull.count_max
         if flight.is_open or (was_cut and stride is not None and flight.pull.count_max >= stride):

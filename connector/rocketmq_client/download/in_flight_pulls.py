@@ -30,7 +30,7 @@ class Pull:
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlightPull:
     """A pull under way."""
 
     pull: Pull
@@ -41,13 +41,13 @@ class Flight:
     bytes_expected: int
 
 
-class Flights:
+class InFlightPulls:
     """What is under way, and how much of everything that is."""
 
     __slots__ = ("_flights", "_tickets", "bytes_expected", "pulls", "width")
 
     def __init__(self) -> None:
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, InFlightPull] = {}
         self._tickets = 0
         self.pulls = 0
         """Requests without an answer."""
@@ -63,25 +63,25 @@ class Flights:
         self._tickets += 1
         return self._tickets
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: InFlightPull) -> None:
         """It was sent."""
         self._flights[flight.pull.ticket] = flight
         self._count(flight, 1)
 
-    def land(self, ticket: int) -> Flight | None:
+    def land(self, ticket: int) -> InFlightPull | None:
         """It is no longer under way; None if it was not."""
         flight = self._flights.pop(ticket, None)
         if flight is not None:
             self._count(flight, -1)
         return flight
 
-    def part(self, flight: Flight) -> list[int]:
+    def part(self, flight: InFlightPull) -> list[int]:
         """Put the single pulls of one that has landed in its place; their tickets."""
         tickets = []
         for number in range(flight.pull.times):
             start = flight.pull.start + number * flight.pull.count_max
             pull = Pull(self.new_ticket(), start, flight.pull.count_max, flight.pull.bytes_max)
-            self.add(Flight(pull, start + pull.count_max, False, flight.sent_ms, 0))
+            self.add(InFlightPull(pull, start + pull.count_max, False, flight.sent_ms, 0))
             tickets.append(pull.ticket)
         return tickets
 
@@ -110,7 +110,7 @@ class Flights:
         """True if one of them is to bring this offset."""
         return any(start <= offset < end for start, end in self.spans())
 
-    def _count(self, flight: Flight, sign: int) -> None:
+    def _count(self, flight: InFlightPull, sign: int) -> None:
         self.pulls += sign * flight.pull.times
         self.width += sign * (flight.planned_end - flight.pull.start)
         self.bytes_expected += sign * flight.bytes_expected

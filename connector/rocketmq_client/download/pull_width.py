@@ -15,7 +15,7 @@ PROBE_INTERVAL: Final = 16
 _SAMPLES_MAX: Final = 8
 
 
-class Stride:
+class PullWidth:
     """The prediction for one queue; None until a first answer was seen."""
 
     __slots__ = ("_asked", "_samples", "value", "width_max")

@@ -42,7 +42,7 @@ class LookupIncompleteError(RocketMQError):
         )
 
 
-def places_of_key(cluster: Cluster, topic: str, key: str) -> list[Place]:
+def offsets_of_key(cluster: Cluster, topic: str, key: str) -> list[Place]:
     """Every message with the key among its keys, sorted by queue and offset.
 
     Raises LookupIncompleteError, TopicNotFoundError and what a broker refuses: an answer that

@@ -53,7 +53,7 @@ class WatchDiedError(RocketMQError):
         )
 
 
-class ArrivalWatch:
+class EndOffsetWatcher:
     """Ends of queues, watched from a thread of its own that starts with the first question."""
 
     def __init__(

@@ -19,7 +19,7 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.column_batches import MessageColumns, batch_request, records_request
-from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendLine, SendRequest, Sent
+from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.producer.timed_messages import recall
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
@@ -32,7 +32,7 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Buffer, Message, QueueId, Route
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.message_id import unique_message_id
 from rocketmq_wire.records.properties import encode_properties
@@ -58,7 +58,7 @@ class SendOutcomeUnknownError(RocketMQError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {counted(self.count, 'message')} may "
+            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {plural(self.count, 'message')} may "
             f"or may not be stored: {self.reason}. Sending them again may store them twice."
         )
 
@@ -167,7 +167,7 @@ class Producer:
         then has every request its outcome. What `requests` raises is raised after those of the
         requests before it.
         """
-        line = SendLine(
+        line = SendQueue(
             in_flight_max=self._in_flight_max,
             in_flight_per_queue_max=self._in_flight_per_queue_max,
             retry_ms=self.cluster.settings.outage_ms,

@@ -51,7 +51,7 @@ class _QueueLine:
     backoff: Backoff = field(default_factory=lambda: Backoff(50, 2_000, _CHANCE))
 
 
-class SendLine:
+class SendQueue:
     """Requests on their way to many queues; times are milliseconds of one clock."""
 
     def __init__(

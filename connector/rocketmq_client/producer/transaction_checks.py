@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.consumer.membership.client_instance import client_id_of
 from rocketmq_client.settings import ConnectionSettings
@@ -74,7 +74,7 @@ class CheckService:
         """Addresses by broker name."""
         self._heard: set[str] = set()
         self._is_known = threading.Event()
-        self._wire = WireThread(
+        self._wire = IoThread(
             settings,
             name=f"rocketmq-checks-{group}",
             on_notice=lambda _: None,

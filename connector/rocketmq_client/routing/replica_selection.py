@@ -28,7 +28,7 @@ SHUN_MS: Final = 30_000
 SHUN_MS_MAX: Final = 480_000
 
 
-class Suggestions:
+class ReplicaSelection:
     """Broker ids by queue; a queue that is not there is pulled from its master."""
 
     def __init__(self) -> None:

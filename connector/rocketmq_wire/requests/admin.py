@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rocketmq_wire.fastjson import Json
-from rocketmq_wire.model import Buffer, QueueId, QueueProgress, Subscription
+from rocketmq_wire.model import Buffer, CommittedOffset, QueueId, Subscription
 from rocketmq_wire.requests.core import ConsumeStatsReply, Done, GroupsReply, Reply, Request
 from rocketmq_wire.requests.permissions import ADMIN, GET_TOPIC, NOTHING, SUBSCRIBE, AccessRight
 
@@ -109,7 +109,7 @@ class DeleteGroup(Request[Done]):
 
     access: ClassVar[AccessRight] = ADMIN
     group: str
-    forgets_progress: bool = False
+    forgets_offsets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class QueueOffsetsReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class ResetProgress(Request[QueueOffsetsReply]):
+class ResetClientOffsets(Request[QueueOffsetsReply]):
     """222: move a group's progress to a time, or in one queue to an offset."""
 
     access: ClassVar[AccessRight] = ADMIN
@@ -182,7 +182,7 @@ class ResetProgress(Request[QueueOffsetsReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerProgressReply(Reply):
+class AllCommittedOffsetsReply(Reply):
     """For each group of a broker its place in the queues of each topic, a list a group."""
 
     groups: Mapping[str, tuple[ConsumeStatsReply, ...]]
@@ -199,18 +199,18 @@ class BrokerProgressReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class GetBrokerProgress(Request[BrokerProgressReply]):
+class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
     """317."""
 
     access: ClassVar[AccessRight] = NOTHING
     only_ordered: bool = False
 
 
-def _behind(progress: QueueProgress) -> int:
+def _behind(progress: CommittedOffset) -> int:
     return progress.broker_offset - progress.consumer_offset
 
 
-def _in_flight(progress: QueueProgress) -> int:
+def _in_flight(progress: CommittedOffset) -> int:
     return max(0, progress.pull_offset - progress.consumer_offset)
 
 

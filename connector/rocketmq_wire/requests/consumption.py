@@ -99,7 +99,7 @@ class OffsetsReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class GetClientProgress(Request[OffsetsReply]):
+class GetClientOffsets(Request[OffsetsReply]):
     """221: how far this member is in its queues of a topic."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
@@ -195,14 +195,14 @@ class ConsumeDirectly(Request[ConsumeDirectlyReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class MembersProgressReply(Reply):
+class MembersOffsetsReply(Reply):
     """By client id, how far each member is."""
 
     members: Mapping[str, Mapping[QueueId, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class GetMembersProgress(Request[MembersProgressReply]):
+class GetMembersOffsets(Request[MembersOffsetsReply]):
     """223: how far the members of a group are in a topic, as they say themselves.
 
     Raises BrokerError (206) when nobody is online.

@@ -16,9 +16,9 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import (
     Buffer,
     ClusterInfo,
+    CommittedOffset,
     ConsumerInfo,
     QueueId,
-    QueueProgress,
     QueueStats,
     Route,
     Subscription,
@@ -201,7 +201,7 @@ class ListGroupClients(Request[ClientsReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class GetProgress(Request[OffsetReply]):
+class GetCommittedOffset(Request[OffsetReply]):
     """14. Raises ProgressNotFoundError (22)."""
 
     access: ClassVar[AccessRight] = GET_COMMITTED
@@ -211,7 +211,7 @@ class GetProgress(Request[OffsetReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitProgress(Request[Done]):
+class CommitOffset(Request[Done]):
     """15. Overwrites, also backwards."""
 
     access: ClassVar[AccessRight] = CONSUME
@@ -452,7 +452,7 @@ class GetTopicStats(Request[TopicStatsReply]):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStatsReply(Reply):
-    queues: Mapping[QueueId, QueueProgress]
+    queues: Mapping[QueueId, CommittedOffset]
     tps: float = 0.0
 
 

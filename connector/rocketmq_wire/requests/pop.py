@@ -248,7 +248,7 @@ class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalReply(Reply):
+class AwaitMessagesReply(Reply):
     """Whether a pop would find something now."""
 
     has_message: bool
@@ -256,7 +256,7 @@ class ArrivalReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitArrival(PopRequest[ArrivalReply]):
+class AwaitMessages(PopRequest[AwaitMessagesReply]):
     """200054: wait until a pop would find something, borrowing nothing."""
 
     access: ClassVar[AccessRight] = CONSUME

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rocketmq_arrow.columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
-from rocketmq_arrow.decode.uniform_records import AlikeReader, AlikeRecords
+from rocketmq_arrow.decode.uniform_records import UniformReader, UniformRecords
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.record import decode_record
@@ -27,8 +27,8 @@ EVER = (0, 2**63 - 1)
 NAMES = ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a", "größe"]
 
 
-class _NeverAlike(AlikeReader):
-    def read(self, *_: Any) -> AlikeRecords | None:
+class _NeverAlike(UniformReader):
+    def read(self, *_: Any) -> UniformRecords | None:
         return None
 
 
@@ -44,7 +44,7 @@ def outcome(
     """The rows, or the words of the error, with or without the quick way."""
     decoder = Decoder(options)
     if not is_quick:
-        decoder._alike = _NeverAlike()
+        decoder._uniform = _NeverAlike()
     rows = []
     try:
         for batch in decoder.decode(queue, *wanted, body, sizes):
@@ -63,8 +63,8 @@ def read(
     queue: QueueId = QUEUE,
     wanted: tuple[int, int] = EVER,
     sizes: bytes | None = None,
-) -> AlikeRecords | None:
-    return AlikeReader().read(queue, wanted, np.frombuffer(body, np.uint8), sizes, 10_000)
+) -> UniformRecords | None:
+    return UniformReader().read(queue, wanted, np.frombuffer(body, np.uint8), sizes, 10_000)
 
 
 @st.composite
@@ -223,7 +223,7 @@ def test_records_of_various_sizes_are_no_longer_tried_every_time() -> None:
         for row, message in enumerate(messages)
     ]
     body = np.frombuffer(b"".join(records), np.uint8)
-    reader, tries = AlikeReader(), []
+    reader, tries = UniformReader(), []
     reader._read = lambda *_: tries.append(1)  # type: ignore[method-assign]
     for _ in range(100):
         assert reader.read(QUEUE, EVER, body, None, 10_000) is None
@@ -231,11 +231,11 @@ def test_records_of_various_sizes_are_no_longer_tried_every_time() -> None:
 
 
 def test_what_was_learned_of_one_topic_is_not_taken_for_another() -> None:
-    reader = AlikeReader()
+    reader = UniformReader()
     body = np.frombuffer(b"".join(records_of()), np.uint8)
     assert reader.read(QUEUE, EVER, body, None, 10_000) is not None
     other = QUEUE._replace(topic="rodres")
     assert reader.read(other, EVER, body, None, 10_000) is None
-    reader = AlikeReader()
+    reader = UniformReader()
     assert reader.read(QUEUE, EVER, body, None, 10_000) is not None
     assert reader.read(QUEUE._replace(index=1), EVER, body, None, 10_000) is None

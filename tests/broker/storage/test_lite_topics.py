@@ -26,7 +26,7 @@ from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.core import CommitProgress, CreateTopic, DeleteTopic, SendMessage
+from rocketmq_wire.requests.core import CommitOffset, CreateTopic, DeleteTopic, SendMessage
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store-with-lite-topics.tar.gz"
@@ -120,7 +120,7 @@ def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -
         assert served(broker, "orders") == bodies("order", 12 + added)
         assert broker.engine.progress.get("buyers", queue_of("orders")) == 4 + added
         send(broker, "orders", b"order-%d" % (12 + added))
-        broker.ask(CommitProgress("buyers", queue_of("orders"), 5 + added))
+        broker.ask(CommitOffset("buyers", queue_of("orders"), 5 + added))
         flush(broker)
         broker.store.checkpoint()
         if added == 1:
@@ -133,7 +133,7 @@ def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -
 def test_groups_progress_in_lite_topics_stays_on_the_disk(root: Path) -> None:
     orders = table(root, "consumerOrderInfo.json", "table")
     broker = opened(root)
-    broker.ask(CommitProgress("buyers", queue_of("orders"), 6))
+    broker.ask(CommitOffset("buyers", queue_of("orders"), 6))
     flush(broker)
     broker.store.close()
     expected = {"orders@buyers": {"0": 6}, READERS: {"0": 3}}

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import CommitProgress
+from rocketmq_wire.requests.core import CommitOffset
 from support.group_fakes import FakeInstance
 
 FIRST, SECOND = QueueId("T", "a", 0), QueueId("T", "a", 1)
@@ -33,7 +33,7 @@ class Seat:
         self.wire = self.instance.fake_wire
         self.wire.progress.update(stored or {})
         settings = ConsumerSettings("g", {"T": Subscription()}, consume_from=consume_from)
-        self.seat = GroupSeat(ConnectionSettings(name_servers=("h:1",)), settings)
+        self.seat = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings)
         self.seat._subscriptions = {"T": Subscription()}
         self.seat._sit(self.instance.as_instance(), known or {})
         self.seat._instance, self.seat._state = (
@@ -57,7 +57,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seat_subscribes_to_the_second_attempts_of_its_group() -> None:
-    seat = GroupSeat(ConnectionSettings(name_servers=("h:1",)), ConsumerSettings("g"))
+    seat = BatchMember(ConnectionSettings(name_servers=("h:1",)), ConsumerSettings("g"))
     assert tuple(seat.topics()) == ("%RETRY%g",)
 
 
@@ -127,7 +127,7 @@ def test_progress_never_goes_backward_for_somebody_else_may_be_further() -> None
     one.housekeep()
     one.balance("c1", "c2")
     assert one.wire.progress == {FIRST: 50, SECOND: 500}
-    assert {request.queue for request in one.wire.asked_of(CommitProgress)} == {FIRST}
+    assert {request.queue for request in one.wire.asked_of(CommitOffset)} == {FIRST}
 
 
 def test_a_lock_that_lapsed_means_reading_progress_again() -> None:

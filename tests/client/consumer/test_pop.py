@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.listener import ConsumeStatus
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pop import PopConsumer
@@ -223,7 +223,7 @@ def test_however_few_may_wait_everything_is_popped(
 def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> None:
     wire = FakeWire()
     puller = PopPuller(
-        cast(WireThread, wire),
+        cast(IoThread, wire),
         PopSettings(pending_max=7),
         cast(PopAcks, None),
         group="g",

@@ -23,7 +23,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import ClientStateError, client_id_of
-from rocketmq_client.consumer.offset_store.local_file import LocalProgressFile, ProgressFileError
+from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, ProgressFileError
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.producer.producer import Producer
@@ -268,7 +268,7 @@ def test_two_processes_do_not_keep_their_progress_in_one_file(
     def consumer(name: str | None = None) -> PushConsumer:
         return PushConsumer(topic.connection, settings, Collector(), instance_name=name)
 
-    theirs = LocalProgressFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
+    theirs = LocalOffsetFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
     assert theirs.claim()
     with pytest.raises(ClientStateError, match="name the instance differently"):
         consumer().start()
@@ -300,7 +300,7 @@ def test_a_torn_file_of_progress_is_told_at_the_start_and_by_its_name(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     settings = settings_of(topic, model=MessageModel.BROADCASTING)
-    file = LocalProgressFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
+    file = LocalOffsetFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(b'{"offsetTable":{{"brok')
     words = r"ROCKETMQ_GROUP.PROGRESS_FILE\] .*offsets\.json and its backup .* remove both"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_wire.model import QueueId
 from support.consuming import Collector, Topic, settings_of, until
 
 
-def taken(seat: GroupSeat, topic: Topic, count: int) -> dict[QueueId, int]:
+def taken(seat: BatchMember, topic: Topic, count: int) -> dict[QueueId, int]:
     """So many of the topic's queues, once the seat has them; where they go on."""
     found: dict[QueueId, int] = {}
 
@@ -23,8 +23,8 @@ def taken(seat: GroupSeat, topic: Topic, count: int) -> dict[QueueId, int]:
 def test_a_second_seat_waits_until_the_first_ones_batch_is_settled(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    one = GroupSeat(topic.connection, settings).start({})
-    two = GroupSeat(topic.connection, settings)
+    one = BatchMember(topic.connection, settings).start({})
+    two = BatchMember(topic.connection, settings)
     try:
         assert taken(one, topic, 4) == dict.fromkeys(topic.queues, 0)
         two.start({})
@@ -42,7 +42,7 @@ def test_a_second_seat_waits_until_the_first_ones_batch_is_settled(topic: Topic)
 def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    one = GroupSeat(topic.connection, settings).start({})
+    one = BatchMember(topic.connection, settings).start({})
     taken(one, topic, 4)
     one.settle(dict.fromkeys(topic.queues, 7))
     listener = Collector()
@@ -58,7 +58,7 @@ def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) 
 def test_what_was_settled_is_stored_at_once(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    seat = GroupSeat(topic.connection, settings).start({})
+    seat = BatchMember(topic.connection, settings).start({})
     try:
         taken(seat, topic, 4)
         seat.settle(dict.fromkeys(topic.queues, 10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.lookup.key_offsets import LookupIncompleteError, places_of_key
+from rocketmq_client.lookup.key_offsets import LookupIncompleteError, offsets_of_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, ProgressNotFoundError
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, StoredMessage
@@ -67,29 +67,29 @@ def test_pages_go_back_until_nothing_is_new():
     stored = [(number * 1_000 // 30, "x" if number % 10 == 9 else "a k") for number in range(500)]
     brokers = Brokers(one=stored, two=[(5, "k")], three=[])
     wanted = [(QueueId("t", "one", n % 3), n // 3) for n in range(500) if n % 10 != 9]
-    assert places_of_key(brokers, "t", "k") == sorted([*wanted, (QueueId("t", "two", 0), 0)])
+    assert offsets_of_key(brokers, "t", "k") == sorted([*wanted, (QueueId("t", "two", 0), 0)])
 
 
 def test_a_second_with_more_than_a_page_hides_what_is_older():
     stored = [(1_000, "k")] * 10 + [(2_000, "k")] * 70
     told = r"^\[ROCKETMQ_LOOKUP\.INCOMPLETE\] .*filter by the column keys"
     with pytest.raises(LookupIncompleteError, match=told):
-        places_of_key(Brokers(one=stored), "t", "k")
+        offsets_of_key(Brokers(one=stored), "t", "k")
 
 
 def test_a_page_that_is_full_by_chance_is_the_end():
     stored = [(1_000 * number, "k") for number in range(PAGE)]
-    assert len(places_of_key(Brokers(one=stored), "t", "k")) == PAGE
+    assert len(offsets_of_key(Brokers(one=stored), "t", "k")) == PAGE
 
 
 def test_a_broker_that_is_away_makes_the_answer_none():
     with pytest.raises(ConnectError):
-        places_of_key(Brokers(one=[(1, "k")], two=ConnectError("two:1", "away")), "t", "k")
+        offsets_of_key(Brokers(one=[(1, "k")], two=ConnectError("two:1", "away")), "t", "k")
 
 
 def test_a_broker_without_a_master_is_asked_by_its_replica(caplog):
     brokers = Brokers(one=[(1, "k")], two=[(2, "k")])
     brokers.masterless = {"two"}
     places = [(QueueId("t", name, 0), 0) for name in ("one", "two")]
-    assert places_of_key(brokers, "t", "k") == places
+    assert offsets_of_key(brokers, "t", "k") == places
     assert [record.message.split(":")[0] for record in caplog.records] == ["two"]

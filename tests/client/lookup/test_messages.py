@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.key_offsets import places_of_key
+from rocketmq_client.lookup.key_offsets import offsets_of_key
 from rocketmq_client.lookup.messages import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
@@ -61,7 +61,7 @@ def cluster(replica: ScriptedBroker) -> Iterator[Cluster]:
 
 
 def test_what_only_a_replica_can_tell_is_found(cluster: Cluster) -> None:
-    assert places_of_key(cluster, "orders", "k") == [(QueueId("orders", "broker-b", 2), 7)]
+    assert offsets_of_key(cluster, "orders", "k") == [(QueueId("orders", "broker-b", 2), 7)]
     for found in (
         find_by_key(cluster, "orders", "k", 5),
         find_by_id(cluster, "orders", "U1", 5),
@@ -76,7 +76,7 @@ def test_a_broker_that_nobody_answers_for_is_an_error(
 ) -> None:
     replica.stop()
     with pytest.raises(ConnectError):
-        places_of_key(cluster, "orders", "k")
+        offsets_of_key(cluster, "orders", "k")
     with pytest.raises(ConnectError):
         find_by_key(cluster, "orders", "k", 5)
     for message_id in ("U1", offset_message_id(STORE_HOST, POSITION)):

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from rocketmq_client.offsets import end_offset_watcher as arrivals
-from rocketmq_client.offsets.end_offset_watcher import HELD_QUEUES_MAX, ArrivalWatch, WatchDiedError
+from rocketmq_client.offsets.end_offset_watcher import (
+    HELD_QUEUES_MAX,
+    EndOffsetWatcher,
+    WatchDiedError,
+)
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, broker_error
 from rocketmq_wire.requests.core import GetTopicStats
@@ -24,7 +28,7 @@ CONNECT_MS = 500
 def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
     with unreachable_address() as address:
         settings = ConnectionSettings(endpoints=address, connect_timeout_ms=CONNECT_MS)
-        watch = ArrivalWatch(settings, QUEUES)
+        watch = EndOffsetWatcher(settings, QUEUES)
         began = time.monotonic()
         assert watch.ends() == {}
         assert not watch.wait({QUEUES[0]: 0}, 20)
@@ -45,7 +49,7 @@ def test_many_queues_are_watched_one_by_one_where_statistics_are_refused(code: i
     with ScriptedBroker({one: SimulatedQueue(0, one.index) for one in many}) as broker:
         refusal = broker_error(code, "not here")
         broker.script = lambda r: refusal if isinstance(r, GetTopicStats) else None
-        watch = ArrivalWatch(ConnectionSettings((broker.address,)), many)
+        watch = EndOffsetWatcher(ConnectionSettings((broker.address,)), many)
         until = time.monotonic() + 20
         while len(ends := watch.ends()) < len(many):
             assert time.monotonic() < until
@@ -78,7 +82,7 @@ def test_a_watch_whose_thread_has_died_says_so_to_everybody_who_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(arrivals, "open_transport", lambda _: DyingTransport())
-    watch = ArrivalWatch(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
+    watch = EndOffsetWatcher(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
     told = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
     with pytest.raises(WatchDiedError, match=told):
         watch.wait({QUEUES[0]: 0}, 20_000)

@@ -9,7 +9,7 @@ import pytest
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.producer.column_batches import count_on
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
-from rocketmq_client.producer.send_queue import SendLine
+from rocketmq_client.producer.send_queue import SendQueue
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import QueueId
@@ -25,7 +25,7 @@ def message(queue, text):
 
 
 def line_of(*messages, in_flight_max=8, per_queue=1, retry_ms=1_000):
-    line = SendLine(
+    line = SendQueue(
         in_flight_max=in_flight_max, in_flight_per_queue_max=per_queue, retry_ms=retry_ms
     )
     for item in messages:
@@ -104,7 +104,7 @@ def test_an_unknown_outcome_survives_pickling_and_says_what_to_think_of():
 
 def test_what_may_be_stored_goes_again_before_those_behind_it_where_that_is_wanted():
     unknown = SendOutcomeUnknownError(QUEUES[0], 1, "closed")
-    line = SendLine(
+    line = SendQueue(
         in_flight_max=8,
         in_flight_per_queue_max=1,
         retry_ms=1_000,

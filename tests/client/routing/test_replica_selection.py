@@ -12,7 +12,7 @@ from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.routing.replica_selection import (
     SHUN_MS,
     SHUN_MS_MAX,
-    Suggestions,
+    ReplicaSelection,
     is_failure,
     is_useful,
 )
@@ -132,7 +132,7 @@ def test_a_suggested_replica_that_refuses_is_left_alone_after_a_try(
 
 
 def test_a_replica_that_failed_is_tried_again_after_a_pause_that_grows() -> None:
-    suggestions = Suggestions()
+    suggestions = ReplicaSelection()
     assert not suggestions.is_shunned("s:1", 0)
     now_ms = 1_000
     for pause_ms in (SHUN_MS, 2 * SHUN_MS, 4 * SHUN_MS, 8 * SHUN_MS, SHUN_MS_MAX, SHUN_MS_MAX):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_rocketmq.consumer_group import commit as group_progress
-from pyspark_rocketmq.consumer_group.commit import ProgressCommitter, to_commit
+from pyspark_rocketmq.consumer_group.commit import OffsetCommitter, to_commit
 from pyspark_rocketmq.errors import GroupInUseError
 from rocketmq_wire.model import QueueId
 from support.fake_cluster import FakeCluster, FakeWorld
@@ -41,8 +41,8 @@ def test_what_is_sent_and_who_else_commits(
     assert to_commit(wanted, stored, planned, committed) == (due, foreign)
 
 
-def committer(world: FakeWorld) -> ProgressCommitter:
-    return ProgressCommitter(
+def committer(world: FakeWorld) -> OffsetCommitter:
+    return OffsetCommitter(
         lambda: FakeCluster(world),  # type: ignore[arg-type,return-value]
         "g",
         lambda: ("orders",),
@@ -100,7 +100,7 @@ def test_nobody_waits_for_a_thread_that_has_died(caplog: pytest.LogCaptureFixtur
     def open_by_mistake() -> FakeCluster:
         raise KeyError("a mistake")
 
-    mine = ProgressCommitter(open_by_mistake, "g", lambda: ("orders",))  # type: ignore[arg-type]
+    mine = OffsetCommitter(open_by_mistake, "g", lambda: ("orders",))  # type: ignore[arg-type]
     mine.offer({A: 5})
     assert mine.flush(60_000)
     assert "progress is no longer committed" in caplog.text

@@ -17,7 +17,7 @@ rocketmq_wire.errors.ConnectError: [ROCKETMQ_CONNECTION.REFUSED] cannot connect 
 
 The above exception was the direct cause of the following exception:
 
-  File "survey.py", line 9, in first_survey
+  File "survey.py", line 9, in first_scan
 outages.ClusterUnreachableError: [ROCKETMQ_CONNECTION.UNREACHABLE] h:1 does not answer. Check it.
  SQLSTATE: 38000
 === Streaming Query ===

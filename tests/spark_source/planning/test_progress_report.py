@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_rocketmq.consumer_group import listener
-from pyspark_rocketmq.consumer_group.listener import GroupProgressListener
+from pyspark_rocketmq.consumer_group.listener import OffsetCommitListener
 from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.monitoring import lag
 from pyspark_rocketmq.monitoring.lag import QueueLag, measure_lag
@@ -91,7 +91,7 @@ def test_the_progress_listener_commits_what_was_read_of_its_topics(
     options = {**OPTIONS, "group": "g", "subscribe": "orders"}
     bills = {"version": 1, "offsets": {"bills": {"broker-a": {"0": 3}}}, "starts": {}}
 
-    listening = GroupProgressListener(options, query="mine")
+    listening = OffsetCommitListener(options, query="mine")
     listening.onQueryProgress(report("other", END))
     listening.onQueryProgress(report("mine", {**END, "initial": True}))
     assert world.committed == {}
@@ -113,7 +113,7 @@ def test_the_progress_listener_heeds_commit_offsets(
     world.create("orders", 2)
     monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
     options = {**OPTIONS, "group": "g", "subscribe": "orders", "commitOffsets": mode}
-    listening = GroupProgressListener(options, also_unconfirmed=also_unconfirmed)
+    listening = OffsetCommitListener(options, also_unconfirmed=also_unconfirmed)
     listening.onQueryProgress(report("mine", END))
     listening.close()
     assert world.committed == ({("g", A): 5, ("g", B): 7} if commits else {})
@@ -125,7 +125,7 @@ def test_the_progress_listener_leaves_other_committers_alone(
     world = FakeWorld()
     world.create("orders", 2)
     monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
-    listening = GroupProgressListener({**OPTIONS, "group": "g", "subscribe": "orders"})
+    listening = OffsetCommitListener({**OPTIONS, "group": "g", "subscribe": "orders"})
     world.live_members["g"] = ("somebody",)
     listening.onQueryProgress(report("mine", END))
     assert world.committed == {}
@@ -148,7 +148,7 @@ def test_the_job_follows_a_group_by_any_of_its_names() -> None:
 
 def test_the_progress_listener_wants_a_group() -> None:
     with pytest.raises(OptionError, match="'group' is missing"):
-        GroupProgressListener(OPTIONS)
+        OffsetCommitListener(OPTIONS)
 
 
 def test_pinned_offsets_are_numbers_that_read_the_same_for_ever(

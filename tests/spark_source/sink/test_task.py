@@ -23,7 +23,7 @@ from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import PatientQueues
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.task import write_task
-from pyspark_rocketmq.sink.transactional.commit import send_halves
+from pyspark_rocketmq.sink.transactional.commit import send_half_messages
 from pyspark_rocketmq.sink.writers import batch_write_id, stream_writer
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
@@ -357,7 +357,7 @@ def test_a_half_message_that_is_stored_is_one_whatever_else_is_late(
     layout = SinkLayout(SinkColumns({"body": 0}), TOPIC, 10_000, False, immunity_seconds=60)
     with Producer(settings, repeats_unknown=True) as producer:
         requests = SinkRequests(layout, producer, WriteId("write", "0", 0)).of_batch(rows(5))
-        halves = send_halves(producer, requests)
+        halves = send_half_messages(producer, requests)
     assert [(half.offset, half.position) for half in halves] == [(3, 7)] * 5
     assert sends_to(hesitant) == 5
 

@@ -23,9 +23,9 @@ from rocketmq_wire.remoting.session import (
     Deferred,
     ServerSession,
 )
-from rocketmq_wire.requests.consumption import GetClientProgress, OffsetsReply
+from rocketmq_wire.requests.consumption import GetClientOffsets, OffsetsReply
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     Done,
     GetMaxOffset,
     OffsetReply,
@@ -86,7 +86,7 @@ def test_what_a_server_asks_is_answered_by_the_responder():
 
     def respond(request):
         seen.append(request)
-        return reply if isinstance(request, GetClientProgress) else None
+        return reply if isinstance(request, GetClientOffsets) else None
 
     client = ClientSession(responder=respond)
     fields = {"topic": "orders", "group": "g", "clientAddr": "10.0.0.9:1"}
@@ -96,7 +96,7 @@ def test_what_a_server_asks_is_answered_by_the_responder():
     oneway = Header(221, opaque=9, flag=FLAG_ONEWAY, ext_fields=fields)
     receive(client, encode_frame(Frame(oneway)))
     assert completed(client) == []
-    assert seen[0] == seen[2] == GetClientProgress("g", "orders")
+    assert seen[0] == seen[2] == GetClientOffsets("g", "orders")
     answered, unknown = map(frame_of, client.take_answers())
     header = answered.header
     assert (header.code, header.opaque, header.flag) == (0, 7, FLAG_REPLY)
@@ -239,11 +239,11 @@ def test_an_expired_number_used_again_has_its_new_deadline():
 
 def test_a_oneway_waits_for_nothing():
     client, server = ClientSession(), ServerSession()
-    receive(server, *client.start_oneway(CommitProgress("g", QUEUE, 5)))
+    receive(server, *client.start_oneway(CommitOffset("g", QUEUE, 5)))
     assert client.pending_count == 0
     (question,) = asked(server)
     assert question.is_oneway
-    assert question.request == CommitProgress("g", QUEUE, 5)
+    assert question.request == CommitOffset("g", QUEUE, 5)
     assert server.answer(question, Done()) == ()
 
 

@@ -77,8 +77,8 @@ class Administration:
             admin.ListTopicGroups: self._topic_groups,
             admin.GetConsumers: self._consumers,
             admin.GetProducers: self._producers,
-            admin.ResetProgress: self._reset_progress,
-            admin.GetBrokerProgress: self._broker_progress,
+            admin.ResetClientOffsets: self._reset_progress,
+            admin.GetAllCommittedOffsets: self._broker_progress,
             admin.ViewMessage: self._view,
             admin.QueryMessages: self._query,
         }
@@ -145,7 +145,7 @@ class Administration:
 
     def _delete_group(self, request: admin.DeleteGroup, _: Peer, __: int) -> Outcome:
         self._groups.delete(request.group)
-        if request.forgets_progress:
+        if request.forgets_offsets:
             self._progress.delete_group(request.group)
         return _DONE
 
@@ -181,7 +181,7 @@ class Administration:
             raise refusals.producers_missing(request.group)
         return Answer(admin.ProducersReply(connections))
 
-    def _reset_progress(self, request: admin.ResetProgress, _: Peer, __: int) -> Outcome:
+    def _reset_progress(self, request: admin.ResetClientOffsets, _: Peer, __: int) -> Outcome:
         config = self._topics.get(request.topic)
         if config is None:
             raise refusals.reset_topic_missing(request.topic)
@@ -198,7 +198,7 @@ class Administration:
             self._progress.reset(request.group, queue, offset)
         return Answer(admin.QueueOffsetsReply(offsets))
 
-    def _reset_offset(self, queue: QueueId, request: admin.ResetProgress) -> int:
+    def _reset_offset(self, queue: QueueId, request: admin.ResetClientOffsets) -> int:
         bounds = self._statistics.bounds(queue)
         if request.queue_index >= 0 and request.offset is not None:
             if not bounds.start <= request.offset <= bounds.end + 1:
@@ -208,7 +208,9 @@ class Administration:
             return bounds.end
         return self._statistics.search(SearchOffset(queue, request.timestamp_ms, Boundary.LOWER))
 
-    def _broker_progress(self, request: admin.GetBrokerProgress, peer: Peer, _: int) -> Outcome:
+    def _broker_progress(
+        self, request: admin.GetAllCommittedOffsets, peer: Peer, _: int
+    ) -> Outcome:
         groups = {}
         for group in self._groups.names():
             stats = []
@@ -220,7 +222,7 @@ class Administration:
                 if queues:
                     stats.append(ConsumeStatsReply(queues))
             groups[group] = tuple(stats)
-        return Answer(admin.BrokerProgressReply(groups, self._identity.address(peer)))
+        return Answer(admin.AllCommittedOffsetsReply(groups, self._identity.address(peer)))
 
     # --- messages -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.model import Bounds, QueueId, QueueProgress, QueueStats
+from rocketmq_wire.model import Bounds, CommittedOffset, QueueId, QueueStats
 from rocketmq_wire.requests.core import SearchOffset
 
 NO_TIME = -1
@@ -58,7 +58,7 @@ class Statistics:
             stats[queue] = QueueStats(bounds.start, bounds.end, newest_ms)
         return stats
 
-    def consume_stats(self, group: str, topic: str | None) -> dict[QueueId, QueueProgress]:
+    def consume_stats(self, group: str, topic: str | None) -> dict[QueueId, CommittedOffset]:
         """The group's place in every queue of the topics it has progress in."""
         stats = {}
         wanted = self._clients.subscriptions(group)
@@ -74,7 +74,7 @@ class Statistics:
                 is_there = bounds.start < offset <= bounds.end
                 updated_ms = self._time_at(queue, offset - 1, 0) if is_there else 0
                 pulled = max(offset, self._progress.pulled(group, queue))
-                stats[queue] = QueueProgress(bounds.end, offset, updated_ms, pulled)
+                stats[queue] = CommittedOffset(bounds.end, offset, updated_ms, pulled)
         return stats
 
     def _time_at(self, queue: QueueId, offset: int, absent: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.core import PullMessages, Reply, Request
-from rocketmq_wire.requests.pop import AwaitArrival, PopMessages
+from rocketmq_wire.requests.pop import AwaitMessages, PopMessages
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class HoldPop:
     queue: QueueId
     """Index -1: any queue of the topic. The group's retry topic of it counts, too."""
     expires_at_ms: int
-    request: PopMessages | AwaitArrival
+    request: PopMessages | AwaitMessages
 
 
 Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers

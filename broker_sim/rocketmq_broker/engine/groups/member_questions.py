@@ -16,10 +16,10 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.requests.consumption import (
     ConsumeDirectly,
-    GetClientProgress,
-    GetMembersProgress,
+    GetClientOffsets,
+    GetMembersOffsets,
     GetRunningInfo,
-    MembersProgressReply,
+    MembersOffsetsReply,
     OffsetsReply,
 )
 from rocketmq_wire.requests.core import Reply
@@ -35,7 +35,7 @@ class MemberQuestions:
         return {
             GetRunningInfo: self._running_info,
             ConsumeDirectly: self._consume_directly,
-            GetMembersProgress: self._progress,
+            GetMembersOffsets: self._progress,
         }
 
     def _running_info(self, request: GetRunningInfo, _: Peer, __: int) -> Outcome:
@@ -54,7 +54,7 @@ class MemberQuestions:
         asked = replace(request, broker=self._broker_name, record=bytes(record))
         return AskMembers((member,), asked, _only_answer, passes_on=True)
 
-    def _progress(self, request: GetMembersProgress, _: Peer, __: int) -> Outcome:
+    def _progress(self, request: GetMembersOffsets, _: Peer, __: int) -> Outcome:
         members = self._clients.consumer_peers(request.group)
         if not members:
             raise refusals.group_offline(request.group)
@@ -63,7 +63,7 @@ class MemberQuestions:
             for client_id, key in members.items()
             if request.client_id in ("", client_id)
         )
-        asked = GetClientProgress(request.group, request.topic)
+        asked = GetClientOffsets(request.group, request.topic)
         return AskMembers(wanted, asked, _joined_progress)
 
     def _member(self, group: str, client_id: str) -> Member:
@@ -82,7 +82,7 @@ def _only_answer(answers: Mapping[str, Reply | BrokerError]) -> Reply:
 
 def _joined_progress(answers: Mapping[str, Reply | BrokerError]) -> Reply:
     # As RocketMQ does: whoever gives no answer is left out.
-    return MembersProgressReply(
+    return MembersOffsetsReply(
         {
             client_id: answer.offsets
             for client_id, answer in answers.items()

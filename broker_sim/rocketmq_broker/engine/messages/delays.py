@@ -28,7 +28,7 @@ from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.record import decode_record
 
 _LOG = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Delays:
         start = max(self._offsets[level], bounds.start)
         if start > self._offsets[level]:
             lost = start - self._offsets[level]
-            told = counted(lost, "message")
+            told = plural(lost, "message")
             _LOG.error("delay level %d: %s expired before delivery", level, told)
             self._offsets[level] = start
         if start >= bounds.end:
@@ -143,7 +143,7 @@ class Delays:
             self._hold(level, start, now_ms, str(error))
             return False
         if found.lost:
-            told = counted(found.lost, "message")
+            told = plural(found.lost, "message")
             _LOG.error("delay level %d: %s lost before delivery", level, told)
             self._offsets[level] = found.next_begin
             return True

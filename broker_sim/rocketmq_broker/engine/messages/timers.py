@@ -35,7 +35,7 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.recall import (
@@ -345,7 +345,7 @@ class Timers:
                 TIMER_TOPIC, 0, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
             )
             if found.lost:
-                told = counted(found.lost, "message")
+                told = plural(found.lost, "message")
                 _LOG.error("%s of %s lost before delivery", told, TIMER_TOPIC)
                 start = found.next_begin
                 continue

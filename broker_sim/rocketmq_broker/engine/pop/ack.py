@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
 from rocketmq_broker.engine.pop.cursors import NO_MESSAGE, Places
-from rocketmq_broker.engine.pop.in_flight import Loan, Loans, PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_wire.errors import ProtocolError, broker_error
@@ -20,13 +20,13 @@ from rocketmq_wire.requests.pop import (
 )
 
 
-class Settling:
+class Acknowledging:
     """Ack and change, over the loans and the orders."""
 
     def __init__(
         self,
         *,
-        loans: Loans,
+        loans: InFlightPops,
         orders: Orders,
         revival: Revival,
         places: Places,
@@ -34,9 +34,9 @@ class Settling:
     ) -> None:
         self._loans, self._orders, self._revival = loans, orders, revival
         self._places, self._waits_for_sync = places, waits_for_sync
-        self._freed: dict[PopPlace, None] = {}
+        self._freed: dict[GroupQueue, None] = {}
 
-    def take_freed(self, now_ms: int) -> list[PopPlace]:
+    def take_freed(self, now_ms: int) -> list[GroupQueue]:
         """Queues that may be popped in order again since the last time."""
         freed, self._freed = self._freed, {}
         return list(dict.fromkeys([*freed, *self._orders.take_free(now_ms)]))
@@ -48,7 +48,7 @@ class Settling:
         """
         self._places.require_held(request.queue, request.offset, is_end_allowed=True)
         handle = _handle_of(request.handle)
-        place = PopPlace(request.queue.topic, request.group, request.queue.index)
+        place = GroupQueue(request.queue.topic, request.group, request.queue.index)
         if handle.is_orderly:
             self._ack_in_order(place, request.offset, handle.pop_ms, now_ms)
             return Answer(Done())
@@ -63,7 +63,7 @@ class Settling:
         if not request.spans:
             raise broker_error(NO_MESSAGE, "a batch without acknowledgements")
         for span in request.spans:
-            place = PopPlace(span.stored_topic, span.group, span.queue_index)
+            place = GroupQueue(span.stored_topic, span.group, span.queue_index)
             if span.is_orderly:
                 for offset in span.offsets:
                     self._ack_in_order(place, offset, span.pop_ms, now_ms)
@@ -75,7 +75,7 @@ class Settling:
         self._revival.advance_groups()
         return Answer(Done())
 
-    def _ack_in_order(self, place: PopPlace, offset: int, pop_ms: int, now_ms: int) -> None:
+    def _ack_in_order(self, place: GroupQueue, offset: int, pop_ms: int, now_ms: int) -> None:
         progress = self._places.progress(place)
         if progress is not None and offset < progress:
             return
@@ -104,7 +104,7 @@ class Settling:
         """
         self._places.require_held(request.queue, request.offset, is_end_allowed=False)
         handle = _handle_of(request.handle)
-        place = PopPlace(request.queue.topic, request.group, request.queue.index)
+        place = GroupQueue(request.queue.topic, request.group, request.queue.index)
         invisible_ms = max(request.invisible_ms, 0)
         if handle.is_orderly:
             visible_ms = now_ms + invisible_ms
@@ -123,7 +123,9 @@ class Settling:
         while self._loans.get(key) is not None or key.pop_ms <= handle.pop_ms:
             # Two of one millisecond would be one.
             key = key._replace(pop_ms=key.pop_ms + 1)
-        loan = Loan(key, invisible_ms, (request.offset,), request.offset + 1, handle.revive_queue)
+        loan = InFlightPop(
+            key, invisible_ms, (request.offset,), request.offset + 1, handle.revive_queue
+        )
         position = self._revival.write_loan(loan, now_ms)
         if old is not None:
             self._loans.acknowledge(old, old.bits_of((request.offset,)), now_ms, position)
@@ -138,5 +140,5 @@ def _handle_of(text: str) -> ReceiptHandle:
         raise broker_error(refusals.SYSTEM_ERROR, str(error)) from error
 
 
-def _key_of(place: PopPlace, handle: ReceiptHandle) -> CheckpointKey:
+def _key_of(place: GroupQueue, handle: ReceiptHandle) -> CheckpointKey:
     return CheckpointKey(*place, handle.start, handle.pop_ms, handle.broker)

@@ -8,7 +8,7 @@ from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.engine.groups.consumer_groups import Groups
-from rocketmq_broker.engine.pop.in_flight import Loans, PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
@@ -26,7 +26,7 @@ class Places:
     def __init__(
         self,
         *,
-        loans: Loans,
+        loans: InFlightPops,
         orders: Orders,
         store: Store,
         topics: Topics,
@@ -36,10 +36,10 @@ class Places:
         self._loans, self._orders, self._store = loans, orders, store
         self._topics, self._groups, self._progress = topics, groups, progress
 
-    def bounds(self, place: PopPlace) -> Bounds:
+    def bounds(self, place: GroupQueue) -> Bounds:
         return self._store.bounds(place.topic, place.queue_index)
 
-    def begin(self, place: PopPlace, init_mode: InitMode) -> tuple[int, int]:
+    def begin(self, place: GroupQueue, init_mode: InitMode) -> tuple[int, int]:
         """The queue's next pop, and its end; a place that is not in the queue is corrected."""
         queue = QueueId(place.topic, "", place.queue_index)
         bounds = self.bounds(place)
@@ -62,7 +62,7 @@ class Places:
             self.commit(place, start)
         return start, bounds.end
 
-    def peek_begin(self, place: PopPlace) -> int:
+    def peek_begin(self, place: GroupQueue) -> int:
         """Where the queue's next pop begins, without any change."""
         queue = QueueId(place.topic, "", place.queue_index)
         progress = self._progress.get(place.group, queue)
@@ -70,33 +70,33 @@ class Places:
             progress = self.bounds(place).start
         return self._loans.next_offset(place, progress)
 
-    def progress(self, place: PopPlace) -> int | None:
+    def progress(self, place: GroupQueue) -> int | None:
         """How far the group is; None if it never was in the queue."""
         return self._progress.get(place.group, QueueId(place.topic, "", place.queue_index))
 
-    def commit(self, place: PopPlace, offset: int) -> None:
+    def commit(self, place: GroupQueue, offset: int) -> None:
         """Move the group's progress, unless somebody just moved it elsewhere."""
         queue = QueueId(place.topic, "", place.queue_index)
         is_moved = self._progress.awaits_reset(place.group, queue)
         if not is_moved and self._progress.get(place.group, queue) != offset:
             self._progress.commit(place.group, queue, offset)
 
-    def may_have_lent(self, place: PopPlace, offset: int, pop_ms: int) -> bool:
+    def may_have_lent(self, place: GroupQueue, offset: int, pop_ms: int) -> bool:
         """False if the message at an offset was stored after a pop: it gave another one."""
         try:
             return self._store.store_time(place.topic, place.queue_index, offset) <= pop_ms
         except DamagedStoreError:
             return True  # Nobody can tell any more.
 
-    def all_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[PopPlace]:
+    def all_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[GroupQueue]:
         """The queues that a pop would look at."""
         indices = range(config.read_queue_count) if queue.index < 0 else (queue.index,)
-        places = [PopPlace(config.name, group, index) for index in indices]
+        places = [GroupQueue(config.name, group, index) for index in indices]
         for kind in (RetryKind.V1, RetryKind.V2):
             retries = self._topics.get(kind.topic_of(config.name, group))
             if retries is not None:
                 count = retries.read_queue_count
-                places += [PopPlace(retries.name, group, index) for index in range(count)]
+                places += [GroupQueue(retries.name, group, index) for index in range(count)]
         return places
 
     def require_poppable(self, queue: QueueId, group: str) -> TopicConfig:

@@ -27,7 +27,7 @@ STAY_MS: Final = 3_000
 """How long loans and acknowledgements stay in memory before they are written."""
 
 
-class PopPlace(NamedTuple):
+class GroupQueue(NamedTuple):
     """One group's view of one queue."""
 
     topic: str
@@ -36,7 +36,7 @@ class PopPlace(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Loan:
+class InFlightPop:
     """Messages of one queue that one pop lent."""
 
     key: CheckpointKey
@@ -89,40 +89,40 @@ class Loan:
 
 @dataclass(slots=True)
 class _ReviveQueue:
-    checkpoints: deque[Loan] = field(default_factory=deque)
+    checkpoints: deque[InFlightPop] = field(default_factory=deque)
     """Written and not passed by the mark, in their order."""
     end: int = 0
     """Behind the last record that is known here."""
 
 
-class Loans:
+class InFlightPops:
     """Every loan that is not settled, by what makes its checkpoint."""
 
     def __init__(self) -> None:
-        self._by_key: dict[CheckpointKey, Loan] = {}
-        self._chains: dict[PopPlace, deque[Loan]] = {}
-        self._moved: dict[PopPlace, None] = {}
+        self._by_key: dict[CheckpointKey, InFlightPop] = {}
+        self._chains: dict[GroupQueue, deque[InFlightPop]] = {}
+        self._moved: dict[GroupQueue, None] = {}
         """Chains whose head may let progress go on."""
-        self._young: deque[Loan] = deque()
-        self._acked: deque[tuple[int, Loan]] = deque()
-        self._due: list[tuple[int, int, Loan]] = []
+        self._young: deque[InFlightPop] = deque()
+        self._acked: deque[tuple[int, InFlightPop]] = deque()
+        self._due: list[tuple[int, int, InFlightPop]] = []
         self._numbers = itertools.count()
         self._revive_queues: dict[int, _ReviveQueue] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def get(self, key: CheckpointKey) -> Loan | None:
+    def get(self, key: CheckpointKey) -> InFlightPop | None:
         return self._by_key.get(key)
 
     # --- lending ------------------------------------------------------------------------------
 
-    def next_offset(self, place: PopPlace, progress: int) -> int:
+    def next_offset(self, place: GroupQueue, progress: int) -> int:
         """Where a queue's next pop begins, for a group whose progress is there."""
         chain = self._chains.get(place)
         return max(chain[-1].end, progress) if chain else progress
 
-    def lend(self, place: PopPlace, loan: Loan) -> None:
+    def lend(self, place: GroupQueue, loan: InFlightPop) -> None:
         """Note a loan behind those that the queue has; one without messages only moves on."""
         loan.is_chained = True
         self._chains.setdefault(place, deque()).append(loan)
@@ -134,12 +134,12 @@ class Loans:
         else:
             self._moved[place] = None
 
-    def adopt(self, loan: Loan, place: int, position: int) -> None:
+    def adopt(self, loan: InFlightPop, place: int, position: int) -> None:
         """Note a loan whose checkpoint is in the revive topic: changed or found there."""
         self._by_key[loan.key] = loan
         self.note_written(loan, place, position)
 
-    def forget_chain(self, place: PopPlace) -> None:
+    def forget_chain(self, place: GroupQueue) -> None:
         """The group's progress was moved by somebody else: loans no longer move it."""
         for loan in self._chains.pop(place, ()):
             loan.is_chained = False
@@ -154,7 +154,7 @@ class Loans:
 
     # --- settling -----------------------------------------------------------------------------
 
-    def acknowledge(self, loan: Loan, bits: int, now_ms: int, position: int = 0) -> None:
+    def acknowledge(self, loan: InFlightPop, bits: int, now_ms: int, position: int = 0) -> None:
         """Settle messages by their consumers' word."""
         bits &= ~loan.settled
         if not bits:
@@ -165,14 +165,14 @@ class Loans:
             loan.unwritten |= bits
         self.settle(loan, bits, position)
 
-    def settle(self, loan: Loan, bits: int, position: int = 0) -> None:
+    def settle(self, loan: InFlightPop, bits: int, position: int = 0) -> None:
         """Settle messages; what stands for them instead ends at a log position."""
         loan.settle(bits, position)
         if loan.is_settled:
             self._by_key.pop(loan.key, None)
             self._note_moved(loan)
 
-    def note_written(self, loan: Loan, place: int, position: int) -> None:
+    def note_written(self, loan: InFlightPop, place: int, position: int) -> None:
         """A loan's checkpoint is in the revive topic, up to a log position."""
         loan.place = place
         loan.safe_position = max(loan.safe_position, position)
@@ -189,9 +189,11 @@ class Loans:
 
     # --- what is to be done -------------------------------------------------------------------
 
-    def take_old(self, now_ms: int, count_max: int, *, all_of_them: bool = False) -> list[Loan]:
+    def take_old(
+        self, now_ms: int, count_max: int, *, all_of_them: bool = False
+    ) -> list[InFlightPop]:
         """Loans that were in memory for long enough and are to be written."""
-        taken: list[Loan] = []
+        taken: list[InFlightPop] = []
         while self._young and len(taken) < count_max:
             loan = self._young[0]
             is_open = not loan.is_settled and loan.place < 0
@@ -202,13 +204,15 @@ class Loans:
                 taken.append(loan)
         return taken
 
-    def put_back_old(self, loans: list[Loan]) -> None:
+    def put_back_old(self, loans: list[InFlightPop]) -> None:
         """What was taken could not be written."""
         self._young.extendleft(reversed(loans))
 
-    def take_acked(self, now_ms: int, count_max: int, *, all_of_them: bool = False) -> list[Loan]:
+    def take_acked(
+        self, now_ms: int, count_max: int, *, all_of_them: bool = False
+    ) -> list[InFlightPop]:
         """Loans with acknowledgements that are to be written."""
-        taken: list[Loan] = []
+        taken: list[InFlightPop] = []
         while self._acked and len(taken) < count_max:
             since_ms, loan = self._acked[0]
             if not all_of_them and now_ms < since_ms + STAY_MS:
@@ -219,24 +223,24 @@ class Loans:
                 taken.append(loan)
         return taken
 
-    def put_back_acked(self, loans: list[Loan]) -> None:
+    def put_back_acked(self, loans: list[InFlightPop]) -> None:
         """What was taken could not be written."""
         self._acked.extendleft((0, loan) for loan in reversed(loans))
 
-    def take_due(self, now_ms: int, count_max: int) -> list[Loan]:
+    def take_due(self, now_ms: int, count_max: int) -> list[InFlightPop]:
         """Loans whose messages are visible again, the earliest first."""
-        taken: list[Loan] = []
+        taken: list[InFlightPop] = []
         while self._due and len(taken) < count_max and self._due[0][0] <= now_ms:
             loan = heapq.heappop(self._due)[2]
             if not loan.is_settled:
                 taken.append(loan)
         return taken
 
-    def wait_until(self, loan: Loan, due_ms: int) -> None:
+    def wait_until(self, loan: InFlightPop, due_ms: int) -> None:
         """A loan could not be revived: try again then."""
         self._push_due(loan, due_ms)
 
-    def take_progress(self, durable_end: int) -> Iterator[tuple[PopPlace, int]]:
+    def take_progress(self, durable_end: int) -> Iterator[tuple[GroupQueue, int]]:
         """The progress that groups have made since the last time."""
         for place in list(self._moved):
             chain = self._chains.get(place)
@@ -264,13 +268,13 @@ class Loans:
             end = queue.checkpoints[0].place if queue.checkpoints else queue.end
             yield index, end
 
-    def _note_moved(self, loan: Loan) -> None:
+    def _note_moved(self, loan: InFlightPop) -> None:
         if loan.is_chained:
-            self._moved[PopPlace(loan.key.topic, loan.key.group, loan.key.queue_index)] = None
+            self._moved[GroupQueue(loan.key.topic, loan.key.group, loan.key.queue_index)] = None
 
-    def _push_due(self, loan: Loan, due_ms: int) -> None:
+    def _push_due(self, loan: InFlightPop, due_ms: int) -> None:
         heapq.heappush(self._due, (due_ms, next(self._numbers), loan))
 
 
-def _may_pass(loan: Loan, durable_end: int) -> bool:
+def _may_pass(loan: InFlightPop, durable_end: int) -> bool:
     return (loan.is_settled or loan.place >= 0) and loan.safe_position <= durable_end

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rocketmq_broker.engine.pop.in_flight import PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_broker.storage.queues.light_queues import is_light_queue, parent_of
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
@@ -55,7 +55,7 @@ class Orders:
     """The queues that are popped in order, by group."""
 
     def __init__(self, stored: Mapping[str, Any] | None) -> None:
-        self._table: dict[PopPlace, _Taken] = {}
+        self._table: dict[GroupQueue, _Taken] = {}
         self._unserved: dict[str, Any] = {}
         """The entries of lite topics, kept as they are."""
         for key, queues in ((stored or {}).get("table") or {}).items():
@@ -64,13 +64,13 @@ class Orders:
                 self._unserved[key] = queues
                 continue
             for index, taken in queues.items():
-                self._table[PopPlace(topic, group, int(index))] = _from_json(taken)
+                self._table[GroupQueue(topic, group, int(index))] = _from_json(taken)
         self._is_changed = False
-        self._free: list[tuple[int, PopPlace]] = []
+        self._free: list[tuple[int, GroupQueue]] = []
         for place, taken in self._table.items():
             self._note_free(place, taken)
 
-    def is_blocked(self, place: PopPlace, attempt_id: str, now_ms: int) -> bool:
+    def is_blocked(self, place: GroupQueue, attempt_id: str, now_ms: int) -> bool:
         """True while something of the queue is out; not for the attempt that has it."""
         taken = self._table.get(place)
         if taken is None or (attempt_id and taken.attempt_id == attempt_id):
@@ -79,7 +79,7 @@ class Orders:
 
     def take(
         self,
-        place: PopPlace,
+        place: GroupQueue,
         *,
         attempt_id: str,
         pop_ms: int,
@@ -98,11 +98,11 @@ class Orders:
         self._put(place, taken)
         return tuple(counts.get(offset, 0) for offset in offsets)
 
-    def knows(self, place: PopPlace) -> bool:
+    def knows(self, place: GroupQueue) -> bool:
         """False if nothing of the queue is out, or if what was is forgotten."""
         return place in self._table
 
-    def acknowledge(self, place: PopPlace, offset: int, pop_ms: int) -> int | None:
+    def acknowledge(self, place: GroupQueue, offset: int, pop_ms: int) -> int | None:
         """Where the group's progress is to go, in a queue that is known here; None: it stays.
 
         Raises KeyError for a wrong offset.
@@ -118,14 +118,14 @@ class Orders:
         self._put(place, taken)
         return following
 
-    def change(self, place: PopPlace, offset: int, *, pop_ms: int, visible_ms: int) -> None:
+    def change(self, place: GroupQueue, offset: int, *, pop_ms: int, visible_ms: int) -> None:
         """A message is to be visible at another time."""
         taken = self._table.get(place)
         if taken is not None and taken.pop_ms == pop_ms and offset in taken.offsets:
             taken.visible_ms[offset] = visible_ms
             self._put(place, taken)
 
-    def forget(self, place: PopPlace) -> None:
+    def forget(self, place: GroupQueue) -> None:
         """The group's progress was moved by somebody else."""
         if self._table.pop(place, None) is not None:
             self._is_changed = True
@@ -137,7 +137,7 @@ class Orders:
             del self._unserved[key]
             self._is_changed = True
 
-    def take_free(self, now_ms: int) -> list[PopPlace]:
+    def take_free(self, now_ms: int) -> list[GroupQueue]:
         """Queues whose messages are visible again: whoever waits for them may pop."""
         freed = []
         while self._free and self._free[0][0] <= now_ms:
@@ -166,12 +166,12 @@ class Orders:
         """What was taken could not be saved: it is to be taken again."""
         self._is_changed = True
 
-    def _put(self, place: PopPlace, taken: _Taken) -> None:
+    def _put(self, place: GroupQueue, taken: _Taken) -> None:
         self._table[place] = taken
         self._is_changed = True
         self._note_free(place, taken)
 
-    def _note_free(self, place: PopPlace, taken: _Taken) -> None:
+    def _note_free(self, place: GroupQueue, taken: _Taken) -> None:
         heapq.heappush(self._free, (taken.free_ms(), place))
 
 

@@ -15,8 +15,8 @@ from rocketmq_wire.model import Buffer
 from rocketmq_wire.records.receipt_handles import retry_kind_of
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
-    ArrivalReply,
-    AwaitArrival,
+    AwaitMessages,
+    AwaitMessagesReply,
     PeekMessages,
     PoppedSpan,
     PopReply,
@@ -24,7 +24,7 @@ from rocketmq_wire.requests.pop import (
 )
 
 
-class Looking:
+class Peeking:
     """Peek and await, over the queues as groups see them."""
 
     def __init__(self, limits: PopLimits, *, orders: Orders, places: Places, store: Store) -> None:
@@ -70,8 +70,8 @@ class Looking:
             )
         )
 
-    def await_arrival(
-        self, request: AwaitArrival, now_ms: int, *, is_final: bool = False
+    def await_messages(
+        self, request: AwaitMessages, now_ms: int, *, is_final: bool = False
     ) -> Outcome:
         """Say whether a pop would find something, or hold the request until it would."""
         if not request.born_ms:
@@ -83,9 +83,9 @@ class Looking:
                 place, request.attempt_id, now_ms
             )
             if not is_blocked and self._places.peek_begin(place) < end:
-                return Answer(ArrivalReply(has_message=True))
+                return Answer(AwaitMessagesReply(has_message=True))
         poll_ms = min(request.poll_ms, self._poll_ms_max)
         expires_at_ms = request.born_ms + poll_ms
         if is_final or expires_at_ms <= now_ms:
-            return Answer(ArrivalReply(has_message=False))
+            return Answer(AwaitMessagesReply(has_message=False))
         return HoldPop(request.group, request.queue, expires_at_ms, request)

@@ -16,7 +16,7 @@ from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.messages.filtering import Filter
 from rocketmq_broker.engine.pop.cursors import Places
-from rocketmq_broker.engine.pop.in_flight import Loan, Loans, PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.engine.pop.read import (
     Found,
@@ -32,8 +32,8 @@ from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, Checkpoint
 from rocketmq_wire.records.receipt_handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
-    ArrivalReply,
-    AwaitArrival,
+    AwaitMessages,
+    AwaitMessagesReply,
     PopMessages,
     PoppedSpan,
     PopReply,
@@ -87,7 +87,7 @@ class Popping:
         limits: PopLimits,
         *,
         broker_name: str,
-        loans: Loans,
+        loans: InFlightPops,
         orders: Orders,
         places: Places,
         store: Store,
@@ -142,10 +142,10 @@ class Popping:
             )
         )
 
-    def polling_full(self, hold: HoldPop, now_ms: int) -> PopReply | ArrivalReply:
+    def polling_full(self, hold: HoldPop, now_ms: int) -> PopReply | AwaitMessagesReply:
         """The answer to a request that would wait where too many wait already."""
-        if isinstance(hold.request, AwaitArrival):
-            return ArrivalReply(has_message=False, is_polling_full=True)
+        if isinstance(hold.request, AwaitMessages):
+            return AwaitMessagesReply(has_message=False, is_polling_full=True)
         invisible_ms = hold.request.invisible_ms
         return PopReply(PopStatus.POLLING_FULL, now_ms, invisible_ms, remark="NO_MESSAGE_IN_QUEUE")
 
@@ -197,7 +197,7 @@ class Popping:
         revive_queue: int,
         now_ms: int,
     ) -> None:
-        place = PopPlace(topic, request.group, index)
+        place = GroupQueue(topic, request.group, index)
         start, end = self._places.begin(place, request.init_mode)
         if request.is_orderly and self._orders.is_blocked(place, request.attempt_id, now_ms):
             return
@@ -221,7 +221,7 @@ class Popping:
         if request.is_orderly:
             self._take_in_order(request, place, start, found, take, now_ms)
             return
-        loan = Loan(key, request.invisible_ms, found.offsets, found.end, revive_queue)
+        loan = InFlightPop(key, request.invisible_ms, found.offsets, found.end, revive_queue)
         if not found.offsets and self._loans.next_offset(place, -1) < 0:
             # Nothing is lent before it: what did not match is behind the group at once.
             self._places.commit(place, found.end)
@@ -236,7 +236,7 @@ class Popping:
     def _take_in_order(
         self,
         request: PopMessages,
-        place: PopPlace,
+        place: GroupQueue,
         start: int,
         found: Found,
         take: _Take,

@@ -25,7 +25,7 @@ from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, Subscription
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.receipt_handles import RECEIPT, ReceiptHandle
 from rocketmq_wire.records.record import decode_record, encode_record
 
@@ -123,7 +123,7 @@ def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> 
         _LOG.error(
             "topic=%s queue=%d: pops pass over %s before offset %d, which a repair gave up; "
             "the read began at offset %d",
-            *(topic, queue_index, counted(read.lost, "message"), read.next_begin, start),
+            *(topic, queue_index, plural(read.lost, "message"), read.next_begin, start),
         )
 
 

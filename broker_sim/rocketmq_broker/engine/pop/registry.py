@@ -11,12 +11,12 @@ from rocketmq_broker.engine.core.routes import Identity
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.engine.groups.consumer_groups import Groups
-from rocketmq_broker.engine.pop.ack import Settling
+from rocketmq_broker.engine.pop.ack import Acknowledging
 from rocketmq_broker.engine.pop.assignment import Assignments
 from rocketmq_broker.engine.pop.cursors import Places
-from rocketmq_broker.engine.pop.in_flight import Loans, PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
 from rocketmq_broker.engine.pop.orderly import ORDERS_FILE, Orders
-from rocketmq_broker.engine.pop.peek import Looking
+from rocketmq_broker.engine.pop.peek import Peeking
 from rocketmq_broker.engine.pop.pop import PopLimits, Popping
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.storage.store import Store
@@ -42,7 +42,7 @@ class Pops:
     ) -> None:
         limits = _pop_limits(config)
         self._topics, self._groups = topics, groups
-        self._loans, self._orders = Loans(), Orders(store.configs.load(ORDERS_FILE))
+        self._loans, self._orders = InFlightPops(), Orders(store.configs.load(ORDERS_FILE))
         self._revival = Revival(
             self._loans,
             store=store,
@@ -70,14 +70,14 @@ class Pops:
             store=store,
             topics=topics,
         )
-        self._settling = Settling(
+        self._settling = Acknowledging(
             loans=self._loans,
             orders=self._orders,
             revival=self._revival,
             places=places,
             waits_for_sync=config.flush == "sync",
         )
-        self._looking = Looking(limits, orders=self._orders, places=places, store=store)
+        self._looking = Peeking(limits, orders=self._orders, places=places, store=store)
         self._assignments = assignments
         self.waiting_count: Callable[[str, QueueId], int] = lambda *_: 0
         """How many pops of a group wait for a queue: whoever holds them knows."""
@@ -93,7 +93,7 @@ class Pops:
             ask.AckMessages: lambda request, _, now_ms: settling.ack_all(request, now_ms),
             ask.ChangeInvisibleTime: lambda request, _, now_ms: settling.change(request, now_ms),
             ask.PeekMessages: lambda request, _, now_ms: looking.peek(request, now_ms),
-            ask.AwaitArrival: lambda request, _, now_ms: looking.await_arrival(request, now_ms),
+            ask.AwaitMessages: lambda request, _, now_ms: looking.await_messages(request, now_ms),
             ask.GetPollingCount: self._polling_count,
             ask.QueryAssignment: lambda request, *_: Answer(self._assignments.assign(request)),
             ask.SetConsumeMode: self._set_mode,
@@ -101,8 +101,8 @@ class Pops:
 
     def resume(self, hold: HoldPop, now_ms: int, *, is_final: bool) -> Outcome:
         """Ask a held request again: something came, or its time is over (`is_final`)."""
-        if isinstance(hold.request, ask.AwaitArrival):
-            return self._looking.await_arrival(hold.request, now_ms, is_final=is_final)
+        if isinstance(hold.request, ask.AwaitMessages):
+            return self._looking.await_messages(hold.request, now_ms, is_final=is_final)
         return self._pop(hold.request, now_ms, is_final=is_final)
 
     def _pop(self, request: ask.PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
@@ -129,7 +129,7 @@ class Pops:
         """Let progress follow what is durable now."""
         self._revival.advance()
 
-    def take_freed(self, now_ms: int) -> list[PopPlace]:
+    def take_freed(self, now_ms: int) -> list[GroupQueue]:
         """Queues that may be popped in order again since the last time."""
         return self._settling.take_freed(now_ms)
 

@@ -21,7 +21,7 @@ from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.messages.retries import ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from rocketmq_broker.engine.pop.in_flight import Loan, Loans, PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
@@ -65,7 +65,7 @@ class Revival:
 
     def __init__(
         self,
-        loans: Loans,
+        loans: InFlightPops,
         *,
         store: Store,
         topics: Topics,
@@ -93,7 +93,7 @@ class Revival:
             start = bounds.start if mark is None else max(mark + 1, bounds.start)
             self._scanned[index] = min(start, bounds.end)
             loans.note_revive_end(index, self._scanned[index])
-        self._found: dict[PopPlace, set[int]] = {}
+        self._found: dict[GroupQueue, set[int]] = {}
         while not all(self._is_read(index) for index in self._scanned):
             self._read_back()
         self._pass_found()
@@ -135,7 +135,7 @@ class Revival:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def write_loan(self, loan: Loan, now_ms: int) -> int:
+    def write_loan(self, loan: InFlightPop, now_ms: int) -> int:
         """Write a loan's checkpoint; the log's end behind it."""
         due_ms = loan.visible_ms - _CHECKPOINT_LEAD_MS
         body = encode_checkpoint(loan.checkpoint())
@@ -261,10 +261,10 @@ class Revival:
             if tag == CHECKPOINT_TAG:
                 checkpoint = decode_checkpoint(message.body)
                 known = self._loans.get(checkpoint.key)
-                place = PopPlace(*checkpoint.key[:3])
+                place = GroupQueue(*checkpoint.key[:3])
                 self._found.setdefault(place, set()).update(checkpoint.offsets)
                 if known is None and checkpoint.pending:
-                    loan = Loan(
+                    loan = InFlightPop(
                         checkpoint.key,
                         checkpoint.invisible_ms,
                         checkpoint.offsets,
@@ -316,7 +316,7 @@ class Revival:
                     *(loan.key.topic, loan.key.group, seconds, reason),
                 )
 
-    def _revive(self, loan: Loan, now_ms: int) -> None:
+    def _revive(self, loan: InFlightPop, now_ms: int) -> None:
         key = loan.key
         origin = origin_topic_of(key.topic, key.group)
         if self._topics.get(origin) is None or key.group not in self._groups:

@@ -30,7 +30,7 @@ _ANY: Final = (NORMAL, FIFO, DELAY, TRANSACTION)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupLookup:
     """How a group consumes."""
 
     is_fifo: bool
@@ -49,10 +49,10 @@ class Facts(Protocol):
 
     def topic(self, name: str) -> TopicConfig | None: ...
 
-    def group(self, name: str) -> GroupFacts: ...
+    def group(self, name: str) -> GroupLookup: ...
 
 
-class EngineFacts:
+class EngineLookup:
     """Facts of a running engine; on the event loop's thread."""
 
     def __init__(self, engine: Engine, broker_name: str, host: str) -> None:
@@ -61,13 +61,13 @@ class EngineFacts:
     def topic(self, name: str) -> TopicConfig | None:
         return self._engine.topics.get(name)
 
-    def group(self, name: str) -> GroupFacts:
+    def group(self, name: str) -> GroupLookup:
         settings = self._engine.groups.settings(name)
         policy = settings.get("groupRetryPolicy")
         backoff = None
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":
             backoff = dict(policy.get("exponentialRetryPolicy") or {})
-        return GroupFacts(
+        return GroupLookup(
             bool(settings["consumeMessageOrderly"]),
             int(settings["retryMaxTimes"]) + 1,
             backoff,

@@ -24,10 +24,10 @@ from rocketmq_wire.grpc.public.messages import Delivery, incoming_of, millisecon
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
+    GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     PullMessages,
     PullStatus,
     SearchOffset,
@@ -80,14 +80,14 @@ class Pulls:
     async def update(self, caller: Caller, request: Any) -> Any:
         """Store how far a group is."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
-        await caller.ask(CommitProgress(group, queue, request.offset))
+        await caller.ask(CommitOffset(group, queue, request.offset))
         return public.message_class("UpdateOffsetResponse")(status=make_status(Code.OK))
 
     async def get(self, caller: Caller, request: Any) -> Any:
         """How far a group is."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         try:
-            found = await caller.ask(GetProgress(group, queue))
+            found = await caller.ask(GetCommittedOffset(group, queue))
         except ProgressNotFoundError as error:
             raise PublicRefusal(Code.OFFSET_NOT_FOUND, error.remark) from error
         return public.message_class("GetOffsetResponse")(

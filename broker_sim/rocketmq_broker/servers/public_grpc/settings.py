@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.limits import MINUTE_MS, PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts, GroupFacts
+from rocketmq_broker.servers.public_grpc.lookup import Facts, GroupLookup
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
 from rocketmq_wire.grpc.public.messages import put_duration
@@ -66,7 +66,7 @@ def _decide_subscription(settings: Any, facts: Facts, limits: PublicLimits) -> N
     put_duration(subscription.long_polling_timeout, limits.poll_ms_max)
 
 
-def _put_backoff(policy: Any, group: GroupFacts) -> None:
+def _put_backoff(policy: Any, group: GroupLookup) -> None:
     policy.max_attempts = group.attempts_max
     if group.backoff is None:
         for delay_ms in RETRY_DELAYS_MS:

@@ -27,7 +27,7 @@ from rocketmq_broker.servers.shell.member_calls import Answered
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.listener import Listener
 from rocketmq_broker.servers.sockets.output import Output
-from rocketmq_broker.servers.sockets.protocol_sniffer import FirstByte, hand_over, peer_text
+from rocketmq_broker.servers.sockets.protocol_sniffer import ProtocolSniffer, hand_over, peer_text
 from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
 from rocketmq_wire.model import Buffer
@@ -89,7 +89,7 @@ class RemotingServer:
         if self._tls_files is None:
             return Connection(self)
         is_enforcing = self.config.tls_mode == "enforcing"
-        return FirstByte(
+        return ProtocolSniffer(
             on_tls=self._begin_tls,
             on_plain=None if is_enforcing else self._begin_plain,
             wait_seconds=self.config.idle_seconds,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, HoldPop, Outcome
-from rocketmq_broker.engine.pop.in_flight import PopPlace
+from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_broker.engine.pop.registry import Pops
 from rocketmq_broker.servers.shell.held_pulls import Done
 from rocketmq_broker.storage.settings import Arrival
@@ -127,7 +127,7 @@ class PopWaiters:
                 self._wake_place(group, topic, arrival.topic, arrival.queue_index)
         self._work()
 
-    def freed(self, places: Iterable[PopPlace]) -> None:
+    def freed(self, places: Iterable[GroupQueue]) -> None:
         """Queues may be popped in order again."""
         if not self._count:
             return

@@ -12,7 +12,7 @@ import socket
 from typing import Final
 
 from rocketmq_broker.servers.sockets.listener import Listener
-from rocketmq_broker.servers.sockets.protocol_sniffer import FirstByte, peer_text
+from rocketmq_broker.servers.sockets.protocol_sniffer import ProtocolSniffer, peer_text
 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 120.0
@@ -63,8 +63,8 @@ class GrpcFront:
     def _transports(self) -> list[asyncio.Transport]:
         return [*self._waiting, *(end.transport for end in self._ends)]
 
-    def _protocol(self) -> FirstByte:
-        return FirstByte(
+    def _protocol(self) -> ProtocolSniffer:
+        return ProtocolSniffer(
             on_tls=lambda transport, data: self._begin(transport, data, self._tls_port),
             on_plain=lambda transport, data: self._begin(transport, data, self._plain_port),
             wait_seconds=_WAIT_SECONDS,

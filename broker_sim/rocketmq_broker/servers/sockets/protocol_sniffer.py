@@ -17,7 +17,7 @@ Begin = Callable[[asyncio.Transport, bytes], None]
 """Takes a connection over, with the bytes that came already."""
 
 
-class FirstByte(asyncio.Protocol):
+class ProtocolSniffer(asyncio.Protocol):
     """Waits for it, and hands the connection on. `on_plain` None: plaintext is refused.
 
     `waiting` holds the connections that nobody else knows of yet: a server that stops ends them.

@@ -18,14 +18,14 @@ import numpy as np
 
 from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.decode.layout import CRC_AT, CRC_MASK, PHYSICAL_OFFSET_AT, Layout, read_layout
-from rocketmq_broker.storage.adoption.rocketmq_queues import ForeignQueue, foreign_queues
+from rocketmq_broker.storage.adoption.rocketmq_queues import RocketMQQueue, foreign_queues
 from rocketmq_broker.storage.adoption.rocketmq_timers import adopt_timers
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
 from rocketmq_broker.storage.disk.files import File, Files, join, write_file
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, Seal
+from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, LogChecksum
 from rocketmq_broker.storage.log.scan import RECORD_HEAD, Bytes, Scanned, chain, columns_of
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY
@@ -218,7 +218,7 @@ class _Adoption:
                 reason = "the log is damaged here, and goes on in a later file"
                 raise DamagedStoreError(segment_name(base), end - base, reason, later, end)
 
-    def _compare_queues(self, queues: Mapping[QueueKey, ForeignQueue], end: int) -> None:
+    def _compare_queues(self, queues: Mapping[QueueKey, RocketMQQueue], end: int) -> None:
         """Every entry of RocketMQ's queues must have its record."""
         for key, queue in queues.items():
             beyond = queue.positions_from(end)
@@ -257,7 +257,7 @@ class _Adoption:
     # --- writing ------------------------------------------------------------------------------
 
     def _write(
-        self, queues: Mapping[QueueKey, ForeignQueue], dead: _Dead, start: int, end: int
+        self, queues: Mapping[QueueKey, RocketMQQueue], dead: _Dead, start: int, end: int
     ) -> None:
         self._note_visit()
         needed = {topic: dead.before[topic] for topic in dead.counts}
@@ -309,13 +309,13 @@ class _Adoption:
             self._lock.pwrite(_LOCK_WORD, 0)
             self._lock.sync()
 
-    def _seals(self, start: int, end: int) -> Iterator[Seal]:
+    def _seals(self, start: int, end: int) -> Iterator[LogChecksum]:
         position = start
         while position < end:
             segment = self._segments[position - position % self._size]
             stop = min(segment.end, end, position + self._config.seal_size)
             data = segment.view[position - segment.start : stop - segment.start]
-            yield Seal(position, stop, crc32(data, 0))
+            yield LogChecksum(position, stop, crc32(data, 0))
             position = stop
 
     def _file_size(self, name: str) -> int:

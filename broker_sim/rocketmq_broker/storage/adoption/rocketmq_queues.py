@@ -18,7 +18,7 @@ BLANK_SIZE: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignQueue:
+class RocketMQQueue:
     """What one queue lists."""
 
     topic: str
@@ -42,7 +42,7 @@ class ForeignQueue:
         return self.living[int(np.searchsorted(self.living, log_end)) :]
 
 
-def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], ForeignQueue]:
+def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], RocketMQQueue]:
     """Every queue with a directory, without light queues."""
     queues = {}
     for topic in served_topics(files):
@@ -53,7 +53,7 @@ def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], For
     return queues
 
 
-def _read(files: Files, topic: str, directory: str, log_start: int) -> ForeignQueue:
+def _read(files: Files, topic: str, directory: str, log_start: int) -> RocketMQQueue:
     end = entries_per_file = 0
     living = [np.empty(0, np.int64)]
     for first, entries in queue_files(files, directory):
@@ -65,7 +65,7 @@ def _read(files: Files, topic: str, directory: str, log_start: int) -> ForeignQu
         if len(used):
             end = first + len(used)
         living.append(positions[messages & (positions >= log_start)])
-    return ForeignQueue(topic, end, entries_per_file, np.concatenate(living))
+    return RocketMQQueue(topic, end, entries_per_file, np.concatenate(living))
 
 
 def queue_files(files: Files, directory: str) -> Iterator[tuple[int, npt.NDArray[np.void]]]:

@@ -13,14 +13,14 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.durable_mark import Mark, MarkFile
-from rocketmq_broker.storage.log.log_checksums import Seal, SealFile
+from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
 
 
 class Durability:
     """Owns the mark and the seals; `end` is how far the log is durable."""
 
     def __init__(
-        self, log: CommitLog, mark_file: MarkFile, seals: SealFile, seal_size: int
+        self, log: CommitLog, mark_file: MarkFile, seals: LogChecksumFile, seal_size: int
     ) -> None:
         mark = mark_file.mark
         assert mark is not None
@@ -79,7 +79,7 @@ class Durability:
             checksum = crc32(self._log.view(position, piece_end - position), checksum)
             position = piece_end
             if position == segment_end or position - anchor >= self._seal_size:
-                self._seals.append(Seal(anchor, position, checksum))
+                self._seals.append(LogChecksum(anchor, position, checksum))
                 anchor, checksum = position, 0
         mark = replace(mark, end=end, anchor=anchor, checksum=checksum)
         self._mark_file.write(mark)

@@ -22,7 +22,7 @@ _FORGOTTEN_COUNT_MIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class LogChecksum:
     """The checksum of the log's bytes `[start, end)`."""
 
     start: int
@@ -34,7 +34,7 @@ class Seal:
         return fields + _CHECKSUM.pack(crc32(fields, 0))
 
 
-class SealFile:
+class LogChecksumFile:
     """The seals up to the mark's anchor; what a crash left behind them is written over."""
 
     def __init__(self, files: Files, *, log_start: int, anchor: int, create: bool = False) -> None:
@@ -49,7 +49,7 @@ class SealFile:
             self._position = len(kept) * _SEAL_SIZE
         self.seals = kept
 
-    def append(self, seal: Seal) -> None:
+    def append(self, seal: LogChecksum) -> None:
         """Return once the seal is on the disk."""
         self._file.pwrite(seal.encode(), self._position)
         self._file.sync()
@@ -58,7 +58,7 @@ class SealFile:
     def close(self) -> None:
         self._file.close()
 
-    def _load(self, *, log_start: int, anchor: int) -> list[Seal]:
+    def _load(self, *, log_start: int, anchor: int) -> list[LogChecksum]:
         seals = _whole_seals(self._file.pread(self._file.size(), 0), anchor)
         reached = seals[-1].end if seals else log_start
         if reached < anchor:
@@ -67,17 +67,17 @@ class SealFile:
         return seals
 
 
-def read_seals(files: Files, *, anchor: int) -> list[Seal]:
+def read_log_checksums(files: Files, *, anchor: int) -> list[LogChecksum]:
     """The seals up to the first that cannot be read; changes nothing in the file."""
     return _whole_seals(read_file(files, SEALS_NAME) or b"", anchor)
 
 
-def _whole_seals(data: bytes, anchor: int) -> list[Seal]:
-    seals: list[Seal] = []
+def _whole_seals(data: bytes, anchor: int) -> list[LogChecksum]:
+    seals: list[LogChecksum] = []
     for position in range(0, len(data) - _SEAL_SIZE + 1, _SEAL_SIZE):
         fields = data[position : position + _FIELDS.size]
         (found,) = _CHECKSUM.unpack_from(data, position + _FIELDS.size)
-        seal = Seal(*_FIELDS.unpack(fields))
+        seal = LogChecksum(*_FIELDS.unpack(fields))
         is_next = not seals or seal.start == seals[-1].end
         if found != crc32(fields, 0) or not is_next or seal.end > anchor:
             break

@@ -13,19 +13,19 @@ import numpy as np
 
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.log_checksums import Seal
+from rocketmq_broker.storage.log.log_checksums import LogChecksum
 from rocketmq_broker.storage.log.verification import checksum_of, damage_in
 from rocketmq_broker.storage.queues.consume_queue import Entries
 
 
-class OlderLog:
+class UnverifiedLog:
     """Compares stretches on the worker thread that removes files of the log, too."""
 
-    def __init__(self, log: CommitLog, seals: Iterable[Seal]) -> None:
+    def __init__(self, log: CommitLog, seals: Iterable[LogChecksum]) -> None:
         self._log = log
         # The newest first: those are read the most.
         self._waiting = deque(sorted(seals, key=lambda seal: seal.start, reverse=True))
-        self._damaged: tuple[tuple[Seal, DamagedStoreError], ...] = ()
+        self._damaged: tuple[tuple[LogChecksum, DamagedStoreError], ...] = ()
 
     def verify_step(self) -> int:
         """Compare one more stretch; returns its size, 0 once there is none left.

@@ -10,20 +10,20 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.durable_mark import Mark
-from rocketmq_broker.storage.log.log_checksums import Seal
+from rocketmq_broker.storage.log.log_checksums import LogChecksum
 from rocketmq_broker.storage.log.scan import Bytes, split_filler
 from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_wire.errors import CorruptRecordError
 
 
-def verify(log: CommitLog, mark: Mark, seals: Sequence[Seal], *, start: int) -> int:
+def verify(log: CommitLog, mark: Mark, seals: Sequence[LogChecksum], *, start: int) -> int:
     """Check every checksum that covers something from `start` on; returns the bytes compared.
 
     Raises DamagedStoreError: the log is not what was acknowledged.
     """
     stretches = [seal for seal in seals if seal.end > start and seal.start >= log.start]
     if mark.end > mark.anchor:
-        stretches.append(Seal(mark.anchor, mark.end, mark.checksum))
+        stretches.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     for stretch in stretches:
         found = checksum_of(log, stretch)
         if found != stretch.checksum:
@@ -31,7 +31,7 @@ def verify(log: CommitLog, mark: Mark, seals: Sequence[Seal], *, start: int) -> 
     return sum(stretch.end - stretch.start for stretch in stretches)
 
 
-def checksum_of(log: CommitLog, stretch: Seal) -> int:
+def checksum_of(log: CommitLog, stretch: LogChecksum) -> int:
     """The checksum that a stretch of the log has now."""
     found = 0
     position = stretch.start
@@ -44,7 +44,7 @@ def checksum_of(log: CommitLog, stretch: Seal) -> int:
     return found
 
 
-def damage_in(log: CommitLog, stretch: Seal, found: int) -> DamagedStoreError:
+def damage_in(log: CommitLog, stretch: LogChecksum, found: int) -> DamagedStoreError:
     """What is wrong in a stretch whose checksum differs: a record if one can be named."""
     segment_start = stretch.start - stretch.start % log.segment_size
     name = segment_name(segment_start)

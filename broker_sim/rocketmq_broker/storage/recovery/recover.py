@@ -26,7 +26,7 @@ from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile
-from rocketmq_broker.storage.log.log_checksums import Seal, SealFile
+from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
 from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker.storage.log.verification import verify
@@ -66,7 +66,7 @@ class Recovered:
     report: RecoveryReport
     store_ms: int
     """The store time of the newest record."""
-    unverified: tuple[Seal, ...] = ()
+    unverified: tuple[LogChecksum, ...] = ()
     """Checksums of older log that was not compared with them."""
 
 
@@ -158,7 +158,7 @@ class _Recovery:
         self._closers.append(self._log.close)
         derived = self._load_derived()
         scan_start = mark.log_start if derived is None else derived.position
-        seals = SealFile(files, log_start=mark.log_start, anchor=mark.anchor, create=True)
+        seals = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor, create=True)
         self._closers.append(seals.close)
         verify_start = min(scan_start, mark.end - self._config.verified_size)
         verified_size = verify(self._log, mark, seals.seals, start=verify_start)

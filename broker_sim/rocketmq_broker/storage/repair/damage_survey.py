@@ -16,7 +16,7 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, Seal, read_seals
+from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, LogChecksum, read_log_checksums
 from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_broker.storage.queues.derived import Derived, load_derived
 from rocketmq_broker.storage.queues.lost_messages import load_holes
@@ -40,7 +40,7 @@ class _Sources:
 
     log: LogFiles
     mark: Mark
-    seals: tuple[Seal, ...]
+    seals: tuple[LogChecksum, ...]
     """Those that can be read, up to the first that cannot."""
     anew: tuple[str, ...]
 
@@ -109,7 +109,7 @@ def _sources(files: Files, derived: Derived | None) -> _Sources:
         anew.append(MARK_NAME)
         mark = _found_mark(files, derived)
     log = LogFiles(files, mark.segment_size)
-    seals = read_seals(files, anchor=mark.anchor)
+    seals = read_log_checksums(files, anchor=mark.anchor)
     reached = seals[-1].end if seals else mark.log_start
     if reached < mark.anchor and MARK_NAME not in anew:
         anew.append(SEALS_NAME)
@@ -126,7 +126,7 @@ def _found_mark(files: Files, derived: Derived | None) -> Mark:
     bases = log.found
     log_start = bases[0] if bases else 0
     end = log_start if derived is None else max(derived.position, log_start)
-    seals = read_seals(files, anchor=2**62)
+    seals = read_log_checksums(files, anchor=2**62)
     end = max([end, *(seal.end for seal in seals)])
     queue_file_entries = ListedMessages.entries_per_file(files)
     mark = Mark(
@@ -165,10 +165,10 @@ def _unsealed(sources: _Sources) -> list[tuple[int, int]]:
     return found
 
 
-def _all_seals(sources: _Sources) -> list[Seal]:
+def _all_seals(sources: _Sources) -> list[LogChecksum]:
     mark, seals = sources.mark, list(sources.seals)
     if MARK_NAME not in sources.anew and mark.end > mark.anchor:
-        seals.append(Seal(mark.anchor, mark.end, mark.checksum))
+        seals.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     return seals
 
 
@@ -205,7 +205,7 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 
 def _seals_after(
     sources: _Sources, stretches: list[Stretch], bad: list[tuple[int, int]]
-) -> Iterator[Seal]:
+) -> Iterator[LogChecksum]:
     """Checksums of the log as it will be: the old ones where nothing changes."""
     log, mark, reached = sources.log, sources.mark, sources.mark.log_start
     for seal in _all_seals(sources):
@@ -213,15 +213,17 @@ def _seals_after(
         is_bad = (max(seal.start, mark.log_start), seal.end) in bad
         if is_bad or any(each.position < seal.end and each.end > seal.start for each in stretches):
             start = max(seal.start, mark.log_start)
-            yield Seal(start, seal.end, crc32(log.repaired(start, seal.end, stretches), 0))
+            yield LogChecksum(start, seal.end, crc32(log.repaired(start, seal.end, stretches), 0))
         else:
             yield seal
         reached = seal.end
     yield from _new_seals(log, reached, mark.end, stretches)
 
 
-def _new_seals(log: LogFiles, start: int, end: int, stretches: list[Stretch]) -> Iterator[Seal]:
+def _new_seals(
+    log: LogFiles, start: int, end: int, stretches: list[Stretch]
+) -> Iterator[LogChecksum]:
     while start < end:
         stop = min(end, start + _SEAL_SIZE, start - start % log.segment_size + log.segment_size)
-        yield Seal(start, stop, crc32(log.repaired(start, stop, stretches), 0))
+        yield LogChecksum(start, stop, crc32(log.repaired(start, stop, stretches), 0))
         start = stop

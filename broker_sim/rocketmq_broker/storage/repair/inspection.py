@@ -25,7 +25,7 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import Seal, SealFile
+from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
 from rocketmq_broker.storage.log.scan import Bytes
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, Entries
@@ -131,15 +131,15 @@ def _read_mark(files: Files, found: Inspection) -> Mark | None:
 
 
 def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection, say: Said) -> None:
-    seals: list[Seal] = []
+    seals: list[LogChecksum] = []
     try:
-        seal_file = SealFile(files, log_start=mark.log_start, anchor=mark.anchor)
+        seal_file = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor)
         seal_file.close()
         seals = [seal for seal in seal_file.seals if seal.start >= mark.log_start]
     except (DamagedStoreError, MissingFileError) as error:
         found.problems.append(f"{error.file} byte={error.position}: {error.reason}")
     if mark.end > mark.anchor:
-        seals.append(Seal(mark.anchor, mark.end, mark.checksum))
+        seals.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     for seal in seals:
         checksum, position = 0, seal.start
         while position < seal.end:

@@ -14,7 +14,7 @@ from rocketmq_broker.storage.disk.files import Files, read_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.blank_records import blank, has_blank_record
 from rocketmq_broker.storage.log.durable_mark import Mark
-from rocketmq_broker.storage.log.log_checksums import Seal
+from rocketmq_broker.storage.log.log_checksums import LogChecksum
 from rocketmq_broker.storage.queues.lost_messages import Hole, QueueKey
 from rocketmq_broker.storage.settings import PLAN_NAME
 
@@ -70,7 +70,7 @@ class RepairPlan:
     """All holes of the store, with those of earlier repairs."""
     ends: tuple[tuple[str, int, int], ...]
     """(topic, queue, next offset)."""
-    seals: tuple[Seal, ...]
+    seals: tuple[LogChecksum, ...]
     mark: Mark
     store_ms: int
     """The newest store time that is known."""
@@ -165,7 +165,7 @@ def load_plan(files: Files) -> RepairPlan | None:
             anew=tuple(content["anew"]),
             holes=tuple(map(Hole.of_json, content["holes"])),
             ends=tuple((topic, index, end) for topic, index, end in content["ends"]),
-            seals=tuple(Seal(*each) for each in content["seals"]),
+            seals=tuple(LogChecksum(*each) for each in content["seals"]),
             mark=Mark(*content["mark"]),
             store_ms=content["storeTime"],
         )

@@ -24,7 +24,12 @@ from pyspark_rocketmq.sink.encoding.queue_choice import (
     order_of,
     places_of,
 )
-from pyspark_rocketmq.sink.encoding.row_ids import ROW_PROPERTY, WRITE_PROPERTY, digests, row_stamps
+from pyspark_rocketmq.sink.encoding.row_ids import (
+    ROW_PROPERTY,
+    WRITE_PROPERTY,
+    digests,
+    ids_of_rows,
+)
 from pyspark_rocketmq.sink.encoding.schema import COLUMN_NAMES, SinkColumns
 from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
 from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
@@ -280,7 +285,7 @@ class SinkRequests:
         bodies = rows.columns["body"]
         keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
         groups = rows.get("messageGroup")
-        stamps = row_stamps(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
+        stamps = ids_of_rows(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
         if groups is not None:
             named = (*named, (_GROUP, groups))
         return OutgoingRows(

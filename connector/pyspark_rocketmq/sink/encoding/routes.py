@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark_rocketmq.outage_retry import over_an_outage
+from pyspark_rocketmq.outage_retry import retry_over_outage
 from pyspark_rocketmq.sink.encoding.requests import Queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
@@ -33,7 +33,7 @@ class PatientQueues:
 
     def queues(self, topic: str) -> Sequence[QueueId]:
         """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
-        return over_an_outage(
+        return retry_over_outage(
             self._cluster.settings,
             lambda: self._producer.queues(topic),
             lambda error: self._judged(topic, error),

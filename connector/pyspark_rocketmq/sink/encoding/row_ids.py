@@ -19,7 +19,7 @@ from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_arrow.kernels.text_hashes import Hashes, content_hashes
 from rocketmq_wire.records.properties import ROW_PROPERTY, WRITE_PROPERTY
 
-__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "row_stamps"]
+__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "ids_of_rows"]
 
 _DIGITS: Final = 16
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
@@ -46,7 +46,7 @@ def digests(
     return content_hashes(*texts_of(bodies), hashes)
 
 
-def row_stamps(rows: Positions, hashes: Hashes) -> pa.Array:
+def ids_of_rows(rows: Positions, hashes: Hashes) -> pa.Array:
     """The values of `PYSPARK_ROW`."""
     numbers = np.empty((len(rows), 2), ">u8")
     numbers[:, 0] = rows

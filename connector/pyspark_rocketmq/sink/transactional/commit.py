@@ -26,8 +26,11 @@ from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, Wri
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.row_ids import WRITE_PROPERTY
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog, patiently
-from pyspark_rocketmq.sink.transactional.fencing import Turn, wait_for_others
-from pyspark_rocketmq.sink.transactional.half_messages import pack_halves, unpack_halves
+from pyspark_rocketmq.sink.transactional.fencing import FencingToken, wait_for_others
+from pyspark_rocketmq.sink.transactional.half_messages import (
+    pack_half_messages,
+    unpack_half_messages,
+)
 from pyspark_rocketmq.sink.transactional.visibility import Visible
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
@@ -48,7 +51,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-HALVES_IN_FLIGHT: Final = 256
+HALF_MESSAGES_IN_FLIGHT: Final = 256
 """Half messages go one a request; who comes first does not matter before they are ended."""
 _PAUSE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 10.0
@@ -58,7 +61,7 @@ _KNOWN_MAX: Final = 16
 
 
 @dataclass
-class HalvesWritten(WriterCommitMessage):
+class HalfMessagesWritten(WriterCommitMessage):
     """What a task reports: the half messages of its rows, which the broker holds."""
 
     rows: int
@@ -72,7 +75,7 @@ class HalvesWritten(WriterCommitMessage):
 # --- tasks ------------------------------------------------------------------------------------
 
 
-def send_halves(producer: Producer, requests: Iterable[SendRequest]) -> list[Half]:
+def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> list[Half]:
     """Send half messages, and wait for every answer; in the order of the requests.
 
     When one fails, the others are rolled back, and its error is raised.
@@ -109,14 +112,14 @@ def roll_back(cluster: Cluster, halves: Sequence[Half]) -> None:
         )
 
 
-def write_halves(
+def write_half_messages(
     producer: Producer,
     plan: TransactionPlan,
     write_id: WriteId,
     requests: Iterable[SendRequest],
     *,
     may_be_replayed: bool,
-) -> HalvesWritten:
+) -> HalfMessagesWritten:
     """Send a task's rows as half messages, unless their batch is decided already."""
     query, batch = write_id.query, int(write_id.batch)
     if may_be_replayed:
@@ -125,9 +128,9 @@ def write_halves(
         if decision is not None:
             if write_id.partition == 0:
                 _finish_early(producer, plan, decision)
-            return HalvesWritten(0, query, batch, b"", is_decided=True)
-    halves = send_halves(producer, requests)
-    return HalvesWritten(len(halves), query, batch, pack_halves(halves))
+            return HalfMessagesWritten(0, query, batch, b"", is_decided=True)
+    halves = send_half_messages(producer, requests)
+    return HalfMessagesWritten(len(halves), query, batch, pack_half_messages(halves))
 
 
 def _finish_early(producer: Producer, plan: TransactionPlan, decision: Decision) -> None:
@@ -153,7 +156,7 @@ class Commits:
 
     def commit_written(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what tasks have written, or finish it, where it was decided before."""
-        written = [message for message in messages if isinstance(message, HalvesWritten)]
+        written = [message for message in messages if isinstance(message, HalfMessagesWritten)]
         for query, batch in sorted({(one.query, one.batch) for one in written}):
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
             if any(one.is_decided for one in ours):
@@ -165,14 +168,14 @@ class Commits:
 
     def abort_written(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Roll back what tasks have written, unless it is decided."""
-        written = [message for message in messages if isinstance(message, HalvesWritten)]
+        written = [message for message in messages if isinstance(message, HalfMessagesWritten)]
         for query, batch in sorted({(one.query, one.batch) for one in written}):
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
             self.abort(query, batch, self._halves_of(ours))
 
-    def _halves_of(self, written: Sequence[HalvesWritten]) -> list[Half]:
+    def _halves_of(self, written: Sequence[HalfMessagesWritten]) -> list[Half]:
         packed = (one.halves for one in written if one.halves)
-        return [half for data in packed for half in unpack_halves(data, self._group)]
+        return [half for data in packed for half in unpack_half_messages(data, self._group)]
 
     def commit(self, query: str, batch: int, halves: Sequence[Half]) -> None:
         """Make a batch's rows visible, each once.
@@ -193,7 +196,7 @@ class Commits:
         ):
             roll_back(self._cluster, halves)
             raise self._another(query, batch, "was decided by another driver at the same time")
-        turn = Turn(self._log, decision, decided_at, heads)
+        turn = FencingToken(self._log, decision, decided_at, heads)
         self._finish(turn, decision.halves, Visible(self._cluster, decision))
 
     def _is_decided(self, query: str, batch: int, halves: Sequence[Half]) -> bool:
@@ -241,7 +244,7 @@ class Commits:
         Raises UnfinishedTransactionError, and ReplayError when another driver is at it.
         """
         if not decision.is_finished:
-            turn = Turn(self._log, decision)
+            turn = FencingToken(self._log, decision)
             # From here on whoever has it ends no more.
             self._patiently(turn.take)
             self._await_others(turn)
@@ -265,7 +268,7 @@ class Commits:
             query,
         )
 
-    def _finish(self, turn: Turn, halves: Sequence[Half], visible: Visible) -> None:
+    def _finish(self, turn: FencingToken, halves: Sequence[Half], visible: Visible) -> None:
         decision = turn.decision
         left, lost, asked_until = list(halves), 0, 0.0
         reason: RocketMQError | None = None
@@ -295,7 +298,7 @@ class Commits:
         self._log.store_finished(decision)
 
     def _end(
-        self, turn: Turn, halves: Sequence[Half], visible: Visible
+        self, turn: FencingToken, halves: Sequence[Half], visible: Visible
     ) -> dict[Half, RocketMQError | None]:
         """End them; those that are not visible after all, in their order, and why.
 
@@ -316,7 +319,7 @@ class Commits:
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
 
-    def _await_others(self, turn: Turn) -> None:
+    def _await_others(self, turn: FencingToken) -> None:
         """Wait until what another driver asked before our turn is done, and can be seen.
 
         Most are long dead when Spark has started again: their last turn tells.
@@ -342,7 +345,7 @@ class Commits:
         return patiently(self._cluster, work)
 
     def _await_checks(
-        self, turn: Turn, halves: Sequence[Half], visible: Visible, until: float
+        self, turn: FencingToken, halves: Sequence[Half], visible: Visible, until: float
     ) -> list[Half]:
         """Answer the brokers until all is visible; what is not in the end."""
         from rocketmq_client.producer.transaction_checks import (

@@ -30,7 +30,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pyspark_rocketmq.errors import DecisionsAwayError
-from pyspark_rocketmq.sink.transactional.half_messages import pack_halves, unpack_halves
+from pyspark_rocketmq.sink.transactional.half_messages import (
+    pack_half_messages,
+    unpack_half_messages,
+)
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer.half_messages import Half
@@ -133,7 +136,7 @@ class DecisionLog:
         """
         halves = decision.halves
         parts = [
-            pack_halves(halves[first : first + _PART_ROWS_MAX])
+            pack_half_messages(halves[first : first + _PART_ROWS_MAX])
             for first in range(0, len(halves), _PART_ROWS_MAX)
         ]
         head = {
@@ -339,7 +342,7 @@ class DecisionLog:
         halves: list[Half] = []
         for offset in content["parts"]:
             part = self._body(QueueId(queue.topic, queue.broker, _PARTS), offset)
-            halves += unpack_halves(part, group)
+            halves += unpack_half_messages(part, group)
         if len(halves) != content["count"]:
             raise RocketMQError(
                 f"[ROCKETMQ_SINK.DECISION] {queue} offset={record.offset} lists "

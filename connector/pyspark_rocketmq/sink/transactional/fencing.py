@@ -22,7 +22,7 @@ _AWAKE_SECONDS: Final = 0.3
 which take it some 30 ms."""
 
 
-class Turn:
+class FencingToken:
     """One driver's turn at a decision, known to the brokers for as long as it lasts."""
 
     def __init__(

@@ -22,7 +22,7 @@ HALF_SCHEMA: Final = pa.schema(
 )
 
 
-def pack_halves(halves: Sequence[Half]) -> bytes:
+def pack_half_messages(halves: Sequence[Half]) -> bytes:
     """Half messages as compressed Arrow."""
     columns: list[list[object]] = [
         [half.queue.topic for half in halves],
@@ -40,8 +40,8 @@ def pack_halves(halves: Sequence[Half]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpack_halves(data: bytes, group: str) -> list[Half]:
-    """What `pack_halves` packed."""
+def unpack_half_messages(data: bytes, group: str) -> list[Half]:
+    """What `pack_half_messages` packed."""
     with pa.ipc.open_stream(data) as reader:
         columns = reader.read_all().to_pydict()
     return [

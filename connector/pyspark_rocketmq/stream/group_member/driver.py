@@ -34,12 +34,12 @@ from pyspark_rocketmq.planning.micro_batch import (
     backlogs,
     judge,
 )
-from pyspark_rocketmq.planning.topic_identity import QueueMarks
-from pyspark_rocketmq.read.cluster_scan import find_births, first_survey, no_route
+from pyspark_rocketmq.planning.topic_identity import TopicIdentity
+from pyspark_rocketmq.read.cluster_scan import find_births, first_scan, no_route
 from pyspark_rocketmq.read.starting_offsets import go_on
 from pyspark_rocketmq.stream.pull.driver import Ports
 from pyspark_rocketmq.stream.pull.message_size import MessageSize
-from pyspark_rocketmq.stream.pull.replayed_batch import still_there
+from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.allocation.strategies import (
     Average,
@@ -47,10 +47,10 @@ from rocketmq_client.consumer.allocation.strategies import (
     ConsistentHash,
     Strategy,
 )
-from rocketmq_client.consumer.batch_member import GroupSeat
+from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
-from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
@@ -87,20 +87,20 @@ def group_settings(options: ReadOptions) -> ConsumerSettings:
     )
 
 
-def open_seat(
+def open_batch_member(
     settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
-) -> GroupSeat:
+) -> BatchMember:
     """Join the options' group."""
-    return GroupSeat(settings, group_settings(options)).start(known)
+    return BatchMember(settings, group_settings(options)).start(known)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedPorts(Ports):
     """See `Ports`; the seat too is given by tests."""
 
-    open_seat: Callable[[ConnectionSettings, ReadOptions, Mapping[QueueId, int]], GroupSeat] = (
-        open_seat
-    )
+    open_batch_member: Callable[
+        [ConnectionSettings, ReadOptions, Mapping[QueueId, int]], BatchMember
+    ] = open_batch_member
 
 
 class _Look(NamedTuple):
@@ -125,11 +125,11 @@ class JoinedDriver:
             options.max_trigger_delay,
         )
         self._size = MessageSize(options)
-        self._seat: GroupSeat | None = None
-        self._watch: ArrivalWatch | None = None
+        self._seat: BatchMember | None = None
+        self._watch: EndOffsetWatcher | None = None
         self._watched: frozenset[QueueId] = frozenset()
         self._ends: dict[QueueId, int] = {}
-        self._marks = QueueMarks()
+        self._marks = TopicIdentity()
         """What tells this query's queues from those of a topic that was created anew."""
         self._judged: set[QueueId] = set()
         """The queues whose place was found in order, or corrected, since they are had."""
@@ -171,17 +171,17 @@ class JoinedDriver:
         finally:
             self._last_return_ms = self._ports.now_ms()
 
-    def still_there(
+    def drop_recreated_queues(
         self, ranges: Sequence[OffsetRange], planned: SourceOffset
     ) -> list[OffsetRange]:
         """What of a logged batch can be read again. Raises DataLossError."""
-        return still_there(self._cluster, self._options, ranges, planned)
+        return drop_recreated_queues(self._cluster, self._options, ranges, planned)
 
     def places(self) -> dict[str, str]:
         """Where the brokers are that it knows."""
         return self._cluster.places()
 
-    def hurry(self) -> None:
+    def skip_minimum_wait(self) -> None:
         """Let the next batch not wait for a minimum: it may be the only one of this run."""
         self._last_batch_ms = self._ports.now_ms() - self._limits.delay_ms_max
 
@@ -215,19 +215,19 @@ class JoinedDriver:
             self._known = (value, SourceOffset.from_json(value))
         return self._known[1]
 
-    def _join(self, start: SourceOffset) -> GroupSeat:
-        survey = first_survey(self._cluster, self._options, is_whole=False, births=False)
+    def _join(self, start: SourceOffset) -> BatchMember:
+        survey = first_scan(self._cluster, self._options, is_whole=False, births=False)
         if survey.absent_topics:
             raise no_route(survey.absent_topics)
         known = {} if start.is_initial else start.offsets
-        self._marks = QueueMarks(start.births, start.firsts)
-        seat = self._seat = self._ports.open_seat(self._settings, self._options, known)
+        self._marks = TopicIdentity(start.births, start.firsts)
+        seat = self._seat = self._ports.open_batch_member(self._settings, self._options, known)
         # A run that ends by itself would end before it had a queue.
         seat.wait_for_share(self._options.connect_timeout_ms)
         return seat
 
     def _plan(
-        self, seat: GroupSeat, start: SourceOffset, *, is_unlimited: bool
+        self, seat: BatchMember, start: SourceOffset, *, is_unlimited: bool
     ) -> SourceOffset | None:
         limits = self._limits_now(is_unlimited=is_unlimited)
         look = self._look(seat)
@@ -252,7 +252,7 @@ class JoinedDriver:
             return Limits(self._limits.messages_max, None, self._limits.bytes_max)
         return self._limits
 
-    def _look(self, seat: GroupSeat) -> _Look:
+    def _look(self, seat: BatchMember) -> _Look:
         """Hold what may be read, and see what waits there. Raises DataLossError."""
         places = seat.take()
         self._judge_gained(seat, places)
@@ -279,19 +279,19 @@ class JoinedDriver:
         else:
             self._watch.set_queues(queues)
 
-    def _judge_gained(self, seat: GroupSeat, places: dict[QueueId, int]) -> None:
+    def _judge_gained(self, seat: BatchMember, places: dict[QueueId, int]) -> None:
         """Look at queues that are new to this member: what they hold, and what is gone."""
         self._judged &= places.keys()
         self._judge(seat, places, [queue for queue in places if queue not in self._judged])
 
-    def _judge_passed(self, seat: GroupSeat, places: dict[QueueId, int]) -> None:
+    def _judge_passed(self, seat: BatchMember, places: dict[QueueId, int]) -> None:
         """A queue that seems to end before the place in it is looked at with fresh eyes."""
         passed = [queue for queue, at in places.items() if self._ends.get(queue, at) < at]
         if passed and self._ports.now_ms() - self._doubted_ms >= _DOUBT_MS:
             self._doubted_ms = self._ports.now_ms()
             self._judge(seat, places, passed)
 
-    def _judge(self, seat: GroupSeat, places: dict[QueueId, int], queues: list[QueueId]) -> None:
+    def _judge(self, seat: BatchMember, places: dict[QueueId, int], queues: list[QueueId]) -> None:
         bounds = self._cluster.bounds(queues) if queues else {}
         births = self._births({q: held for q, held in bounds.items() if isinstance(held, Bounds)})
         for queue, held in bounds.items():
@@ -343,7 +343,7 @@ class JoinedDriver:
             self._marks.note(queue, _YOUNG, birth)
         return advance(start, look.offsets, taken, *self._marks.written())
 
-    def _wait(self, watch: ArrivalWatch, look: _Look, limits: Limits) -> None:
+    def _wait(self, watch: EndOffsetWatcher, look: _Look, limits: Limits) -> None:
         if not look.waiting:
             watch.wait(look.offsets, _WAIT_MS)
             return

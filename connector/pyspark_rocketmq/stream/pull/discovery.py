@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from pyspark_rocketmq.errors import DiscoveryDiedError
 from pyspark_rocketmq.options.parse import ReadOptions
-from pyspark_rocketmq.read.cluster_scan import Survey, take_survey
+from pyspark_rocketmq.read.cluster_scan import ClusterScan, scan_cluster
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-class Lookout:
+class Discovery:
     """Surveys the cluster every `interval_ms`, on a connection of its own."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Lookout:
         self._open, self._options, self._topics = open, options, topics
         self._interval_ms = interval_ms
         self._stop = threading.Event()
-        self._latest: Survey | None = None
+        self._latest: ClusterScan | None = None
         self._is_failing = False
         self._death: Exception | None = None
         """What ended the thread, unless it was told to end."""
@@ -37,7 +37,7 @@ class Lookout:
     def start(self) -> None:
         self._thread.start()
 
-    def take(self) -> Survey | None:
+    def take(self) -> ClusterScan | None:
         """The newest survey that was not taken yet. Raises what the thread died of."""
         if self._death is not None:
             raise DiscoveryDiedError(repr(self._death)) from self._death
@@ -63,7 +63,7 @@ class Lookout:
 
     def _look(self, cluster: Cluster) -> None:
         try:
-            self._latest = take_survey(cluster, self._options, self._topics())
+            self._latest = scan_cluster(cluster, self._options, self._topics())
             self._is_failing = False
         except RocketMQError as error:
             # Known queues go on being read; one line for an outage is enough.

@@ -15,28 +15,28 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.consumer_group.commit import ProgressCommitter
+from pyspark_rocketmq.consumer_group.commit import OffsetCommitter
 from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, advance, backlogs
 from pyspark_rocketmq.read.cluster_scan import (
-    Survey,
+    ClusterScan,
     find_births,
-    first_survey,
+    first_scan,
     report_missing,
     require_topics,
 )
 from pyspark_rocketmq.read.starting_offsets import starting_places
-from pyspark_rocketmq.stream.pull.discovery import Lookout
+from pyspark_rocketmq.stream.pull.discovery import Discovery
 from pyspark_rocketmq.stream.pull.message_size import MessageSize
 from pyspark_rocketmq.stream.pull.positions import StreamOffsets
-from pyspark_rocketmq.stream.pull.replayed_batch import still_there
+from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.offsets.end_offset_watcher import ArrivalWatch
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -53,7 +53,7 @@ class Ports:
     """What the driver reaches the outside world through; tests give their own."""
 
     open_cluster: Callable[[ConnectionSettings], Cluster] = open_cluster
-    open_watch: Callable[..., ArrivalWatch] = ArrivalWatch
+    open_watch: Callable[..., EndOffsetWatcher] = EndOffsetWatcher
     now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     sleep_ms: Callable[[int], None] = lambda ms: time.sleep(ms / 1_000)
 
@@ -86,14 +86,14 @@ class StreamDriver:
         )
         self._size = MessageSize(options)
         self._offsets = StreamOffsets(options, self._ports.now_ms)
-        self._first: Survey | None = None
+        self._first: ClusterScan | None = None
         self._initial: dict[str, Any] | None = None
         self._target: dict[QueueId, int] | None = None
         self._has_begun = False
         self._ends: dict[QueueId, int] = {}
-        self._watch: ArrivalWatch | None = None
-        self._lookout: Lookout | None = None
-        self._committer: ProgressCommitter | None = None
+        self._watch: EndOffsetWatcher | None = None
+        self._lookout: Discovery | None = None
+        self._committer: OffsetCommitter | None = None
         self._parsed = parsed or ParsedOffsets()
         self._reported: tuple[dict[QueueId, int], dict[str, Any]] | None = None
         self._last_batch_ms = self._ports.now_ms()
@@ -120,7 +120,7 @@ class StreamDriver:
             error = next(iter(survey.unreachable.values()))
             _log.warning(
                 "%s out of reach, left to a later run: %s",
-                counted(len(survey.unreachable), "queue"),
+                plural(len(survey.unreachable), "queue"),
                 error,
             )
         self._target = {queue: held.end for queue, held in survey.bounds.items()}
@@ -147,17 +147,17 @@ class StreamDriver:
         finally:
             self._last_return_ms = self._ports.now_ms()
 
-    def still_there(
+    def drop_recreated_queues(
         self, ranges: Sequence[OffsetRange], planned: SourceOffset
     ) -> list[OffsetRange]:
         """What of a logged batch can be read again. Raises DataLossError."""
-        return still_there(self._cluster, self._options, ranges, planned)
+        return drop_recreated_queues(self._cluster, self._options, ranges, planned)
 
     def places(self) -> dict[str, str]:
         """Where the brokers are that it knows."""
         return self._cluster.places()
 
-    def hurry(self) -> None:
+    def skip_minimum_wait(self) -> None:
         """Let the next batch not wait for a minimum: it may be the only one of this run."""
         self._last_batch_ms = self._ports.now_ms() - self._limits.delay_ms_max
 
@@ -196,16 +196,16 @@ class StreamDriver:
     def _parse(self, value: dict[str, Any]) -> SourceOffset:
         return self._parsed.parse(value)
 
-    def _survey(self, also: tuple[str, ...], *, is_whole: bool) -> Survey:
+    def _survey(self, also: tuple[str, ...], *, is_whole: bool) -> ClusterScan:
         """One look at the cluster serves every call that begins a query."""
         first = self._first
         if first is None or (is_whole and first.unreachable) or set(also) - self._seen(first):
-            first = first_survey(self._cluster, self._options, also, is_whole=is_whole)
+            first = first_scan(self._cluster, self._options, also, is_whole=is_whole)
             self._first = first
         return first
 
     @staticmethod
-    def _seen(survey: Survey) -> set[str]:
+    def _seen(survey: ClusterScan) -> set[str]:
         return {queue.topic for queue in survey.queues} | survey.absent_topics
 
     def _begin(self, start: SourceOffset) -> None:
@@ -214,7 +214,7 @@ class StreamDriver:
         self._offsets.begin(self._cluster, start, survey)
         if self.commits() and self._committer is None:
             group = self._options.group or ""
-            committer = ProgressCommitter(self._open, group, self._offsets.asked_topics)
+            committer = OffsetCommitter(self._open, group, self._offsets.asked_topics)
             committer.claim(self._cluster)
             self._committer = committer
         if self._target is None:
@@ -223,7 +223,7 @@ class StreamDriver:
                 self._offsets.live_queues(),
                 hold_ms=self._options.suspend_timeout_ms,
             )
-            self._lookout = Lookout(
+            self._lookout = Discovery(
                 self._open,
                 self._options,
                 self._offsets.topics,
@@ -302,7 +302,7 @@ class StreamDriver:
         self._mark_young(look.offsets, taken)
         return advance(start, look.offsets, taken, *self._offsets.marks.written())
 
-    def _wait(self, watch: ArrivalWatch, look: _Look, limits: Limits) -> None:
+    def _wait(self, watch: EndOffsetWatcher, look: _Look, limits: Limits) -> None:
         """Wait a little for messages: for the first, or for as many as a batch must have."""
         if not look.waiting:
             watch.wait(look.offsets, _WAIT_MS)

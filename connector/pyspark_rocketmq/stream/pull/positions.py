@@ -18,13 +18,13 @@ from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.planning.selection import selects
-from pyspark_rocketmq.planning.topic_identity import QueueMarks
-from pyspark_rocketmq.read.cluster_scan import Survey, take_survey
+from pyspark_rocketmq.planning.topic_identity import TopicIdentity
+from pyspark_rocketmq.read.cluster_scan import ClusterScan, scan_cluster
 from pyspark_rocketmq.read.starting_offsets import go_on
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -43,7 +43,7 @@ class StreamOffsets:
         self._options, self._now_ms = options, now_ms
         self.ends: dict[QueueId, int] = {}
         """How far queues reached when last surveyed."""
-        self.marks = QueueMarks()
+        self.marks = TopicIdentity()
         """By which a topic that was created anew is told from the one that was read."""
         self._found: dict[QueueId, int] = {}
         self._moved: dict[QueueId, tuple[int, int]] = {}
@@ -56,7 +56,7 @@ class StreamOffsets:
         self._looked_ms = -_DOUBT_MS
         self._queues: tuple[QueueId, ...] = ()
         self._topics: tuple[str, ...] = ()
-        self._news: Survey | None = None
+        self._news: ClusterScan | None = None
         self._selects = selects(options)
         self._selected: tuple[SourceOffset | None, Mapping[QueueId, int]] = (None, {})
 
@@ -75,19 +75,19 @@ class StreamOffsets:
         """The queues whose arrivals matter: those that exist, and those whose broker is missing."""
         return tuple(queue for queue in self._queues if queue not in self._removed)
 
-    def begin(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+    def begin(self, cluster: Cluster, start: SourceOffset, survey: ClusterScan) -> None:
         """Take the checkpoint's place and look whether all of it is still there.
 
         Raises DataLossError.
         """
-        self.marks = QueueMarks(start.births, start.firsts)
+        self.marks = TopicIdentity(start.births, start.firsts)
         self._judge_all(cluster, start, survey)
         self._note(start, survey)
         left_out = start.offsets.keys() - self.selected(start).keys()
         if left_out:
             _log.warning(
                 "%s of the checkpoint no longer selected, kept in place and not read: %s",
-                counted(len(left_out), "queue"),
+                plural(len(left_out), "queue"),
                 "; ".join(map(str, sorted(left_out)[:3])),
             )
 
@@ -99,7 +99,7 @@ class StreamOffsets:
             self._selected = (start, whole)
         return self._selected[1]
 
-    def survey(self, found: Survey) -> None:
+    def survey(self, found: ClusterScan) -> None:
         """Take note of a new survey; it is judged when Spark asks next."""
         self._news = found
 
@@ -136,7 +136,7 @@ class StreamOffsets:
 
     # --- judging --------------------------------------------------------------------------------
 
-    def _is_odd(self, start: SourceOffset, news: Survey) -> bool:
+    def _is_odd(self, start: SourceOffset, news: ClusterScan) -> bool:
         """True when a survey hints at a loss. It may be older than the place: that proves none."""
         return any(
             self._moved.get(queue, (None, 0))[0] != offset
@@ -144,7 +144,7 @@ class StreamOffsets:
             for queue, offset in self.selected(start).items()
         )
 
-    def _is_odd_queue(self, queue: QueueId, offset: int, news: Survey) -> bool:
+    def _is_odd_queue(self, queue: QueueId, offset: int, news: ClusterScan) -> bool:
         held = news.bounds.get(queue)
         if held is None:
             return False  # Missing, which is judged apart.
@@ -168,7 +168,7 @@ class StreamOffsets:
             return
         self._looked_ms = now_ms
         try:
-            fresh = take_survey(cluster, self._options, self._topics)
+            fresh = scan_cluster(cluster, self._options, self._topics)
         except RocketMQError as error:
             _log.warning("cannot tell yet whether messages are lost: %s", error)
             return
@@ -176,7 +176,7 @@ class StreamOffsets:
         self._judge_all(cluster, start, fresh)
         self._note(start, fresh)
 
-    def _note(self, start: SourceOffset, survey: Survey) -> None:
+    def _note(self, start: SourceOffset, survey: ClusterScan) -> None:
         found = {queue: held for queue, held in survey.bounds.items() if self._selects(queue)}
         known = {*self.selected(start), *filter(self._selects, survey.queues)}
         self._queues = tuple(sorted(known))
@@ -195,7 +195,7 @@ class StreamOffsets:
         moved = self._moved.get(queue)
         return offset if moved is None or moved[0] != offset else moved[1]
 
-    def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: Survey) -> None:
+    def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: ClusterScan) -> None:
         for queue, offset in self.selected(start).items():
             held = fresh.bounds.get(queue)
             if held is None or self._moved.get(queue, (None, 0))[0] == offset:
@@ -232,7 +232,7 @@ class StreamOffsets:
         since_ms = self._lagging_since_ms.setdefault(queue, now_ms)
         return now_ms - since_ms >= self._options.retry_outage_ms
 
-    def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: Survey) -> None:
+    def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: ClusterScan) -> None:
         listed = set(survey.queues)
         now_ms = self._now_ms()
         for topic in list(self._absent_since_ms):
@@ -261,7 +261,7 @@ class StreamOffsets:
                 self._removed.add(queue)
                 self._lose_queue(cluster, start, queue)
 
-    def _is_removed(self, queue: QueueId, survey: Survey) -> bool:
+    def _is_removed(self, queue: QueueId, survey: ClusterScan) -> bool:
         if self._options.assign is not None:
             return queue in survey.missing_queues and queue.topic not in survey.absent_topics
         return (queue.topic, queue.broker) in survey.brokers

@@ -26,7 +26,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 _UNTOLD: Final = "cannot tell whether the logged batch's messages are still there: %s"
 
 
-def still_there(
+def drop_recreated_queues(
     cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
 ) -> list[OffsetRange]:
     """The ranges without those of queues that are other ones now. Raises DataLossError.

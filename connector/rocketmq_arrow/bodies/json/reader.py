@@ -35,8 +35,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from rocketmq_arrow.bodies.json.uniform import AlikeBodies
-from rocketmq_arrow.bodies.json.validation import JsonVerdicts
+from rocketmq_arrow.bodies.json.uniform import UniformBodies
+from rocketmq_arrow.bodies.json.validation import JsonValidation
 from rocketmq_arrow.bodies.patterns import matches
 from rocketmq_arrow.bodies.read import ReadBodies, Verdict, joined_array, read_bodies
 from rocketmq_arrow.kernels.assemble import Constant, Ranges, assemble
@@ -60,8 +60,8 @@ class JsonBodies:
     def __init__(self, schema: pa.Schema, name: str) -> None:
         self._schema = schema
         self._prefix = b'{"%s":true' % name.encode()
-        self._verdicts = JsonVerdicts(schema)
-        self._alike = AlikeBodies(schema)
+        self._verdicts = JsonValidation(schema)
+        self._uniform = UniformBodies(schema)
         self._had_bad = False
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema([pa.field(name, pa.bool_()), *schema]),
@@ -77,7 +77,7 @@ class JsonBodies:
             len(bodies),
             refused,
             objects,
-            known=self._alike.read(texts.data, texts.starts, texts.ends, refused),
+            known=self._uniform.read(texts.data, texts.starts, texts.ends, refused),
             glance_first=self._had_bad,
         )
         self._had_bad = len(read.bad) > len(refused)
@@ -100,7 +100,7 @@ class _Objects:
     texts: _Texts
     prefix: bytes
     options: pj.ParseOptions
-    verdicts: JsonVerdicts
+    verdicts: JsonValidation
 
     def columns(self, rows: Positions) -> list[pa.Array] | str:
         joined = self.texts.marked(self.prefix, rows)

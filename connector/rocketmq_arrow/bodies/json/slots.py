@@ -161,12 +161,12 @@ def placed_rows(chunk: Chunk, rows: Positions, plan: Plan) -> tuple[Positions, l
     is_within = (ends[:-1] <= starts[1:]).all(axis=0)
     if not is_within.all():
         rows, starts = rows[is_within], starts[:, is_within]
-    is_alike = np.ones(len(rows), np.bool_)
+    is_uniform = np.ones(len(rows), np.bool_)
     for words in plan.words:
         places = starts[words.literals] + words.places
-        is_alike &= (overlapping(chunk.data, words.dtype)[places] == words.values).all(axis=0)
-    if not is_alike.all():
-        rows, starts = rows[is_alike], starts[:, is_alike]
+        is_uniform &= (overlapping(chunk.data, words.dtype)[places] == words.values).all(axis=0)
+    if not is_uniform.all():
+        rows, starts = rows[is_uniform], starts[:, is_uniform]
     ends = starts + plan.sizes
     return rows, [Place(end, start) for end, start in zip(ends[:-1], starts[1:], strict=True)]
 

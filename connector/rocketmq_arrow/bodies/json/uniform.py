@@ -37,7 +37,7 @@ from rocketmq_arrow.kernels.numpy_arrays import array_of
 _ROWS_MIN: Final = 512
 # A shape is tried that so many of so many rows have.
 _SAMPLES: Final = 8
-_SAMPLES_ALIKE: Final = 3
+_UNIFORM_SAMPLES: Final = 3
 _SHAPES_MAX: Final = 4
 # A shape of fewer rows of a chunk is forgotten, and for fewer rows no further one is learned.
 _SHARE_MIN: Final = 1 / 8
@@ -47,7 +47,7 @@ _SPACE: Final = ord(" ")
 _NO_ROWS: Final = KnownRows(np.empty(0, np.int64), [])
 
 
-class AlikeBodies:
+class UniformBodies:
     """Reads one chunk after the other; remembers how the bodies were built so far."""
 
     def __init__(self, schema: pa.Schema, *, rows_min: int = _ROWS_MIN) -> None:
@@ -71,7 +71,7 @@ class AlikeBodies:
         found: list[KnownRows] = []
         share_min = len(left) * _SHARE_MIN
         for plan in tuple(self._plans):
-            part = _read_alike(chunk, left, plan, self._schema)
+            part = _read_uniform(chunk, left, plan, self._schema)
             if len(part.rows) < share_min:
                 self._plans.remove(plan)
             found.append(part)
@@ -79,7 +79,7 @@ class AlikeBodies:
             left = np.flatnonzero(is_left)
         while len(left) >= max(share_min, self._rows_min) and self._may_learn():
             learned = _sampled_plan(chunk, left, self._schema)
-            part = _read_alike(chunk, left, learned, self._schema) if learned else _NO_ROWS
+            part = _read_uniform(chunk, left, learned, self._schema) if learned else _NO_ROWS
             if not learned or len(part.rows) < share_min:
                 self._next_pause = min(2 * self._next_pause, _PAUSE_MAX)
                 self.pause = self._next_pause
@@ -105,10 +105,10 @@ def _sampled_plan(chunk: Chunk, rows: Positions, schema: pa.Schema) -> Plan | No
         if shape is not None:
             shapes[shape] += 1
     likely = shapes.most_common(1)
-    return plan_of(likely[0][0]) if likely and likely[0][1] >= _SAMPLES_ALIKE else None
+    return plan_of(likely[0][0]) if likely and likely[0][1] >= _UNIFORM_SAMPLES else None
 
 
-def _read_alike(chunk: Chunk, candidates: Positions, plan: Plan, schema: pa.Schema) -> KnownRows:
+def _read_uniform(chunk: Chunk, candidates: Positions, plan: Plan, schema: pa.Schema) -> KnownRows:
     """Those of the rows that fit a shape."""
     shape = plan.shape
     rows, places = placed_rows(chunk, candidates, plan)

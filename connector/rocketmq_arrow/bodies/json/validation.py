@@ -37,7 +37,7 @@ class _Members(list[tuple[str, Any]]):
 _decoder: Final = json.JSONDecoder(object_pairs_hook=_Members)
 
 
-class JsonVerdicts:
+class JsonValidation:
     """Judges bodies in UTF-8 that begin with a brace and hold no zero byte."""
 
     def __init__(self, schema: pa.Schema) -> None:

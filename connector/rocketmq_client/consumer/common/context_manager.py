@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TypeVar
 
-S = TypeVar("S", bound="Scope")
+S = TypeVar("S", bound="ConsumerContext")
 
 
-class Scope(ABC):
+class ConsumerContext(ABC):
     """What begins with `start` and has an end."""
 
     @abstractmethod

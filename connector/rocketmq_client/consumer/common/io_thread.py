@@ -74,7 +74,7 @@ class TooManyRequestsError(RocketMQError):
         )
 
 
-class WireThread:
+class IoThread:
     """Made, started and stopped by a client instance."""
 
     def __init__(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
     ConsumeContext,
@@ -59,7 +59,7 @@ class ConcurrentConsumption:
 
     def __init__(
         self,
-        wire: WireThread,
+        wire: IoThread,
         settings: ConsumerSettings,
         listener: ConcurrentListener,
         pool: ConsumePool,

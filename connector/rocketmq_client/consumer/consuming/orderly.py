@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
     ConsumeCounts,
@@ -44,7 +44,7 @@ class OrderlyConsumption:
 
     def __init__(
         self,
-        wire: WireThread,
+        wire: IoThread,
         settings: ConsumerSettings,
         listener: OrderlyListener,
         pool: ConsumePool,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.messages import ORIGIN_MESSAGE_ID, ReceivedMessage
 from rocketmq_client.consumer.common.namespaces import wrapped
 from rocketmq_client.consumer.common.settings import ConsumerSettings
@@ -18,7 +18,7 @@ TIMEOUT_MS: Final = 5_000
 
 
 def send_back(
-    wire: WireThread,
+    wire: IoThread,
     settings: ConsumerSettings,
     messages: Sequence[ReceivedMessage],
     *,

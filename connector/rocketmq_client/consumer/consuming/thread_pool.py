@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class ConsumePool:
 class Submitter:
     """Puts work into the pool now or later, and what is rejected again after 5 s."""
 
-    def __init__(self, pool: ConsumePool, wire: WireThread) -> None:
+    def __init__(self, pool: ConsumePool, wire: IoThread) -> None:
         self._pool, self._wire = pool, wire
 
     def put(self, work: Callable[[], None]) -> None:

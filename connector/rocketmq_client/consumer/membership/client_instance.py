@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from rocketmq_client.consumer.common.io_thread import RpcHook, WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
 from rocketmq_client.consumer.common.settings import MessageModel
-from rocketmq_client.consumer.offset_store.local_file import LocalProgressFile
+from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.local_address import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
@@ -25,7 +25,7 @@ from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscri
 from rocketmq_wire.remoting.session import Deferred
 from rocketmq_wire.requests.consumption import (
     ConsumeDirectly,
-    GetClientProgress,
+    GetClientOffsets,
     GetRunningInfo,
     OffsetsReply,
     ResetOffsets,
@@ -122,14 +122,14 @@ class ClientInstance:
         if not settings.name_servers:
             raise ValueError("consumer groups need name servers: endpoints speak no groups")
         self.settings, self.client_id = settings, client_id
-        self.wire = WireThread(
+        self.wire = IoThread(
             settings,
             name=f"rocketmq-wire-{client_id}",
             on_notice=self._on_notice,
             responder=self._respond,
         )
         self._members: dict[str, Member] = {}
-        self._files: dict[str, LocalProgressFile] = {}
+        self._files: dict[str, LocalOffsetFile] = {}
         """Of the groups that broadcast."""
         self._routes: dict[str, Route] = {}
         self._wanted = threading.Condition()
@@ -297,7 +297,7 @@ class ClientInstance:
     # --- inside -------------------------------------------------------------------------------
 
     def _claim_file(self, group: str) -> None:
-        file = LocalProgressFile(self.client_id, group)
+        file = LocalOffsetFile(self.client_id, group)
         try:
             is_ours = file.claim()
         except OSError as error:
@@ -338,7 +338,7 @@ class ClientInstance:
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         """Answer a broker, in the wire thread."""
         if not isinstance(
-            request, (ResetOffsets, GetClientProgress, GetRunningInfo, ConsumeDirectly)
+            request, (ResetOffsets, GetClientOffsets, GetRunningInfo, ConsumeDirectly)
         ):
             return None
         member = self._members.get(request.group)
@@ -348,7 +348,7 @@ class ClientInstance:
         try:
             if isinstance(request, GetRunningInfo):
                 return member.running_info()
-            if isinstance(request, GetClientProgress):
+            if isinstance(request, GetClientOffsets):
                 found = member.offsets()
                 return OffsetsReply({q: at for q, at in found.items() if q.topic == request.topic})
         except Exception as error:  # noqa: BLE001 - a request's outermost frame

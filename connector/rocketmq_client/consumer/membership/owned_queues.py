@@ -19,8 +19,8 @@ from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.queue_locks import QueueLocks
-from rocketmq_client.consumer.offset_store.local_file import LocalProgressFile, ProgressFileError
-from rocketmq_client.consumer.offset_store.offset_table import ProgressTable
+from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, ProgressFileError
+from rocketmq_client.consumer.offset_store.offset_table import OffsetTable
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom, Need, start_of
 from rocketmq_client.consumer.pulling.pull_control import ILLEGAL_DELAY_MS
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
@@ -28,13 +28,13 @@ from rocketmq_client.offsets.bounds import search_times
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.core import (
     Boundary,
-    CommitProgress,
+    CommitOffset,
+    GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     OffsetReply,
     Reply,
     Request,
@@ -54,7 +54,7 @@ class _Correction:
     is_stored: bool = False
 
 
-class QueueShare:
+class OwnedQueues:
     """One member's queues."""
 
     def __init__(
@@ -83,11 +83,11 @@ class QueueShare:
         self._consume_locks: dict[QueueId, threading.Lock] = {}
         """Of every queue that was ever owned: a listener may outlive an ownership."""
         self._local = (
-            LocalProgressFile(instance.client_id, settings.group)
+            LocalOffsetFile(instance.client_id, settings.group)
             if settings.is_broadcasting
             else None
         )
-        self.progress = ProgressTable(self._local.load() if self._local is not None else {})
+        self.progress = OffsetTable(self._local.load() if self._local is not None else {})
 
     # --- rebalance ----------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class QueueShare:
             _LOG.warning(
                 "group=%s: %s left to the expiry of locks: a listener is at work",
                 self._settings.group,
-                counted(len(owned) - len(free), "queue"),
+                plural(len(owned) - len(free), "queue"),
             )
         self._forget(owned)
 
@@ -357,7 +357,7 @@ class QueueShare:
         group = self._settings.group
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
-            requests = {queue: CommitProgress(group, queue, offsets[queue]) for queue in queues}
+            requests = {queue: CommitOffset(group, queue, offsets[queue]) for queue in queues}
             return self._ask_all(requests, "store the group's progress")
 
         replies = commit_in_rounds(offsets, commit)
@@ -411,7 +411,7 @@ class QueueShare:
         # came since its first member began. A place that a time says is as safe, and what is asked.
         is_by_time = self._settings.consume_from is ConsumeFrom.TIMESTAMP
         requests = {
-            queue: GetProgress(
+            queue: GetCommittedOffset(
                 group,
                 queue,
                 zero_if_absent=not is_by_time or queue.topic.startswith(RETRY_PREFIX),

@@ -61,7 +61,7 @@ class ProgressFileError(RocketMQError):
         )
 
 
-class LocalProgressFile:
+class LocalOffsetFile:
     """The file of one member of one group."""
 
     def __init__(self, client_id: str, group: str, home: Path | None = None) -> None:

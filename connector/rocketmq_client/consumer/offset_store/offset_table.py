@@ -13,7 +13,7 @@ from rocketmq_wire.model import QueueId
 
 
 @dataclass(slots=True)
-class ProgressTable:
+class OffsetTable:
     """Offsets by queue."""
 
     offsets: dict[QueueId, int] = field(default_factory=dict)

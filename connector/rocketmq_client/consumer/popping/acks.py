@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.popping.messages import Popped
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
-from rocketmq_wire.plural import counted
+from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.core import Reply
 from rocketmq_wire.requests.pop import AckMessages, ack_of, ack_spans
 
@@ -31,7 +31,7 @@ _RETRY_MS: Final = 1_000
 class PopAcks:
     """Acknowledgements of one consumer, by broker."""
 
-    def __init__(self, wire: WireThread, group: str, timeout_ms: int) -> None:
+    def __init__(self, wire: IoThread, group: str, timeout_ms: int) -> None:
         self._wire, self._group, self._timeout_ms = wire, group, timeout_ms
         self._waiting: dict[str, list[Popped]] = defaultdict(list)
         self._is_due = False
@@ -104,7 +104,7 @@ class PopAcks:
                 return
             _LOG.warning(
                 "broker=%s: %s could not be acknowledged, to come again: %s",
-                *(broker, counted(len(popped), "message"), reply),
+                *(broker, plural(len(popped), "message"), reply),
             )
         with self._changed:
             self._count -= len(popped)

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 _STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE")
 
 
-class PopShare:
+class PopAssignment:
     """The queues that one member pops. Used by the housekeeping thread."""
 
     def __init__(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
     ConsumeContext,
@@ -46,7 +46,7 @@ class PopConsumption:
 
     def __init__(
         self,
-        wire: WireThread,
+        wire: IoThread,
         settings: ConsumerSettings,
         pop: PopSettings,
         listener: ConcurrentListener,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.namespaces import unwrapped
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.popping.acks import PopAcks
@@ -53,7 +53,7 @@ class PopPuller:
 
     def __init__(
         self,
-        wire: WireThread,
+        wire: IoThread,
         pop: PopSettings,
         acks: PopAcks,
         *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 
@@ -10,7 +10,7 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePulle
 class NoPulls(QueuePuller):
     """Begins with queues, and leaves it at that."""
 
-    def __init__(self, wire: WireThread, settings: ConsumerSettings) -> None:
+    def __init__(self, wire: IoThread, settings: ConsumerSettings) -> None:
         super().__init__(
             wire,
             settings,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.consumer.common.namespaces import unwrapped
 from rocketmq_client.consumer.common.settings import ConsumerSettings
@@ -22,7 +22,7 @@ from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.requests.core import (
     LOST_REMARK,
-    GetProgress,
+    GetCommittedOffset,
     OffsetReply,
     PullMessages,
     PullReply,
@@ -80,7 +80,7 @@ class QueuePuller:
 
     def __init__(
         self,
-        wire: WireThread,
+        wire: IoThread,
         settings: ConsumerSettings,
         *,
         is_orderly: bool,
@@ -135,7 +135,7 @@ class QueuePuller:
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
             self._wire.send(
-                GetProgress(self._settings.group, owned.queue),
+                GetCommittedOffset(self._settings.group, owned.queue),
                 broker=owned.queue.broker,
                 timeout_ms=self._settings.request_timeout_ms,
                 on_done=partial(self._on_progress, owned),

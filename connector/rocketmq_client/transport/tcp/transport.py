@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.routing.replica_selection import Suggestions, is_failure, is_useful
+from rocketmq_client.routing.replica_selection import ReplicaSelection, is_failure, is_useful
 from rocketmq_client.routing.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.address_lookup import NameServers
@@ -28,11 +28,11 @@ from rocketmq_wire.model import MASTER_ID, OffsetRange, QueueId
 from rocketmq_wire.remoting.session import Responder
 from rocketmq_wire.requests.core import (
     ClusterReply,
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
     DeleteTopic,
     GetCluster,
-    GetProgress,
+    GetCommittedOffset,
     GetRoute,
     OffsetReply,
     Reply,
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Reply)
 # A replica takes these without a word, and its master's next word overwrites them; its copy of a
 # group's progress is seconds old.
 _FOR_MASTERS: Final = (
-    CommitProgress, CreateTopic, DeleteTopic, GetProgress, SendBatch, SendMessage
+    CommitOffset, CreateTopic, DeleteTopic, GetCommittedOffset, SendBatch, SendMessage
 )  # fmt: skip
 _MASTER_IS_AWAY: Final = "its master is away, and replicas only serve reads"
 # The master can be asked instead, so a replica that stands still is not waited for as a master is.
@@ -392,7 +392,7 @@ class TcpTransport:
             security=self.settings.security,
         )
         self._directory = BrokerDirectory(self.settings.address_map)
-        self._suggestions = Suggestions()
+        self._suggestions = ReplicaSelection()
         self._name_servers = NameServers(
             self.settings.name_servers, timeout_ms=self.settings.connect_timeout_ms
         )

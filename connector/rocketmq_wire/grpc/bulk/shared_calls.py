@@ -102,7 +102,7 @@ GET_OFFSETS: Final = Method(
 
 def _encode_get_progress(wanted: Sequence[Any]) -> tuple[bytes]:
     return _whole(
-        message_class("GetProgressRequest")(
+        message_class("GetCommittedOffsetRequest")(
             group=wanted[0].group,
             queues=[queue_to_message(request.queue) for request in wanted],
             zero_if_absent=wanted[0].zero_if_absent,
@@ -111,24 +111,24 @@ def _encode_get_progress(wanted: Sequence[Any]) -> tuple[bytes]:
 
 
 def _decode_get_progress(content: bytes) -> tuple[AnyRequest, ...]:
-    message = parse("GetProgressRequest", content)
+    message = parse("GetCommittedOffsetRequest", content)
     return tuple(
-        core.GetProgress(message.group, queue_from_message(queue), message.zero_if_absent)
+        core.GetCommittedOffset(message.group, queue_from_message(queue), message.zero_if_absent)
         for queue in _limited(message.queues)
     )
 
 
 GET_PROGRESS: Final = Method(
-    name="GetProgress",
-    request_types=(core.GetProgress,),
+    name="GetCommittedOffset",
+    request_types=(core.GetCommittedOffset,),
     encode_requests=_encode_get_progress,
     decode_requests=_decode_get_progress,
     encode_outcomes=lambda _, outcomes: serialize(
-        message_class("GetProgressResponse")(results=_offset_results(outcomes))
+        message_class("GetCommittedOffsetResponse")(results=_offset_results(outcomes))
     ),
     decode_outcomes=lambda wanted, content: [
         _outcome_of_result(result)
-        for result in _checked(parse("GetProgressResponse", content).results, wanted)
+        for result in _checked(parse("GetCommittedOffsetResponse", content).results, wanted)
     ],
     sharing_key=lambda request: (request.group, request.zero_if_absent),  # type: ignore[attr-defined]
 )
@@ -137,7 +137,7 @@ GET_PROGRESS: Final = Method(
 def _encode_commit_progress(wanted: Sequence[Any]) -> tuple[bytes]:
     entry = message_class("QueueOffset")
     return _whole(
-        message_class("CommitProgressRequest")(
+        message_class("CommitOffsetRequest")(
             group=wanted[0].group,
             offsets=[
                 entry(queue=queue_to_message(request.queue), offset=request.offset)
@@ -148,9 +148,9 @@ def _encode_commit_progress(wanted: Sequence[Any]) -> tuple[bytes]:
 
 
 def _decode_commit_progress(content: bytes) -> tuple[AnyRequest, ...]:
-    message = parse("CommitProgressRequest", content)
+    message = parse("CommitOffsetRequest", content)
     return tuple(
-        core.CommitProgress(message.group, queue_from_message(entry.queue), entry.offset)
+        core.CommitOffset(message.group, queue_from_message(entry.queue), entry.offset)
         for entry in _limited(message.offsets)
     )
 
@@ -158,7 +158,7 @@ def _decode_commit_progress(content: bytes) -> tuple[AnyRequest, ...]:
 def _encode_commit_outcomes(_: Sequence[AnyRequest], outcomes: Sequence[Outcome]) -> bytes:
     status = message_class("Status")
     return serialize(
-        message_class("CommitProgressResponse")(
+        message_class("CommitOffsetResponse")(
             results=[
                 values.status_to_message(outcome) if isinstance(outcome, BrokerError) else status()
                 for outcome in outcomes
@@ -168,14 +168,14 @@ def _encode_commit_outcomes(_: Sequence[AnyRequest], outcomes: Sequence[Outcome]
 
 
 COMMIT_PROGRESS: Final = Method(
-    name="CommitProgress",
-    request_types=(core.CommitProgress,),
+    name="CommitOffset",
+    request_types=(core.CommitOffset,),
     encode_requests=_encode_commit_progress,
     decode_requests=_decode_commit_progress,
     encode_outcomes=_encode_commit_outcomes,
     decode_outcomes=lambda wanted, content: [
         values.error_from_status(status) or Done()
-        for status in _checked(parse("CommitProgressResponse", content).results, wanted)
+        for status in _checked(parse("CommitOffsetResponse", content).results, wanted)
     ],
     sharing_key=lambda request: request.group,  # type: ignore[attr-defined]
 )

@@ -8,9 +8,9 @@ from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import (
     BrokerAddresses,
     ClusterInfo,
+    CommittedOffset,
     ConsumerInfo,
     QueueId,
-    QueueProgress,
     QueueSet,
     QueueStats,
     Route,
@@ -167,8 +167,8 @@ def stats_from_message(message: Any) -> tuple[QueueId, QueueStats]:
     )
 
 
-def progress_to_message(queue: QueueId, progress: QueueProgress) -> Any:
-    return message_class("QueueProgress")(
+def progress_to_message(queue: QueueId, progress: CommittedOffset) -> Any:
+    return message_class("CommittedOffset")(
         queue=queue_to_message(queue),
         broker_offset=progress.broker_offset,
         consumer_offset=progress.consumer_offset,
@@ -177,8 +177,8 @@ def progress_to_message(queue: QueueId, progress: QueueProgress) -> Any:
     )
 
 
-def progress_from_message(message: Any) -> tuple[QueueId, QueueProgress]:
-    return queue_from_message(message.queue), QueueProgress(
+def progress_from_message(message: Any) -> tuple[QueueId, CommittedOffset]:
+    return queue_from_message(message.queue), CommittedOffset(
         message.broker_offset, message.consumer_offset, message.updated_ms, message.pull_offset
     )
 

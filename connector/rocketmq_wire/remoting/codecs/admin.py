@@ -31,13 +31,13 @@ from rocketmq_wire.remoting.codecs.fields import (
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, stats_json, stats_of
 from rocketmq_wire.requests.admin import (
     AddWritePermission,
-    BrokerProgressReply,
+    AllCommittedOffsetsReply,
     ChangeBrokerSettings,
     CleanConsumeQueues,
     CountReply,
     DeleteGroup,
     DeleteNameServerEntry,
-    GetBrokerProgress,
+    GetAllCommittedOffsets,
     GetBrokerSettings,
     GetNameServerSettings,
     GetRuntimeInfo,
@@ -46,7 +46,7 @@ from rocketmq_wire.requests.admin import (
     QueryMessages,
     QueueOffsetsReply,
     RecordsReply,
-    ResetProgress,
+    ResetClientOffsets,
     SettingsReply,
     ViewMessage,
     WipeWritePermission,
@@ -123,7 +123,7 @@ def _encode_put(request: PutGroup) -> Encoded:
 
 
 def _encode_delete(request: DeleteGroup) -> Encoded:
-    forgets = "true" if request.forgets_progress else "false"
+    forgets = "true" if request.forgets_offsets else "false"
     return {"groupName": request.group, "cleanOffset": forgets}, ()
 
 
@@ -142,7 +142,7 @@ def _decode_group_list(request: ListTopicGroups, reply: EncodedReply) -> GroupsR
     return GroupsReply(tuple(sorted(member_texts(json_body(reply), "groupList"))))
 
 
-def _encode_reset(request: ResetProgress) -> Encoded:
+def _encode_reset(request: ResetClientOffsets) -> Encoded:
     fields = {
         "group": request.group,
         "topic": request.topic,
@@ -155,10 +155,10 @@ def _encode_reset(request: ResetProgress) -> Encoded:
     return fields, ()
 
 
-def _decode_reset(fields: Fields, body: Buffer) -> ResetProgress:
+def _decode_reset(fields: Fields, body: Buffer) -> ResetClientOffsets:
     del body
     offset = fields.int64("offset", -1)
-    return ResetProgress(
+    return ResetClientOffsets(
         group=fields.text("group"),
         topic=fields.text("topic"),
         timestamp_ms=fields.int64("timestamp"),
@@ -168,24 +168,26 @@ def _decode_reset(fields: Fields, body: Buffer) -> ResetProgress:
     )
 
 
-def _encode_offsets(request: ResetProgress, reply: QueueOffsetsReply) -> EncodedReply:
+def _encode_offsets(request: ResetClientOffsets, reply: QueueOffsetsReply) -> EncodedReply:
     del request
     table = ObjectKeyed({queue_key(queue): offset for queue, offset in reply.offsets.items()})
     return success(body={"offsetTable": table})
 
 
-def _decode_offsets(request: ResetProgress, reply: EncodedReply) -> QueueOffsetsReply:
+def _decode_offsets(request: ResetClientOffsets, reply: EncodedReply) -> QueueOffsetsReply:
     del request
     table = member_object(json_body(reply), "offsetTable")
     return QueueOffsetsReply({queue_of_key(key): member_int(table, key) for key in table})
 
 
-def _decode_broker_progress(fields: Fields, body: Buffer) -> GetBrokerProgress:
+def _decode_broker_progress(fields: Fields, body: Buffer) -> GetAllCommittedOffsets:
     del body
-    return GetBrokerProgress(fields.boolean("isOrder", False))
+    return GetAllCommittedOffsets(fields.boolean("isOrder", False))
 
 
-def _encode_all_progress(request: GetBrokerProgress, reply: BrokerProgressReply) -> EncodedReply:
+def _encode_all_progress(
+    request: GetAllCommittedOffsets, reply: AllCommittedOffsetsReply
+) -> EncodedReply:
     del request
     groups = [
         {group: [stats_json(topic) for topic in topics]} for group, topics in reply.groups.items()
@@ -200,7 +202,9 @@ def _encode_all_progress(request: GetBrokerProgress, reply: BrokerProgressReply)
     )
 
 
-def _decode_all_progress(request: GetBrokerProgress, reply: EncodedReply) -> BrokerProgressReply:
+def _decode_all_progress(
+    request: GetAllCommittedOffsets, reply: EncodedReply
+) -> AllCommittedOffsetsReply:
     del request
     body = json_body(reply)
     groups = {
@@ -210,7 +214,7 @@ def _decode_all_progress(request: GetBrokerProgress, reply: EncodedReply) -> Bro
         for entry in member_objects(body, "consumeStatsList")
         for group in entry
     }
-    return BrokerProgressReply(groups, member_text(body, "brokerAddr", ""))
+    return AllCommittedOffsetsReply(groups, member_text(body, "brokerAddr", ""))
 
 
 # --- messages -------------------------------------------------------------------------------
@@ -307,9 +311,9 @@ ADMIN_CODECS: Final = (
           lambda request: ({"topic": request.topic}, ()),
           lambda fields, _: ListTopicGroups(fields.text("topic")), _encode_group_list,
           _decode_group_list),
-    Codec(CODE.INVOKE_BROKER_TO_RESET_OFFSET, ResetProgress, _encode_reset, _decode_reset,
+    Codec(CODE.INVOKE_BROKER_TO_RESET_OFFSET, ResetClientOffsets, _encode_reset, _decode_reset,
           _encode_offsets, _decode_offsets),
-    Codec(CODE.GET_BROKER_CONSUME_STATS, GetBrokerProgress,
+    Codec(CODE.GET_BROKER_CONSUME_STATS, GetAllCommittedOffsets,
           lambda request: ({"isOrder": "true" if request.only_ordered else "false"}, ()),
           _decode_broker_progress, _encode_all_progress, _decode_all_progress),
     Codec(CODE.VIEW_MESSAGE_BY_ID, ViewMessage, _encode_view, _decode_view, _encode_record,

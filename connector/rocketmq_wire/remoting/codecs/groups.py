@@ -19,7 +19,7 @@ from rocketmq_wire.fastjson import (
     member_texts,
 )
 from rocketmq_wire.filters.tags import TagExpression
-from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId, QueueProgress, Subscription
+from rocketmq_wire.model import Buffer, CommittedOffset, ConsumerInfo, QueueId, Subscription
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
     EncodedReply,
@@ -44,13 +44,13 @@ from rocketmq_wire.remoting.codecs.heartbeat import (
 from rocketmq_wire.requests.core import (
     Boundary,
     ClientsReply,
-    CommitProgress,
+    CommitOffset,
     ConsumeStatsReply,
+    GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     GroupsReply,
     Heartbeat,
     ListGroupClients,
@@ -67,30 +67,30 @@ Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 # --- offsets --------------------------------------------------------------------------------
 
 
-def _encode_get_progress(request: GetProgress) -> Encoded:
+def _encode_get_progress(request: GetCommittedOffset) -> Encoded:
     fields = queue_fields(request.queue)
     fields["consumerGroup"] = request.group
     fields["setZeroIfNotFound"] = "true" if request.zero_if_absent else "false"
     return fields, ()
 
 
-def _decode_get_progress(fields: Fields, body: Buffer) -> GetProgress:
+def _decode_get_progress(fields: Fields, body: Buffer) -> GetCommittedOffset:
     del body
     # Clients of 4.9 do not know the field: for them absent progress may read as zero.
     zero_if_absent = fields.boolean("setZeroIfNotFound", True)
-    return GetProgress(fields.text("consumerGroup"), queue_of(fields), zero_if_absent)
+    return GetCommittedOffset(fields.text("consumerGroup"), queue_of(fields), zero_if_absent)
 
 
-def _encode_commit(request: CommitProgress) -> Encoded:
+def _encode_commit(request: CommitOffset) -> Encoded:
     fields = queue_fields(request.queue)
     fields["consumerGroup"] = request.group
     fields["commitOffset"] = str(request.offset)
     return fields, ()
 
 
-def _decode_commit(fields: Fields, body: Buffer) -> CommitProgress:
+def _decode_commit(fields: Fields, body: Buffer) -> CommitOffset:
     del body
-    return CommitProgress(
+    return CommitOffset(
         fields.text("consumerGroup"), queue_of(fields), fields.int64("commitOffset")
     )
 
@@ -324,7 +324,7 @@ def stats_of(stats: dict[str, Json]) -> ConsumeStatsReply:
     queues = {}
     for key, value in member_object(stats, "offsetTable").items():
         progress = as_object(value, "offsetTable")
-        queues[queue_of_key(key)] = QueueProgress(
+        queues[queue_of_key(key)] = CommittedOffset(
             broker_offset=member_int(progress, "brokerOffset"),
             consumer_offset=member_int(progress, "consumerOffset"),
             updated_ms=member_int(progress, "lastTimestamp", 0),
@@ -365,7 +365,7 @@ CODE = RequestCode
 GROUP_CODECS: Final = (
     Codec(
         CODE.QUERY_CONSUMER_OFFSET,
-        GetProgress,
+        GetCommittedOffset,
         _encode_get_progress,
         _decode_get_progress,
         encode_offset,
@@ -373,7 +373,7 @@ GROUP_CODECS: Final = (
     ),
     Codec(
         CODE.UPDATE_CONSUMER_OFFSET,
-        CommitProgress,
+        CommitOffset,
         _encode_commit,
         _decode_commit,
         encode_done,

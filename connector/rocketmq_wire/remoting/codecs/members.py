@@ -35,10 +35,10 @@ from rocketmq_wire.requests.consumption import (
     ConsumeDirectlyReply,
     ConsumeRates,
     ConsumeResult,
-    GetClientProgress,
-    GetMembersProgress,
+    GetClientOffsets,
+    GetMembersOffsets,
     GetRunningInfo,
-    MembersProgressReply,
+    MembersOffsetsReply,
     OffsetsReply,
     QueueInfo,
     ResetOffsets,
@@ -70,23 +70,23 @@ def _decode_reset(fields: Fields, body: Buffer) -> ResetOffsets:
     return ResetOffsets(fields.text("group"), fields.text("topic"), offsets)
 
 
-def _encode_progress(request: GetClientProgress, reply: OffsetsReply) -> EncodedReply:
+def _encode_progress(request: GetClientOffsets, reply: OffsetsReply) -> EncodedReply:
     del request
     table = _offsets_json(reply.offsets)
     return success(body={"consumerTable": {}, "messageQueueTable": table})
 
 
-def _decode_progress(request: GetClientProgress, reply: EncodedReply) -> OffsetsReply:
+def _decode_progress(request: GetClientOffsets, reply: EncodedReply) -> OffsetsReply:
     del request
     return OffsetsReply(_offsets_of(json_body(reply), "messageQueueTable"))
 
 
-def _encode_members(request: GetMembersProgress) -> Encoded:
+def _encode_members(request: GetMembersOffsets) -> Encoded:
     return {"topic": request.topic, "group": request.group, "clientAddr": request.client_id}, ()
 
 
 def _encode_members_progress(
-    request: GetMembersProgress, reply: MembersProgressReply
+    request: GetMembersOffsets, reply: MembersOffsetsReply
 ) -> EncodedReply:
     del request
     members: dict[str, Json] = {
@@ -96,11 +96,11 @@ def _encode_members_progress(
 
 
 def _decode_members_progress(
-    request: GetMembersProgress, reply: EncodedReply
-) -> MembersProgressReply:
+    request: GetMembersOffsets, reply: EncodedReply
+) -> MembersOffsetsReply:
     del request
     table = member_object(json_body(reply), "consumerTable")
-    return MembersProgressReply({client_id: _offsets_of(table, client_id) for client_id in table})
+    return MembersOffsetsReply({client_id: _offsets_of(table, client_id) for client_id in table})
 
 
 def _encode_get_info(request: GetRunningInfo) -> Encoded:
@@ -279,9 +279,9 @@ MEMBER_CODECS: Final = (
     ),
     Codec(
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-        GetClientProgress,
+        GetClientOffsets,
         lambda request: ({"topic": request.topic, "group": request.group}, ()),
-        lambda fields, _: GetClientProgress(fields.text("group"), fields.text("topic")),
+        lambda fields, _: GetClientOffsets(fields.text("group"), fields.text("topic")),
         _encode_progress,
         _decode_progress,
     ),
@@ -295,9 +295,9 @@ MEMBER_CODECS: Final = (
     ),
     Codec(
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        GetMembersProgress,
+        GetMembersOffsets,
         _encode_members,
-        lambda fields, _: GetMembersProgress(
+        lambda fields, _: GetMembersOffsets(
             fields.text("group"), fields.text("topic"), fields.text("clientAddr", "")
         ),
         _encode_members_progress,

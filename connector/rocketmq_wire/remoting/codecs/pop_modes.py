@@ -28,10 +28,10 @@ from rocketmq_wire.remoting.codecs.fields import (
     success,
 )
 from rocketmq_wire.requests.pop import (
-    ArrivalReply,
     Assignment,
     AssignmentReply,
-    AwaitArrival,
+    AwaitMessages,
+    AwaitMessagesReply,
     ConsumeMode,
     GetPollingCount,
     PollingCountReply,
@@ -45,7 +45,7 @@ Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 # --- waiting --------------------------------------------------------------------------------
 
 
-def _encode_await(request: AwaitArrival) -> Encoded:
+def _encode_await(request: AwaitMessages) -> Encoded:
     fields = {
         "consumerGroup": request.group,
         **queue_fields(request.queue),
@@ -58,9 +58,9 @@ def _encode_await(request: AwaitArrival) -> Encoded:
     return fields, ()
 
 
-def _decode_await(fields: Fields, body: Buffer) -> AwaitArrival:
+def _decode_await(fields: Fields, body: Buffer) -> AwaitMessages:
     del body
-    return AwaitArrival(
+    return AwaitMessages(
         group=fields.text("consumerGroup"),
         queue=queue_of(fields),
         poll_ms=fields.int64("pollTime"),
@@ -70,17 +70,17 @@ def _decode_await(fields: Fields, body: Buffer) -> AwaitArrival:
     )
 
 
-def _encode_arrival(request: AwaitArrival, reply: ArrivalReply) -> EncodedReply:
+def _encode_arrival(request: AwaitMessages, reply: AwaitMessagesReply) -> EncodedReply:
     del request
     words = {True: "true", False: "false"}
     fields = {"hasMsg": words[reply.has_message], "pollingFull": words[reply.is_polling_full]}
     return success(fields)
 
 
-def _decode_arrival(request: AwaitArrival, reply: EncodedReply) -> ArrivalReply:
+def _decode_arrival(request: AwaitMessages, reply: EncodedReply) -> AwaitMessagesReply:
     del request
     fields = Fields(reply.ext_fields)
-    return ArrivalReply(fields.boolean("hasMsg", False), fields.boolean("pollingFull", False))
+    return AwaitMessagesReply(fields.boolean("hasMsg", False), fields.boolean("pollingFull", False))
 
 
 def _decode_polling_count(request: GetPollingCount, reply: EncodedReply) -> PollingCountReply:
@@ -184,7 +184,7 @@ def _decode_mode(fields: Fields, body: Buffer) -> SetConsumeMode:
 MODE_CODECS: Final = (
     Codec(
         RequestCode.NOTIFICATION,
-        AwaitArrival,
+        AwaitMessages,
         _encode_await,
         _decode_await,
         _encode_arrival,

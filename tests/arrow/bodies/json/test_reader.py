@@ -328,11 +328,11 @@ def test_bad_bodies_are_found_with_few_calls_of_the_parser(share: int) -> None:
         bodies[row] = BAD_AT_A_GLANCE[place % len(BAD_AT_A_GLANCE)]
     array = pa.array(bodies, pa.binary())
     refused, found = JsonBodies(SCHEMA, NAME).prepared(array)
-    counted = CountedBodies(found)
-    read = read_bodies(SCHEMA, len(bodies), refused, counted)
+    plural = CountedBodies(found)
+    read = read_bodies(SCHEMA, len(bodies), refused, plural)
     assert read.bad == list(range(0, len(bodies), share))
     # The whole, what is in doubt in ever smaller parts, and the rest.
-    assert counted.calls <= 2 + 2 * sum(body == b'{"more":"\\ud800"}' for body in bodies)
+    assert plural.calls <= 2 + 2 * sum(body == b'{"more":"\\ud800"}' for body in bodies)
 
 
 def test_bad_bodies_that_look_good_are_found_too() -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.bodies.json.reader import JsonBodies
-from rocketmq_arrow.bodies.json.uniform import AlikeBodies
+from rocketmq_arrow.bodies.json.uniform import UniformBodies
 from rocketmq_arrow.bodies.read import ReadBodies, read_bodies
 
 NAME = "5f0c6d1e2a3b4c5d"
@@ -44,7 +44,7 @@ def parsed(bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> ReadBodies:
 
 
 def read(
-    alike: AlikeBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA
+    alike: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA
 ) -> tuple[ReadBodies, int]:
     """The same with those that are alike read as such, and how many are."""
     refused, objects = JsonBodies(schema, NAME).prepared(bodies)
@@ -54,7 +54,7 @@ def read(
     return read_bodies(schema, len(bodies), refused, objects, known=known), count
 
 
-def check(alike: AlikeBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> int:
+def check(alike: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> int:
     """Compare both; how many bodies are alike."""
     wanted = parsed(bodies, schema)
     found, count = read(alike, bodies, schema)
@@ -151,7 +151,7 @@ def chunks(draw: st.DrawFn) -> pa.BinaryArray:
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.lists(chunks(), min_size=1, max_size=3))
 def test_bodies_alike_are_read_as_the_parser_reads_them(found: list[pa.BinaryArray]) -> None:
-    alike = AlikeBodies(SCHEMA, rows_min=1)
+    alike = UniformBodies(SCHEMA, rows_min=1)
     for bodies in found:
         check(alike, bodies)
 
@@ -194,7 +194,7 @@ def test_odd_values_are_read_as_the_parser_reads_them(name: str) -> None:
     bodies: list[bytes | None] = []
     for value in ODD_VALUES:
         bodies += [body_of(), body_of(**{name: value})]
-    count = check(AlikeBodies(SCHEMA, rows_min=1), array_of(bodies))
+    count = check(UniformBodies(SCHEMA, rows_min=1), array_of(bodies))
     assert count >= len(ODD_VALUES)
 
 
@@ -208,7 +208,7 @@ def test_every_small_change_of_a_body_is_read_as_the_parser_reads_it() -> None:
     bodies: list[bytes | None] = [*changed, *[body] * len(changed)]
     random.Random(7).shuffle(bodies)
     for part in range(4):
-        check(AlikeBodies(schema, rows_min=1), array_of(bodies[part::4]), schema)
+        check(UniformBodies(schema, rows_min=1), array_of(bodies[part::4]), schema)
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
@@ -225,7 +225,7 @@ def test_torn_and_hollow_bodies_at_both_ends_are_left_to_the_parser(
         others += [body.replace(b" %s " % value, space) for space in (b"", b" ", b"  ")]
     for other in others:
         bodies = array_of([other, *[body] * 9, other])
-        assert check(AlikeBodies(schema, rows_min=1), bodies, schema) >= 9
+        assert check(UniformBodies(schema, rows_min=1), bodies, schema) >= 9
 
 
 @pytest.mark.parametrize("body", [b'{"i8":7,"s":"ab"}', b'{"s":"ab","i8":7}'])
@@ -237,7 +237,7 @@ def test_a_quote_too_many_is_not_set_off_by_a_body_with_one_less(body: bytes) ->
         for other in less:
             for pair in ([one, other], [other, one]):
                 bodies = array_of([*[body] * 4, *pair, *[body] * 4])
-                check(AlikeBodies(schema, rows_min=1), bodies, schema)
+                check(UniformBodies(schema, rows_min=1), bodies, schema)
 
 
 @pytest.mark.parametrize("name", ["i64", "f", "d", "b", "s", "li", "ls", "more", "some", "o"])
@@ -245,7 +245,7 @@ def test_each_odd_value_alone_gives_its_shape(name: str) -> None:
     schema = pa.schema([SCHEMA.field(name if name in SCHEMA.names else "s")])
     for value in ODD_VALUES:
         bodies: list[bytes | None] = [b'{"%s": %s}' % (name.encode(), value)] * 9
-        check(AlikeBodies(schema, rows_min=1), array_of([*bodies, b"{}", b""]), schema)
+        check(UniformBodies(schema, rows_min=1), array_of([*bodies, b"{}", b""]), schema)
 
 
 def test_floats_are_the_same_to_the_last_bit() -> None:
@@ -258,7 +258,7 @@ def test_floats_are_the_same_to_the_last_bit() -> None:
         digits = source.randrange(1, 24)
         text = source.choice([repr(wide), f"{wide:.{digits}f}", f"{wide:.{digits}e}"])
         bodies.append(b'{"f":%s,"d":%s,"ld":[%s]}' % ((text.encode(),) * 3))
-    assert check(AlikeBodies(SCHEMA, rows_min=1), array_of(bodies)) > 2_000
+    assert check(UniformBodies(SCHEMA, rows_min=1), array_of(bodies)) > 2_000
 
 
 def test_nulls_within_slots_are_no_other_shape() -> None:
@@ -269,20 +269,20 @@ def test_nulls_within_slots_are_no_other_shape() -> None:
         bodies.append(body_of(**{name: b"null", "li": b"[null, 3]", "lb": b"[]"}))
     # Nobody wants the list, so that its null is none of its values.
     bodies = [body.replace(b'"some": null', b'"some": []') for body in bodies if body]
-    assert check(AlikeBodies(SCHEMA, rows_min=1), array_of(bodies)) == len(bodies)
+    assert check(UniformBodies(SCHEMA, rows_min=1), array_of(bodies)) == len(bodies)
 
 
 def test_strings_that_are_null_at_times_make_a_second_shape() -> None:
     bodies: list[bytes | None] = [
         body_of(s=b"null" if row % 3 == 0 else b'"a"', i8=b"%d" % row) for row in range(120)
     ]
-    alike = AlikeBodies(SCHEMA, rows_min=1)
+    alike = UniformBodies(SCHEMA, rows_min=1)
     for _ in range(2):
         assert check(alike, array_of(bodies)) == 120
 
 
 def test_bodies_that_change_are_learned_anew() -> None:
-    alike = AlikeBodies(SCHEMA, rows_min=1)
+    alike = UniformBodies(SCHEMA, rows_min=1)
     for field in ("i8", "i16", "i32", "i64", "d", "f"):
         bodies: list[bytes | None] = [b'{"%s": %d}' % (field.encode(), row) for row in range(50)]
         counts = [check(alike, array_of(bodies)) for _ in range(3)]
@@ -296,7 +296,7 @@ def test_unlike_bodies_are_seldom_looked_at() -> None:
     for row in range(600):
         source.shuffle(names)
         bodies.append(json.dumps(dict.fromkeys(names, row)).encode())
-    alike = AlikeBodies(SCHEMA, rows_min=1)
+    alike = UniformBodies(SCHEMA, rows_min=1)
     pauses = []
     for _ in range(40):
         assert check(alike, array_of(bodies)) == 0
@@ -308,13 +308,13 @@ def test_structs_may_be_empty() -> None:
     schema = pa.schema([("o", pa.struct([])), ("p", pa.struct([("x", pa.int8())]))])
     for struct in (b"{}", b"{ }", b'{"y": 1}', b"null"):
         bodies: list[bytes | None] = [b'{"o": %s, "p": %s, "i": 1}' % (struct, struct)] * 30
-        assert check(AlikeBodies(schema, rows_min=1), array_of(bodies), schema) == 30
+        assert check(UniformBodies(schema, rows_min=1), array_of(bodies), schema) == 30
 
 
 def test_few_bodies_are_left_to_the_parser() -> None:
     bodies = array_of([body_of()] * 10)
-    assert check(AlikeBodies(SCHEMA), bodies) == 0
-    assert not AlikeBodies(SCHEMA, rows_min=1).read(
+    assert check(UniformBodies(SCHEMA), bodies) == 0
+    assert not UniformBodies(SCHEMA, rows_min=1).read(
         np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), {}
     )
 

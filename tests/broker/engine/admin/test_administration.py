@@ -11,11 +11,11 @@ from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests import admin
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
     Done,
+    GetCommittedOffset,
     GetConsumeStats,
-    GetProgress,
     GetRoute,
     Heartbeat,
     PullMessages,
@@ -132,11 +132,11 @@ class TestGroups:
         assert broker.store.configs.load("subscriptionGroup.json")["subscriptionGroupTable"]["g"][
             "retryMaxTimes"
         ] == 3  # fmt: skip
-        broker.ask(CommitProgress("g", ORDERS_0, 1))
+        broker.ask(CommitOffset("g", ORDERS_0, 1))
         broker.ask(admin.DeleteGroup("g"))
         assert "g" not in broker.engine.groups
         assert broker.engine.progress.get("g", ORDERS_0) == 1
-        assert broker.ask(admin.DeleteGroup("g", forgets_progress=True)) == Done()
+        assert broker.ask(admin.DeleteGroup("g", forgets_offsets=True)) == Done()
         assert broker.engine.progress.get("g", ORDERS_0) is None
 
     @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ class TestGroups:
         send(broker)
         broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=0))
         broker.ask(admin.PutGroup({"groupName": "idle"}))
-        reply = broker.ask(admin.GetBrokerProgress())
+        reply = broker.ask(admin.GetAllCommittedOffsets())
         assert reply.groups["idle"] == ()
         (stats,) = reply.groups["g"]
         assert stats.queues == broker.ask(GetConsumeStats("g")).queues
         assert (reply.total_of("diff"), reply.total_of("inflight")) == (1, 1)
-        assert broker.ask(admin.GetBrokerProgress(only_ordered=True)).groups["g"] == ()
+        assert broker.ask(admin.GetAllCommittedOffsets(only_ordered=True)).groups["g"] == ()
 
 
 class TestResets:
@@ -196,29 +196,29 @@ class TestResets:
         ("timestamp_ms", "offset"), [(-1, 4), (NOW_MS + 2_000, 2), (0, 0), (NOW_MS + 99_000, 4)]
     )
     def test_progress_moves_to_a_time(self, consumed, timestamp_ms, offset):
-        reply = consumed.ask(admin.ResetProgress("g", "orders", timestamp_ms))
+        reply = consumed.ask(admin.ResetClientOffsets("g", "orders", timestamp_ms))
         assert reply.offsets == {ORDERS_0: offset, ORDERS_1: 0}
-        assert consumed.ask(GetProgress("g", ORDERS_0)).value == offset
+        assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == offset
 
     def test_the_next_pull_is_sent_there_once_and_commits_wait_for_it(self, consumed):
-        consumed.ask(admin.ResetProgress("g", "orders", -1, queue_index=0, offset=1))
-        ignored = consumed.ask(CommitProgress("g", ORDERS_0, 3))
+        consumed.ask(admin.ResetClientOffsets("g", "orders", -1, queue_index=0, offset=1))
+        ignored = consumed.ask(CommitOffset("g", ORDERS_0, 3))
         assert ignored.remark == "Offset has been previously reset"
         moved = consumed.ask(PullMessages("g", ORDERS_0, 3, 32, commit=3))
         assert (moved.status, moved.next_begin) == (PullStatus.OFFSET_ILLEGAL, 1)
-        assert consumed.ask(GetProgress("g", ORDERS_0)).value == 1
+        assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == 1
         assert consumed.ask(PullMessages("g", ORDERS_0, 1, 32)).next_begin == 4
-        consumed.ask(CommitProgress("g", ORDERS_0, 4))
-        assert consumed.ask(GetProgress("g", ORDERS_0)).value == 4
+        consumed.ask(CommitOffset("g", ORDERS_0, 4))
+        assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == 4
 
     def test_other_groups_pulls_are_not_moved(self, consumed):
-        consumed.ask(admin.ResetProgress("g", "orders", -1))
+        consumed.ask(admin.ResetClientOffsets("g", "orders", -1))
         assert consumed.ask(PullMessages("h", ORDERS_0, 0, 32)).status is PullStatus.FOUND
 
     def test_resets_that_cannot_be_are_refused(self, consumed):
-        assert refusal(consumed, admin.ResetProgress("g", "absent", -1)) == 17
-        assert refusal(consumed, admin.ResetProgress("absent", "orders", -1)) == 26
-        beyond = admin.ResetProgress("g", "orders", -1, queue_index=0, offset=6)
+        assert refusal(consumed, admin.ResetClientOffsets("g", "absent", -1)) == 17
+        assert refusal(consumed, admin.ResetClientOffsets("absent", "orders", -1)) == 26
+        beyond = admin.ResetClientOffsets("g", "orders", -1, queue_index=0, offset=6)
         assert refusal(consumed, beyond) == 1
 
 

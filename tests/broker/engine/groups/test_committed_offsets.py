@@ -8,26 +8,26 @@ from rocketmq_broker.engine.core.outcomes import Answer, Peer
 from rocketmq_broker.engine.core.routes import Identity, record_host
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import (
+    CommittedOffset,
     ConsumerInfo,
     Host,
-    QueueProgress,
     QueueStats,
     Subscription,
     TopicConfig,
 )
 from rocketmq_wire.requests.core import (
     Boundary,
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
     DeleteTopic,
     DeleteTopicFromNameServer,
     Done,
     GetCluster,
+    GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
-    GetProgress,
     GetRoute,
     GetTopicStats,
     Heartbeat,
@@ -110,42 +110,42 @@ class TestBoundsAndTimes:
 class TestProgress:
     def test_group_that_pulled_may_commit(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32))
-        assert filled.ask(CommitProgress("g", ORDERS_0, 4)) == Done()
-        assert value(filled, GetProgress("g", ORDERS_0)) == 4
+        assert filled.ask(CommitOffset("g", ORDERS_0, 4)) == Done()
+        assert value(filled, GetCommittedOffset("g", ORDERS_0)) == 4
 
     def test_group_with_a_heartbeat_may_commit(self, filled):
         filled.ask(Heartbeat("c", (), (ConsumerInfo("g", "", "", ""),)))
-        filled.ask(CommitProgress("g", ORDERS_0, 4))
-        assert value(filled, GetProgress("g", ORDERS_0)) == 4
+        filled.ask(CommitOffset("g", ORDERS_0, 4))
+        assert value(filled, GetCommittedOffset("g", ORDERS_0)) == 4
 
     def test_unknown_group_and_topic_are_refused(self, filled):
-        assert code_of(filled, CommitProgress("g", ORDERS_0, 4)) == 26
-        assert code_of(filled, CommitProgress("g", ABSENT, 4)) == 17
+        assert code_of(filled, CommitOffset("g", ORDERS_0, 4)) == 26
+        assert code_of(filled, CommitOffset("g", ABSENT, 4)) == 17
 
     def test_unknown_group_may_commit_where_that_is_allowed(self):
         broker = EngineUnderTest(commit_needs_group=False)
         broker.ask(CreateTopic(TopicConfig("orders")))
-        broker.ask(CommitProgress("g", ORDERS_0, 4))
-        assert value(broker, GetProgress("g", ORDERS_0)) == 4
-        assert code_of(broker, CommitProgress("a b", ORDERS_0, 4)) == 26
+        broker.ask(CommitOffset("g", ORDERS_0, 4))
+        assert value(broker, GetCommittedOffset("g", ORDERS_0)) == 4
+        assert code_of(broker, CommitOffset("a b", ORDERS_0, 4)) == 26
 
     def test_any_offset_is_taken(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32))
-        filled.ask(CommitProgress("g", ORDERS_0, 10**12))
-        assert value(filled, GetProgress("g", ORDERS_0)) == 10**12
-        filled.ask(CommitProgress("g", ORDERS_0, -1))
-        assert code_of(filled, GetProgress("g", ORDERS_0)) == 22
+        filled.ask(CommitOffset("g", ORDERS_0, 10**12))
+        assert value(filled, GetCommittedOffset("g", ORDERS_0)) == 10**12
+        filled.ask(CommitOffset("g", ORDERS_0, -1))
+        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
 
     def test_new_group_begins_at_zero_only_in_a_young_queue_and_if_it_asks_so(self, filled):
-        assert code_of(filled, GetProgress("g", ORDERS_0)) == 22
-        assert value(filled, GetProgress("g", ORDERS_0, zero_if_absent=True)) == 0
-        assert code_of(filled, GetProgress("g", ORDERS_1, zero_if_absent=True)) == 22
+        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
+        assert value(filled, GetCommittedOffset("g", ORDERS_0, zero_if_absent=True)) == 0
+        assert code_of(filled, GetCommittedOffset("g", ORDERS_1, zero_if_absent=True)) == 22
 
     def test_deleted_topic_takes_the_progress_along(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
         filled.ask(DeleteTopic("orders"))
         filled.ask(CreateTopic(TopicConfig("orders")))
-        assert code_of(filled, GetProgress("g", ORDERS_0)) == 22
+        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
 
 
 class TestStatistics:
@@ -165,8 +165,8 @@ class TestStatistics:
     def test_consume_statistics_show_the_lag(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32, commit=2))
         expected = {
-            ORDERS_0: QueueProgress(5, 2, NOW_MS + 1_000, 5),
-            ORDERS_1: QueueProgress(0, 0, 0, 0),
+            ORDERS_0: CommittedOffset(5, 2, NOW_MS + 1_000, 5),
+            ORDERS_1: CommittedOffset(0, 0, 0, 0),
         }
         assert filled.ask(GetConsumeStats("g")).queues == expected
         assert filled.ask(GetConsumeStats("g", "orders")).queues == expected

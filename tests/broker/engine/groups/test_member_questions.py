@@ -15,8 +15,8 @@ from rocketmq_wire.requests.consumption import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeResult,
-    GetClientProgress,
-    GetMembersProgress,
+    GetClientOffsets,
+    GetMembersOffsets,
     GetRunningInfo,
     OffsetsReply,
     QueueInfo,
@@ -54,7 +54,7 @@ def answers():
     return {
         GetRunningInfo: INFO,
         ConsumeDirectly: CONSUMED,
-        GetClientProgress: OffsetsReply({ORDERS_0: 41}),
+        GetClientOffsets: OffsetsReply({ORDERS_0: 41}),
     }
 
 
@@ -98,9 +98,9 @@ def test_a_message_is_handed_to_the_member_with_its_record(tool, member, asked):
 
 
 def test_members_progress_is_collected_by_client(tool, member):
-    reply = answered(tool, member, GetMembersProgress("g", "orders"))
+    reply = answered(tool, member, GetMembersOffsets("g", "orders"))
     assert reply.members == {"c@1": {ORDERS_0: 41}}
-    assert tool.call(GetMembersProgress("g", "orders", "c@2")).members == {}
+    assert tool.call(GetMembersOffsets("g", "orders", "c@2")).members == {}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_members_progress_is_collected_by_client(tool, member):
     [
         (GetRunningInfo("g", "c@2"), 1, "<g> <c@2> not online"),
         (GetRunningInfo("absent", "c@1"), 1, "not online"),
-        (GetMembersProgress("absent", "orders"), 206, "not online"),
+        (GetMembersOffsets("absent", "orders"), 206, "not online"),
         (ConsumeDirectly("g", "c@1", "no id", "", b""), 1, "no id"),
         (ConsumeDirectly("g", "c@1", "00" * 16, "", b""), 1, "can not find message"),
     ],
@@ -143,7 +143,7 @@ def test_answers_nobody_asked_for_are_dropped(tool, member):
 def test_calls_have_a_limit_and_unreachable_members_an_answer():
     results = []
     calls = MemberCalls()
-    nobody = AskMembers((Member("g", "c@1", 5),), GetClientProgress("g", "t"), lambda _: Done())
+    nobody = AskMembers((Member("g", "c@1", 5),), GetClientOffsets("g", "t"), lambda _: Done())
     calls.begin(nobody, results.append)
     crowd = tuple(Member("g", f"c@{number}", 5) for number in range(2_000))
     calls.begin(AskMembers(crowd, nobody.request, lambda _: Done()), results.append)
@@ -157,5 +157,5 @@ def _refuse(answers):
 
 
 def test_an_answer_that_is_unreadable_counts_as_none(tool, member, answers):
-    answers[GetClientProgress] = RelayedReply(0, None, {}, b"{no json")
-    assert answered(tool, member, GetMembersProgress("g", "orders")).members == {}
+    answers[GetClientOffsets] = RelayedReply(0, None, {}, b"{no json")
+    assert answered(tool, member, GetMembersOffsets("g", "orders")).members == {}

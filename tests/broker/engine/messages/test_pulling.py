@@ -10,9 +10,9 @@ import pytest
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
-    GetProgress,
+    GetCommittedOffset,
     Heartbeat,
     PullMessages,
     PullReply,
@@ -190,17 +190,17 @@ class TestRefusals:
 class TestCommitOnTheWay:
     def test_pull_stores_the_progress_it_carries(self, broker):
         broker.ask(pull(0, commit=7))
-        assert broker.ask(GetProgress("g", ORDERS_0)).value == 7
+        assert broker.ask(GetCommittedOffset("g", ORDERS_0)).value == 7
 
     def test_refused_pull_stores_nothing(self, broker):
         assert code_of(broker, pull(0, commit=7, subscription=Subscription("||"))) == 23
-        assert code_of(broker, GetProgress("g", ORDERS_0)) == 22
+        assert code_of(broker, GetCommittedOffset("g", ORDERS_0)) == 22
 
     def test_held_pull_stores_it_only_once(self, broker):
         hold = broker.held(pull(0, commit=7, suspend_ms=1_000))
-        broker.ask(CommitProgress("g", ORDERS_0, 9))
+        broker.ask(CommitOffset("g", ORDERS_0, 9))
         broker.resumed(hold, is_final=True)
-        assert broker.ask(GetProgress("g", ORDERS_0)).value == 9
+        assert broker.ask(GetCommittedOffset("g", ORDERS_0)).value == 9
 
 
 class TestWaiting:

@@ -10,13 +10,13 @@ from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
-from rocketmq_wire.requests.admin import GetRuntimeInfo, PutGroup, ResetProgress
-from rocketmq_wire.requests.core import CommitProgress, CreateTopic, DeleteTopic, GetProgress
+from rocketmq_wire.requests.admin import GetRuntimeInfo, PutGroup, ResetClientOffsets
+from rocketmq_wire.requests.core import CommitOffset, CreateTopic, DeleteTopic, GetCommittedOffset
 from rocketmq_wire.requests.permissions import CONSUME, Resources
 from rocketmq_wire.requests.pop import (
     AckMessages,
-    ArrivalReply,
-    AwaitArrival,
+    AwaitMessages,
+    AwaitMessagesReply,
     InitMode,
     PopMessages,
     PopReply,
@@ -50,7 +50,7 @@ def bodies_of(popped: list[Popped]) -> list[bytes]:
 
 
 def progress(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
-    return broker.ask(GetProgress(GROUP, queue or queue_of(TOPIC))).value
+    return broker.ask(GetCommittedOffset(GROUP, queue or queue_of(TOPIC))).value
 
 
 def revive_records(broker: EngineUnderTest) -> int:
@@ -261,7 +261,7 @@ def test_where_a_new_group_begins(broker: EngineUnderTest) -> None:
 def test_a_wrong_place_is_corrected(broker: EngineUnderTest, wrong: int) -> None:
     fill(broker, 5)
     pop(broker, 1)
-    broker.ask(CommitProgress(GROUP, queue_of(TOPIC), wrong))
+    broker.ask(CommitOffset(GROUP, queue_of(TOPIC), wrong))
     assert pop(broker) == []
     fill(broker, 1, start=5)
     assert bodies_of(pop(broker)) == [b"5"]
@@ -271,7 +271,7 @@ def test_a_reset_lends_again(broker: EngineUnderTest) -> None:
     fill(broker, 5)
     popped = pop(broker)
     broker.now_ms += 1
-    broker.ask(ResetProgress(GROUP, TOPIC, 0))
+    broker.ask(ResetClientOffsets(GROUP, TOPIC, 0))
     ack(broker, popped[0])
     assert len(pop(broker)) == 5
 
@@ -330,10 +330,10 @@ def test_a_pop_that_comes_too_late_finds_nothing(broker: EngineUnderTest) -> Non
 
 
 def test_waiting_for_an_arrival_borrows_nothing(broker: EngineUnderTest) -> None:
-    request = AwaitArrival(GROUP, queue_of(TOPIC, -1), poll_ms=1_000)
+    request = AwaitMessages(GROUP, queue_of(TOPIC, -1), poll_ms=1_000)
     assert isinstance(broker.outcome(request), HoldPop)
     fill(broker, 1)
-    assert broker.ask(request) == ArrivalReply(True)
+    assert broker.ask(request) == AwaitMessagesReply(True)
     assert len(pop(broker)) == 1
 
 
@@ -497,7 +497,7 @@ def test_a_stop_loses_and_repeats_nothing() -> None:
     turn(again, after_ms=3_000)
     queue = QueueId(REVIVE_TOPIC, BROKER, 0)
     last = again.store.bounds(REVIVE_TOPIC, 0).end - 1
-    assert again.ask(GetProgress(REVIVE_GROUP, queue)).value == last
+    assert again.ask(GetCommittedOffset(REVIVE_GROUP, queue)).value == last
 
 
 def test_the_mark_stops_at_the_first_loan_that_is_out() -> None:
@@ -512,10 +512,10 @@ def test_the_mark_stops_at_the_first_loan_that_is_out() -> None:
     ack(broker, popped[8])
     turn(broker, after_ms=3_000)
     with pytest.raises(BrokerError):
-        broker.ask(GetProgress(REVIVE_GROUP, queue))
+        broker.ask(GetCommittedOffset(REVIVE_GROUP, queue))
     ack(broker, popped[0])
     turn(broker, after_ms=3_000)
-    assert broker.ask(GetProgress(REVIVE_GROUP, queue)).value >= 2
+    assert broker.ask(GetCommittedOffset(REVIVE_GROUP, queue)).value >= 2
 
 
 def test_a_right_to_topic_and_group_is_one_to_the_retries_of_both() -> None:

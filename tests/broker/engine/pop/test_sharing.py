@@ -15,11 +15,11 @@ from rocketmq_broker.engine.pop.assignment import (
 from rocketmq_broker.servers.shell.pop_waiters import PopWaiters
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.model import ConsumerInfo, TopicConfig
-from rocketmq_wire.requests.core import CreateTopic, GetProgress, Heartbeat
+from rocketmq_wire.requests.core import CreateTopic, GetCommittedOffset, Heartbeat
 from rocketmq_wire.requests.pop import (
     ANY_QUEUE,
-    ArrivalReply,
-    AwaitArrival,
+    AwaitMessages,
+    AwaitMessagesReply,
     ConsumeMode,
     InitMode,
     PopMessages,
@@ -210,14 +210,14 @@ class TestWaiters:
             refused = {name: reply.status for name, reply in world.answers.items()}
             world.waiters.remove(held[0])
             world.wait("one has gone", queue=0)
-            counted = world.waiters.count_of(GROUP, queue_of(TOPIC, 0))
-            return refused, len(world.answers), counted
+            plural = world.waiters.count_of(GROUP, queue_of(TOPIC, 0))
+            return refused, len(world.answers), plural
 
         assert waiting(scenario) == ({"too many": PopStatus.POLLING_FULL}, 1, 1_024)
 
     def test_who_only_waits_for_an_arrival_is_told_the_same(self):
         def scenario(world):
-            request = AwaitArrival(GROUP, queue_of(TOPIC, 0), poll_ms=10_000)
+            request = AwaitMessages(GROUP, queue_of(TOPIC, 0), poll_ms=10_000)
             hold = world.broker.outcome(request)
             assert isinstance(hold, HoldPop)
             for number in range(1_025):
@@ -226,7 +226,9 @@ class TestWaiters:
                 )
             return world.answers
 
-        assert waiting(scenario) == {1_024: ArrivalReply(has_message=False, is_polling_full=True)}
+        assert waiting(scenario) == {
+            1_024: AwaitMessagesReply(has_message=False, is_polling_full=True)
+        }
 
 
 class TestBeginnings:
@@ -250,7 +252,7 @@ class TestBeginnings:
     def test_the_newest_of_an_old_queue_is_its_last_message(self, broker):
         end = broker.store.bounds(TOPIC, 0).end
         assert [one.handle.offset for one in pop(broker, init_mode=InitMode.MAX)] == [end - 1]
-        assert broker.ask(GetProgress(GROUP, queue_of(TOPIC))).value == end - 1
+        assert broker.ask(GetCommittedOffset(GROUP, queue_of(TOPIC))).value == end - 1
 
     def test_where_everything_has_expired_a_group_waits_for_what_comes(self, broker):
         broker.ask(CreateTopic(TopicConfig("bills", 1, 1)))
@@ -260,7 +262,7 @@ class TestBeginnings:
         assert bounds.start == bounds.end == 8
         for group, init_mode in (("oldest", InitMode.MIN), ("newest", InitMode.MAX)):
             assert pop(broker, group=group, init_mode=init_mode) == []
-            assert broker.ask(GetProgress(group, queue_of(TOPIC))).value == 8
+            assert broker.ask(GetCommittedOffset(group, queue_of(TOPIC))).value == 8
         broker.store_messages(queue_of(TOPIC), b"new")
         for group, init_mode in (("oldest", InitMode.MIN), ("newest", InitMode.MAX)):
             (popped,) = pop(broker, group=group, init_mode=init_mode)

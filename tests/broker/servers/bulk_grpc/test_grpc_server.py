@@ -54,9 +54,9 @@ def test_a_queue_without_progress_does_not_fail_the_others() -> None:
     shell = shell_with(FakeQueue(), FakeQueue())
 
     async def test(client: Client, _: GrpcServer) -> None:
-        assert await client.call(r.CommitProgress("g", queue(1), 42)) == [r.Done()]
+        assert await client.call(r.CommitOffset("g", queue(1), 42)) == [r.Done()]
         first, second = await client.call(
-            r.GetProgress("g", queue(0)), r.GetProgress("g", queue(1))
+            r.GetCommittedOffset("g", queue(0)), r.GetCommittedOffset("g", queue(1))
         )
         assert (first.code, second) == (22, r.OffsetReply(42))
 

@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_broker.servers.public_grpc.caller import Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import EngineFacts
+from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
 from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
@@ -59,7 +59,7 @@ class Service:
         put_duration(settings.subscription.long_polling_timeout, 5_000)
         sessions.begin_stream(sessions.put(CLIENT, PEER, settings))
         self.renewals = Renewals()
-        facts = EngineFacts(self.engine.engine, BROKER, "")
+        facts = EngineLookup(self.engine.engine, BROKER, "")
         self.receives = Receives(facts, PublicLimits(), sessions, self.renewals)
 
     async def ask(self, request, peer):

@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import GroupFacts
+from rocketmq_broker.servers.public_grpc.lookup import GroupLookup
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
@@ -261,7 +261,7 @@ class NoGroups:
 
     def group(self, name):
         del name
-        return GroupFacts(is_fifo=True, attempts_max=17)
+        return GroupLookup(is_fifo=True, attempts_max=17)
 
 
 class TestSettings:

@@ -16,11 +16,11 @@ from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import Header, HeaderCodec
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     CreateTopic,
     DeleteTopic,
+    GetCommittedOffset,
     GetMaxOffset,
-    GetProgress,
     GetRoute,
     Heartbeat,
     ListGroupClients,
@@ -227,9 +227,9 @@ class TestGroups:
 
     def test_progress_is_kept_over_connections(self, peer, broker):
         peer.call(pull())
-        peer.call(CommitProgress("g", ORDERS_0, 5))
+        peer.call(CommitOffset("g", ORDERS_0, 5))
         with RemotingPeer(broker.name_server) as other:
-            assert other.call(GetProgress("g", ORDERS_0)).value == 5
+            assert other.call(GetCommittedOffset("g", ORDERS_0)).value == 5
 
 
 class TestBulk:

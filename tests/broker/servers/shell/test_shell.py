@@ -19,8 +19,8 @@ from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.requests.core import (
     CreateTopic,
     DeleteTopic,
+    GetCommittedOffset,
     GetMaxOffset,
-    GetProgress,
     ListTopics,
     PullMessages,
     PullStatus,
@@ -348,5 +348,5 @@ def test_stop_answers_what_waits_and_saves_the_progress():
         return broker.files
 
     after = EngineUnderTest(asyncio.run(whole()))
-    assert after.ask(GetProgress("g", ORDERS_0)).value == 1
+    assert after.ask(GetCommittedOffset("g", ORDERS_0)).value == 1
     assert after.ask(GetMaxOffset(ORDERS_0)).value == 1

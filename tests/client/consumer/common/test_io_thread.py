@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_client.consumer.common.io_thread import TooManyRequestsError, WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread, TooManyRequestsError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     GetMaxOffset,
     OffsetReply,
     Reply,
@@ -33,8 +33,8 @@ def broker() -> Iterator[ScriptedBroker]:
     broker.stop()
 
 
-def wire_to(broker: ScriptedBroker, permits: int = 65_535) -> WireThread:
-    wire = WireThread(
+def wire_to(broker: ScriptedBroker, permits: int = 65_535) -> IoThread:
+    wire = IoThread(
         ConnectionSettings(name_servers=(broker.address,)),
         name="rocketmq-wire-test",
         on_notice=lambda _: None,
@@ -45,7 +45,7 @@ def wire_to(broker: ScriptedBroker, permits: int = 65_535) -> WireThread:
     return wire
 
 
-def ask(wire: WireThread, answers: Answers, timeout_ms: int = 30_000) -> None:
+def ask(wire: IoThread, answers: Answers, timeout_ms: int = 30_000) -> None:
     wire.submit(GetMaxOffset(QUEUE), broker="broker-a", timeout_ms=timeout_ms, on_done=answers.put)
 
 
@@ -87,7 +87,7 @@ def test_one_request_more_than_may_wait_is_refused_at_once(broker: ScriptedBroke
 def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> None:
     wire, answers = wire_to(broker), Answers()
     try:
-        wire.tell(CommitProgress("g", QUEUE, 5), broker="broker-a")
+        wire.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
         ask(wire, answers)
         assert answers.get(timeout=30) == OffsetReply(7)
         assert broker.progress["g", QUEUE] == 5
@@ -97,7 +97,7 @@ def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> N
     try:
         refused = r"^\[ROCKETMQ_CONNECTION\.TOO_MANY_REQUESTS\] "
         with pytest.raises(TooManyRequestsError, match=refused):
-            full.tell(CommitProgress("g", QUEUE, 6), broker="broker-a")
+            full.tell(CommitOffset("g", QUEUE, 6), broker="broker-a")
     finally:
         full.stop()
 
@@ -129,7 +129,7 @@ def test_hooks_see_every_request_and_its_result(
     try:
         ask(wire, answers)
         assert answers.get(timeout=30) == OffsetReply(7)
-        wire.tell(CommitProgress("g", QUEUE, 5), broker="broker-a")
+        wire.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
         ask(wire, answers)
         answers.get(timeout=30)
     finally:
@@ -137,7 +137,7 @@ def test_hooks_see_every_request_and_its_result(
     assert hook.seen == [
         ("before", "GetMaxOffset at broker-a"),
         ("after", "OffsetReply"),
-        ("before", "CommitProgress at broker-a"),
+        ("before", "CommitOffset at broker-a"),
         ("before", "GetMaxOffset at broker-a"),
         ("after", "OffsetReply"),
     ]

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
-from rocketmq_client.consumer.common.io_thread import WireThread, now_ms
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
@@ -69,7 +69,7 @@ def concurrent(
 ) -> ConcurrentConsumption:
     listener = cast(Any, lambda *_: status)
     return ConcurrentConsumption(
-        cast(WireThread, wire),
+        cast(IoThread, wire),
         ConsumerSettings("g", **settings),  # type: ignore[arg-type]
         listener,
         cast(ConsumePool, pool),
@@ -190,7 +190,7 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(
         return OrderlyStatus.SUCCESS
 
     consumption = OrderlyConsumption(
-        cast(WireThread, wire),
+        cast(IoThread, wire),
         ConsumerSettings("g"),
         listener,
         cast(ConsumePool, pool),
@@ -213,7 +213,7 @@ def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batch
         return OrderlyStatus.SUCCESS
 
     consumption = OrderlyConsumption(
-        cast(WireThread, wire),
+        cast(IoThread, wire),
         ConsumerSettings("g"),
         listener,
         cast(ConsumePool, pool),
@@ -235,7 +235,7 @@ def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batch
 
 def test_without_its_lock_an_orderly_queue_waits_3_s(wire: FakeWire, pool: HandPool) -> None:
     consumption = OrderlyConsumption(
-        cast(WireThread, wire),
+        cast(IoThread, wire),
         ConsumerSettings("g"),
         lambda *_: OrderlyStatus.SUCCESS,
         cast(ConsumePool, pool),

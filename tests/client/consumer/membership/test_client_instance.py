@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.membership.client_instance import (
     ClientInstance,
     ClientStateError,
@@ -22,7 +22,7 @@ from rocketmq_wire.requests.consumption import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeResult,
-    GetClientProgress,
+    GetClientOffsets,
     GetRunningInfo,
     OffsetsReply,
     ResetOffsets,
@@ -52,7 +52,7 @@ class Brokers:
 def instance_with(answers: Mapping[str, Reply | RocketMQError]) -> tuple[ClientInstance, Brokers]:
     """An instance that was not started, with a topic `T` at each of the brokers."""
     instance, brokers = ClientInstance(SETTINGS, "1.2.3.4@x"), Brokers(answers)
-    instance.wire = cast(WireThread, brokers)
+    instance.wire = cast(IoThread, brokers)
     instance._routes["T"] = Route(
         tuple(QueueSet(name, 1, 1, 6) for name in answers),
         tuple(BrokerAddresses(name, "c", {0: "h:1"}) for name in answers),
@@ -130,7 +130,7 @@ def test_what_brokers_ask_is_answered_by_the_member_that_they_mean() -> None:
     instance, brokers = instance_with({})
     instance._members["g"] = cast(Member, Answering())
     assert instance._respond(GetRunningInfo("g", "c")) == RunningInfoReply({"who": "me"}, {}, {})
-    progress = instance._respond(GetClientProgress("g", "T"))
+    progress = instance._respond(GetClientOffsets("g", "T"))
     assert progress == OffsetsReply({QueueId("T", "a", 0): 7})
     stranger = instance._respond(GetRunningInfo("other", "c"))
     assert isinstance(stranger, BrokerError)

@@ -8,14 +8,14 @@ import pytest
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.membership.owned_queues import QueueShare
+from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.consumption import LockQueues, UnlockQueues
 from rocketmq_wire.requests.core import (
-    CommitProgress,
+    CommitOffset,
     GetMaxOffset,
     OffsetReply,
     PullMessages,
@@ -51,7 +51,7 @@ class Member:
             on_messages=lambda *_: None,
             on_illegal=lambda owned, offset: self.share.correct(owned, offset),
         )
-        self.share = QueueShare(
+        self.share = OwnedQueues(
             self.instance.as_instance(), settings, puller, is_orderly=is_orderly
         )
         self.is_balanced = self.share.rebalance(TOPICS)
@@ -119,7 +119,7 @@ def failing_once(wire_fail: RocketMQError) -> object:
     left = [wire_fail]
 
     def fail(request: Request[Reply]) -> RocketMQError | None:
-        return left.pop() if left and isinstance(request, CommitProgress) else None
+        return left.pop() if left and isinstance(request, CommitOffset) else None
 
     return fail
 
@@ -144,11 +144,11 @@ def test_at_the_end_storing_is_tried_again(member: Member) -> None:
 
 def test_what_a_broker_refuses_to_store_is_not_tried_again(member: Member) -> None:
     member.wire.fail = lambda request: (
-        broker_error(26, "no such group") if isinstance(request, CommitProgress) else None
+        broker_error(26, "no such group") if isinstance(request, CommitOffset) else None
     )
     member.share.lose_all()
     # The one that goes ahead: the other queue's would be refused as well.
-    assert len(member.wire.asked_of(CommitProgress)) == 1
+    assert len(member.wire.asked_of(CommitOffset)) == 1
 
 
 def test_a_queue_that_a_listener_consumes_is_not_given_to_another(
@@ -236,7 +236,7 @@ def test_a_queue_never_comes_back_at_the_offset_that_was_illegal(
 def test_a_queue_does_not_come_back_before_its_correction_is_stored(clock: list[int]) -> None:
     member, _ = at_an_illegal_offset()
     away = DeadlineExceededError("a", "waited")
-    member.wire.fail = lambda request: away if isinstance(request, CommitProgress) else None
+    member.wire.fail = lambda request: away if isinstance(request, CommitOffset) else None
     clock[0] += 10_000
     member.share.persist()
     assert not member.share.rebalance(TOPICS)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client.consumer.offset_store.local_file import (
-    LocalProgressFile,
+    LocalOffsetFile,
     ProgressFileError,
     decode_progress,
     encode_progress,
 )
-from rocketmq_client.consumer.offset_store.offset_table import ProgressTable
+from rocketmq_client.consumer.offset_store.offset_table import OffsetTable
 from rocketmq_client.consumer.offset_store.start_offset import (
     ConsumeFrom,
     Need,
@@ -31,20 +31,20 @@ ZERO = Start(Need.NOTHING, 0)
 
 
 def test_progress_only_increases() -> None:
-    table = ProgressTable()
+    table = OffsetTable()
     assert table.update(QUEUE, 10)
     assert not table.update(QUEUE, 9)
     assert table.offsets == {QUEUE: 10}
 
 
 def test_a_correction_may_go_back() -> None:
-    table = ProgressTable({QUEUE: 10})
+    table = OffsetTable({QUEUE: 10})
     assert table.update(QUEUE, 3, increase_only=False)
     assert table.offsets == {QUEUE: 3}
 
 
 def test_only_owned_queues_are_stored_and_others_forgotten() -> None:
-    table = ProgressTable({QUEUE: 10, OTHER: 20})
+    table = OffsetTable({QUEUE: 10, OTHER: 20})
     assert table.due({OTHER}) == {OTHER: 20}
     assert table.offsets == {OTHER: 20}
 
@@ -110,7 +110,7 @@ def test_any_progress_survives_the_file(offsets: dict[QueueId, int]) -> None:
 
 
 def test_the_files_place_is_rocketmqs(tmp_path: Path) -> None:
-    file = LocalProgressFile("10.0.0.9@4711", "g", tmp_path)
+    file = LocalOffsetFile("10.0.0.9@4711", "g", tmp_path)
     assert file.path == tmp_path / "10.0.0.9@4711" / "g" / "offsets.json"
     assert file.load() == {}
     file.save({QUEUE: 1})
@@ -120,13 +120,13 @@ def test_the_files_place_is_rocketmqs(tmp_path: Path) -> None:
 
 
 def test_a_released_file_is_free_whoever_still_has_its_descriptor(tmp_path: Path) -> None:
-    file = LocalProgressFile("c", "g", tmp_path)
+    file = LocalOffsetFile("c", "g", tmp_path)
     assert file.claim()
     assert file._claim is not None
     # What a forked child has is a copy like this one.
     copy = os.dup(file._claim.fileno())
     try:
-        assert not LocalProgressFile("c", "g", tmp_path).claim()
+        assert not LocalOffsetFile("c", "g", tmp_path).claim()
         file.release()
         assert file.claim()
         file.release()
@@ -136,7 +136,7 @@ def test_a_released_file_is_free_whoever_still_has_its_descriptor(tmp_path: Path
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}', b'{"offsetTable":{"x":1}}'])
 def test_a_damaged_file_is_passed_for_its_backup(tmp_path: Path, damage: bytes) -> None:
-    file = LocalProgressFile("c", "g", tmp_path)
+    file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.save({QUEUE: 2})
     file.path.write_bytes(damage)
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_passed_for_its_backup(tmp_path: Path, damage: bytes) 
 
 
 def test_a_file_that_may_not_be_read_is_passed_for_its_backup(tmp_path: Path) -> None:
-    file = LocalProgressFile("c", "g", tmp_path)
+    file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.save({QUEUE: 2})
     file.path.unlink()
@@ -156,7 +156,7 @@ def test_a_file_that_may_not_be_read_is_passed_for_its_backup(tmp_path: Path) ->
 def test_where_neither_file_can_be_read_nobody_begins_anew_unasked(
     tmp_path: Path, damage: bytes
 ) -> None:
-    file = LocalProgressFile("c", "g", tmp_path)
+    file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.path.write_bytes(damage)
     with pytest.raises(ProgressFileError, match=r"offsets\.json and its backup"):

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from rocketmq_client.consumer.common.io_thread import WireThread
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
@@ -28,7 +28,7 @@ class Pulls:
         self.illegal: list[int] = []
         self.subscriptions: dict[str, Subscription] = {"orders": Subscription("TagA")}
         self.puller = QueuePuller(
-            cast(WireThread, self.wire),
+            cast(IoThread, self.wire),
             ConsumerSettings("g", **settings),  # type: ignore[arg-type]
             is_orderly=False,
             on_messages=lambda _, messages: self.got.extend(messages),

@@ -98,14 +98,14 @@ def test_a_refusal_is_raised_as_its_own_class(transport: GrpcTransport) -> None:
     with pytest.raises(TopicNotFoundError, match="No topic route info for nöthing"):
         transport.call(r.GetRoute("nöthing"), timeout_ms=TIMEOUT_MS)
     with pytest.raises(ProgressNotFoundError):
-        transport.call(r.GetProgress("g", queue(0)), timeout_ms=TIMEOUT_MS)
+        transport.call(r.GetCommittedOffset("g", queue(0)), timeout_ms=TIMEOUT_MS)
 
 
 def test_many_calls_give_answers_and_failures_in_their_places(transport: GrpcTransport) -> None:
     wanted = [
         r.GetMinOffset(queue(1)),
         r.GetRoute("nothing"),
-        r.GetProgress("g", queue(0)),
+        r.GetCommittedOffset("g", queue(0)),
         r.GetMaxOffset(queue(1)),
         r.GetMaxOffset(queue(2**40)),
     ]

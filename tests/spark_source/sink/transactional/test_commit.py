@@ -14,7 +14,10 @@ from pyspark_rocketmq.options.parse import parse_options, require_sink
 from pyspark_rocketmq.sink.transactional.commit import Commits
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
 from pyspark_rocketmq.sink.transactional.fencing import wait_for_others
-from pyspark_rocketmq.sink.transactional.half_messages import pack_halves, unpack_halves
+from pyspark_rocketmq.sink.transactional.half_messages import (
+    pack_half_messages,
+    unpack_half_messages,
+)
 from pyspark_rocketmq.sink.transactional.visibility import Visible
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.half_messages import Half
@@ -432,9 +435,9 @@ def test_keys_are_looked_for_behind_the_starts_only(
 def test_halves_survive_their_packing() -> None:
     queue = QueueId("t", "b", 3)
     halves = [Half("g", queue, n, 2**40 + n, f"{n:032X}") for n in range(1_000)]
-    packed = pack_halves(halves)
-    assert unpack_halves(packed, "g") == halves
-    assert unpack_halves(pack_halves([]), "g") == []
+    packed = pack_half_messages(halves)
+    assert unpack_half_messages(packed, "g") == halves
+    assert unpack_half_messages(pack_half_messages([]), "g") == []
 
 
 @pytest.mark.parametrize("body", [b"hello", b"{}", b"[1]", b"\xff", b'{"version": 1}'])

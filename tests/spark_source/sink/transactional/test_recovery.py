@@ -10,7 +10,7 @@ import pytest
 from pyspark_rocketmq.errors import UnfinishedTransactionError
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan
 from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks, roll_back
-from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog, unpack_halves
+from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog, unpack_half_messages
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.producer.half_messages import Half, end_many
@@ -50,13 +50,13 @@ def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, t
         orphan, _ = (query.write(cluster, task) for task in range(TASKS))
         written = [query.write(cluster, task) for task in range(TASKS)]
         checks = DecisionChecks(cluster, query.plan.decision_topic)
-        lost = unpack_halves(orphan.halves, GROUP)[0]
-        kept = unpack_halves(written[0].halves, GROUP)[0]
+        lost = unpack_half_messages(orphan.halves, GROUP)[0]
+        kept = unpack_half_messages(written[0].halves, GROUP)[0]
         assert checks.answer(asked(lost, "q/1/0")) is Resolution.UNKNOWN
         commits = Commits(cluster, GROUP, query.plan)
         log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster, GROUP))
         log.open()
-        halves = tuple(half for one in written for half in unpack_halves(one.halves, GROUP))
+        halves = tuple(half for one in written for half in unpack_half_messages(one.halves, GROUP))
         starts = {half.queue: 0 for half in halves}
         decision = commits.decision_of("q", 1, halves)
         assert decision.starts == starts
@@ -80,7 +80,7 @@ def test_what_the_broker_has_given_up_is_told(connection: ConnectionSettings, to
     plan = TransactionPlan(query.plan.decision_topic, checked_seconds=0.1)
     with open_cluster(connection) as cluster:
         written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_halves(one.halves, GROUP)]
+        halves = [half for one in written for half in unpack_half_messages(one.halves, GROUP)]
         roll_back(cluster, halves[1:])
         told = rf"^\[ROCKETMQ_SINK\.UNFINISHED\] {ROWS - 1} rows of batch 0 of q"
         with pytest.raises(UnfinishedTransactionError, match=told):
@@ -95,7 +95,7 @@ def test_what_is_given_up_holds_up_nothing_behind_it(
     with open_cluster(connection) as cluster:
         cluster.create_topic(TopicConfig(topic, 1, 1))
         written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_halves(one.halves, GROUP)]
+        halves = [half for one in written for half in unpack_half_messages(one.halves, GROUP)]
         roll_back(cluster, halves[1:3])
         with pytest.raises(UnfinishedTransactionError, match=r"UNFINISHED\] 2 rows of batch 0"):
             Commits(cluster, GROUP, plan).commit_written(written)

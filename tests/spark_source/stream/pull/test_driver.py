@@ -231,7 +231,7 @@ def test_an_unexpected_end_of_the_discovery_fails_the_query(
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(lookout, "take_survey", broken)
+    monkeypatch.setattr(lookout, "scan_cluster", broken)
     told = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
     with pytest.raises(DiscoveryDiedError, match=told) as failure:
         query.until(start, lambda _: False)

@@ -29,9 +29,9 @@ from rocketmq_wire.grpc.bulk.shared_calls import ITEMS_MAX
 from rocketmq_wire.model import (
     BrokerAddresses,
     ClusterInfo,
+    CommittedOffset,
     ConsumerInfo,
     QueueId,
-    QueueProgress,
     QueueSet,
     QueueStats,
     Route,
@@ -117,8 +117,8 @@ EXCHANGES: dict[type[Any], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]
         DONE,
     ),
     r.ListGroupClients: (st.builds(r.ListGroupClients, NAMES), st.builds(r.ClientsReply, TUPLES)),
-    r.GetProgress: (st.builds(r.GetProgress, NAMES, QUEUES, st.booleans()), OFFSETS),
-    r.CommitProgress: (st.builds(r.CommitProgress, NAMES, QUEUES, INT64), st.just(r.Done())),
+    r.GetCommittedOffset: (st.builds(r.GetCommittedOffset, NAMES, QUEUES, st.booleans()), OFFSETS),
+    r.CommitOffset: (st.builds(r.CommitOffset, NAMES, QUEUES, INT64), st.just(r.Done())),
     r.SearchOffset: (
         st.builds(r.SearchOffset, QUEUES, INT64, st.sampled_from(r.Boundary)),
         OFFSETS,
@@ -161,13 +161,13 @@ EXCHANGES: dict[type[Any], tuple[st.SearchStrategy[Any], st.SearchStrategy[Any]]
         st.builds(r.GetConsumeStats, NAMES, st.none() | NAMES),
         st.builds(
             r.ConsumeStatsReply,
-            st.dictionaries(QUEUES, st.builds(QueueProgress, INT64, INT64, INT64, INT64)),
+            st.dictionaries(QUEUES, st.builds(CommittedOffset, INT64, INT64, INT64, INT64)),
             st.floats(allow_nan=False),
         ),
     ),
     r.ListGroups: (st.builds(r.ListGroups), st.builds(r.GroupsReply, TUPLES)),
 }
-SHARED = {"GetOffsets", "GetProgress", "CommitProgress"}
+SHARED = {"GetOffsets", "GetCommittedOffset", "CommitOffset"}
 
 
 def test_every_request_there_is_has_an_exchange_here() -> None:
@@ -205,16 +205,16 @@ def test_offsets_of_every_kind_share_a_call_and_progress_does_so_by_group() -> N
     queue = QueueId("orders", "broker-a", 1)
     wanted = [
         r.GetMinOffset(queue),
-        r.GetProgress("a", queue),
+        r.GetCommittedOffset("a", queue),
         r.SearchOffset(queue, 5),
-        r.GetProgress("b", queue),
-        r.GetProgress("a", QueueId("orders", "broker-a", 2)),
+        r.GetCommittedOffset("b", queue),
+        r.GetCommittedOffset("a", QueueId("orders", "broker-a", 2)),
         r.GetMaxOffset(queue),
     ]
     assert [(method.name, places) for method, places in calls_of(wanted)] == [
         ("GetOffsets", [0, 2, 5]),
-        ("GetProgress", [1, 4]),
-        ("GetProgress", [3]),
+        ("GetCommittedOffset", [1, 4]),
+        ("GetCommittedOffset", [3]),
     ]
 
 
@@ -230,9 +230,9 @@ def test_one_refused_queue_does_not_hide_the_answers_of_the_others() -> None:
     queue = QueueId("orders", "broker-a", 0)
     refusal = ProgressNotFoundError(22, "no progress")
     for request, answer in [
-        (r.GetProgress("g", queue), r.OffsetReply(0)),
+        (r.GetCommittedOffset("g", queue), r.OffsetReply(0)),
         (r.GetMaxOffset(queue), r.OffsetReply(7)),
-        (r.CommitProgress("g", queue, 7), r.Done()),
+        (r.CommitOffset("g", queue, 7), r.Done()),
     ]:
         method = method_of(request)
         content = method.encode_outcomes([request, request, request], [answer, refusal, answer])
@@ -281,7 +281,7 @@ def test_a_remark_that_is_missing_or_of_the_wrong_kind_is_met() -> None:
 def test_values_that_protobuf_cannot_carry_are_our_own_mistake() -> None:
     for request in (
         r.GetRoute("\ud800"),
-        r.CommitProgress("g", QueueId("orders", "broker-a", 0), 2**63),
+        r.CommitOffset("g", QueueId("orders", "broker-a", 0), 2**63),
         r.GetMaxOffset(QueueId("orders", "broker-a", 2**31)),
     ):
         with pytest.raises(LocalProtocolError, match=type(request).__name__):

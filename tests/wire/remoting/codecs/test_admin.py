@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-from rocketmq_wire.model import QueueId, QueueProgress, Subscription
+from rocketmq_wire.model import CommittedOffset, QueueId, Subscription
 from rocketmq_wire.remoting.codec import decode_request, encode_reply
 from rocketmq_wire.requests.admin import (
-    BrokerProgressReply,
+    AllCommittedOffsetsReply,
     ChangeBrokerSettings,
     ConsumersReply,
-    GetBrokerProgress,
+    GetAllCommittedOffsets,
     GetConsumers,
     QueueOffsetsReply,
-    ResetProgress,
+    ResetClientOffsets,
     SettingsReply,
 )
 from rocketmq_wire.requests.core import ConsumeStatsReply, Heartbeat, Reply, Request
@@ -36,18 +36,18 @@ def test_settings_are_lines_of_names_and_values() -> None:
 
 
 def test_offsets_of_a_reset_are_keyed_by_queues() -> None:
-    request = ResetProgress("g", "orders", -1)
+    request = ResetClientOffsets("g", "orders", -1)
     assert body_of(request, QueueOffsetsReply({QUEUE: 7})) == f'{{"offsetTable":{{{QUEUE_KEY}:7}}}}'
 
 
 def test_a_reset_of_4_9_names_neither_queue_nor_offset() -> None:
     fields = {"group": "g", "topic": "orders", "timestamp": "5", "isForce": "true"}
-    assert decode_request(header_of(222, fields), b"") == ResetProgress("g", "orders", 5)
+    assert decode_request(header_of(222, fields), b"") == ResetClientOffsets("g", "orders", 5)
 
 
 def test_progress_of_a_broker_is_a_list_a_group_with_totals() -> None:
-    stats = ConsumeStatsReply({QUEUE: QueueProgress(9, 4, 77, 6)})
-    text = body_of(GetBrokerProgress(), BrokerProgressReply({"g": (stats, stats)}, "a:1"))
+    stats = ConsumeStatsReply({QUEUE: CommittedOffset(9, 4, 77, 6)})
+    text = body_of(GetAllCommittedOffsets(), AllCommittedOffsetsReply({"g": (stats, stats)}, "a:1"))
     assert '"totalDiff":10' in text
     assert '"totalInflightDiff":4' in text
     assert f'"consumeStatsList":[{{"g":[{{"consumeTps":0.0,"offsetTable":{{{QUEUE_KEY}:' in text

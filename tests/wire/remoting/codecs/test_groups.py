@@ -18,7 +18,7 @@ from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.core import (
     Boundary,
     CreateTopic,
-    GetProgress,
+    GetCommittedOffset,
     Heartbeat,
     ListTopicConfigs,
     SearchOffset,
@@ -90,7 +90,7 @@ def test_a_heartbeat_that_is_none_is_refused(body: bytes):
 
 def test_clients_of_4_9_may_read_absent_progress_as_zero():
     fields = {"consumerGroup": "g", "topic": "orders", "queueId": "3"}
-    assert decode_request(header_of(14, fields), b"") == GetProgress("g", NAMELESS, True)
+    assert decode_request(header_of(14, fields), b"") == GetCommittedOffset("g", NAMELESS, True)
 
 
 def test_a_search_of_an_old_client_wants_the_first_message():

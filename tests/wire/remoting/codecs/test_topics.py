@@ -13,8 +13,8 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import (
     ClusterInfo,
+    CommittedOffset,
     QueueId,
-    QueueProgress,
     QueueStats,
     Subscription,
 )
@@ -127,7 +127,7 @@ def test_statistics_have_object_keys():
     stats = TopicStatsReply({QUEUE: QueueStats(1, 9, 77)})
     assert encode_reply(GetTopicStats("orders"), stats).body == (TOPIC_STATS,)
     assert decode_reply(GetTopicStats("orders"), Header(0), TOPIC_STATS) == stats
-    progress = ConsumeStatsReply({QUEUE: QueueProgress(9, 4, 77, 5)}, 1.5)
+    progress = ConsumeStatsReply({QUEUE: CommittedOffset(9, 4, 77, 5)}, 1.5)
     assert encode_reply(GetConsumeStats("g"), progress).body == (CONSUME_STATS,)
     assert decode_reply(GetConsumeStats("g"), Header(0), CONSUME_STATS) == progress
 
@@ -146,7 +146,7 @@ def test_statistics_with_keys_in_any_order_or_quoted_are_read():
 def test_consume_stats_of_4_9_have_no_pull_offset():
     body = CONSUME_STATS.replace(b',"pullOffset":5', b"")
     reply = decode_reply(GetConsumeStats("g"), Header(0), body)
-    assert reply.queues[QUEUE] == QueueProgress(9, 4, 77, 0)
+    assert reply.queues[QUEUE] == CommittedOffset(9, 4, 77, 0)
 
 
 @pytest.mark.parametrize(
