@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rocketmq_cli.arguments import parse
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    UsageError,
+    report,
+)
 from rocketmq_wire.errors import RocketMQError
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_EXCEEDED = 3
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +61,7 @@ def _told(error: RocketMQError) -> str:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"rmq: {text}", file=sys.stderr)
+    report(text)
     return code
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 
 RMQ = (sys.executable, "-m", "rocketmq_cli")
 WAIT_S = 20.0

@@ -11,7 +11,8 @@ from rocketmq_broker.storage.disk.files import OsFiles
 from rocketmq_broker.storage.repair.inspection import inspect
 from rocketmq_broker.storage.settings import StoreConfig
 from rocketmq_broker.storage.store import Store
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from support.documented_fields import documented
 from support.storage_blocks import block_of
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer

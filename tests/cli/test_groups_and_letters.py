@@ -9,8 +9,8 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_cli.commands.dlq import revived
-from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, main
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings

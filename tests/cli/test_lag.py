@@ -10,7 +10,8 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_cli.groups.lag import IncompleteProgressError, group_offsets, group_queues
-from rocketmq_cli.main import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_cli.main import EXIT_USAGE, main
+from rocketmq_cli.main import main
 from rocketmq_cli.messages.lines import (
     Outgoing,
     Place,
@@ -20,7 +20,7 @@ from rocketmq_cli.messages.lines import (
     outgoing_lines,
 )
 from rocketmq_cli.messages.rendering import JSON_COLUMNS
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_USAGE, UsageError
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import BrokerAddresses, Message, QueueId

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
 from rocketmq_cli.messages.lines import body_of, parse_line
 from rocketmq_cli.messages.rendering import Format, json_lines
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE, UsageError
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import PERMISSION_READ, BrokerAddresses, QueueId, TopicConfig

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_cli.main import EXIT_FAILED, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueStats
 from rocketmq_wire.requests.core import (

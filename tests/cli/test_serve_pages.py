@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 
 WAIT_S = 60.0
 

@@ -13,7 +13,8 @@ from rocketmq_broker.broker import Broker
 from rocketmq_cli.checks import cluster as check_cluster
 from rocketmq_cli.checks import spark as check_spark
 from rocketmq_cli.checks.findings import Finding
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, main
+from rocketmq_cli.main import main
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId

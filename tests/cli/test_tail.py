@@ -13,10 +13,11 @@ import pytest
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.arguments import parse
-from rocketmq_cli.main import EXIT_FAILED, EXIT_USAGE, _guarded, main
+from rocketmq_cli.main import _guarded, main
 from rocketmq_cli.messages.follow import Follower, Seen, go_on
 from rocketmq_cli.messages.printing import Printer
 from rocketmq_cli.messages.records import MessagesGoneError, require_whole
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk
 from rocketmq_client.loss import LossReason, RangeLostError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.terminal.output import Record, add_json_option, show
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, report, require_positive
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ def _bench(args: argparse.Namespace) -> int:
     from rocketmq_wire.model import TopicConfig
 
     for name in ("messages", "size", "queues"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} must be 1 or more, not {getattr(args, name)}")
+        require_positive(f"--{name}", getattr(args, name))
     settings = connection_settings(args)
     where = settings.endpoints or ";".join(settings.name_servers)
     confirm(f"send {plural(args.messages, 'message')} to {where}?", is_sure=args.yes)
@@ -81,11 +79,8 @@ def _bench(args: argparse.Namespace) -> int:
     show(results, _TITLES, as_json=args.json)
     read = results[1]["messages"]
     if read != args.messages:
-        print(
-            f"rmq: {plural(args.messages, 'message')} sent, {read:,} of them came back",
-            file=sys.stderr,
-        )
-        return 1
+        report(f"{plural(args.messages, 'message')} sent, {read:,} of them came back")
+        return EXIT_FAILED
     return 0
 
 

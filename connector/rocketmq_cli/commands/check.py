@@ -13,11 +13,10 @@ from rocketmq_cli.connection import (
     connection_settings,
 )
 from rocketmq_cli.terminal.output import add_json_option, show
+from rocketmq_cli.usage import EXIT_FAILED
 
 if TYPE_CHECKING:
     from rocketmq_cli.checks.findings import Finding
-
-_EXIT_FAILED = 1
 
 
 def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -49,7 +48,7 @@ def _check(args: argparse.Namespace) -> int:
         print(f"{finding.state}  {finding.what:<16} {finding.found}", flush=True)
         if finding.remedy:
             print(f"      {'':<16} {finding.remedy}")
-    return 0 if is_sound else _EXIT_FAILED
+    return 0 if is_sound else EXIT_FAILED
 
 
 def _findings(args: argparse.Namespace) -> Iterator[Finding]:

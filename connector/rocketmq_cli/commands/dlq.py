@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, report, require_positive
 from rocketmq_wire.errors import raise_first
 from rocketmq_wire.plural import plural
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 # The group whose progress in a dead-letter topic says what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
-_EXIT_FAILED = 1
 _TITLES = {
     "group": "group",
     "messages": "messages",
@@ -96,8 +95,8 @@ def _list(args: argparse.Namespace) -> int:
     if not records and not args.json:
         print("no dead letters" + (f" of {args.group}" if args.group else ""))
     for broker in sorted(missing):
-        print(f"rmq: {broker} did not tell its dead letters", file=sys.stderr)
-    return _EXIT_FAILED if missing else 0
+        report(f"{broker} did not tell its dead letters")
+    return EXIT_FAILED if missing else 0
 
 
 def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
@@ -119,8 +118,7 @@ def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    if args.limit is not None and args.limit < 1:
-        raise UsageError(f"--limit must be 1 or more, not {args.limit}")
+    require_positive("--limit", args.limit)
     sent: dict[str, int] = {}
     with open_from(args) as cluster:
         replay = _Replay.plan(cluster, args.group, is_again=args.again, limit=args.limit)
@@ -135,7 +133,7 @@ def _replay(args: argparse.Namespace) -> int:
             finally:
                 line.close()
                 if not is_done:
-                    print(f"rmq: not all was sent; sent so far: {line.count:,}", file=sys.stderr)
+                    report(f"not all was sent; sent so far: {line.count:,}")
     if args.json:
         record: Record = {
             "group": args.group,

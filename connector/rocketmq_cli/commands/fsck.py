@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, UsageError
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rocketmq_broker.storage.repair.inspection import Inspection
     from rocketmq_broker.storage.repair.repair_plan import RepairPlan
 
-_EXIT_DAMAGED = 1
 _LINES_MAX = 200
 _EXAMPLES = """
 examples:
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(args.directory, found, plan, configs, is_repaired=is_repaired)
     is_sound = found.is_sound and plan is None
-    return 0 if (is_sound or is_repaired) and not configs else _EXIT_DAMAGED
+    return 0 if (is_sound or is_repaired) and not configs else EXIT_FAILED
 
 
 def _as_json(

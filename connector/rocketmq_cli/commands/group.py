@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,7 +11,7 @@ from rocketmq_cli.groups.lag import group_offsets, is_system_group, known_group
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, report
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.plural import plural
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from rocketmq_cli.groups.members import Members
 
 _Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_EXIT_FAILED = 1
 _TITLES = {
     "topic": "topic",
     "broker": "broker",
@@ -166,8 +164,8 @@ def _list(args: argparse.Namespace) -> int:
         for name in wanted:
             print(name)
     for broker, error in missing.items():
-        print(f"rmq: {broker} did not tell its groups: {error}", file=sys.stderr)
-    return _EXIT_FAILED if missing else 0
+        report(f"{broker} did not tell its groups: {error}")
+    return EXIT_FAILED if missing else 0
 
 
 def _describe(args: argparse.Namespace) -> int:
@@ -222,8 +220,8 @@ def _told(problem: RocketMQError | None) -> int:
     """The exit code, with the problem on standard error."""
     if problem is None:
         return 0
-    print(f"rmq: {problem}", file=sys.stderr)
-    return _EXIT_FAILED
+    report(str(problem))
+    return EXIT_FAILED
 
 
 def _reset(args: argparse.Namespace) -> int:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups.lag import GroupOffsets
     from rocketmq_client.cluster import Cluster
     from rocketmq_wire.model import CommittedOffset
 
-EXIT_FAILED = 1
-EXIT_EXCEEDED = 3
 _TITLES = {
     "topic": "topic",
     "queues": "queues",
@@ -78,20 +76,17 @@ def _verdict(args: argparse.Namespace, places: GroupOffsets) -> int:
     """The exit code, with the reason on standard error when it is not 0."""
     total = sum(_behind(at) for at in places.queues.values())
     if places.problem is not None:
-        print(f"rmq: {places.problem}", file=sys.stderr)
+        report(str(places.problem))
     if args.max is None:
         return EXIT_FAILED if places.problem is not None else 0
     if total > args.max:
-        print(f"rmq: lag {total:,} is above {args.max:,}", file=sys.stderr)
+        report(f"lag {total:,} is above {args.max:,}")
         return EXIT_EXCEEDED
     if places.problem is not None:
         return EXIT_FAILED
     if not places.queues:
         where = "" if args.topic is None else f" in topic {args.topic}"
-        print(
-            f"rmq: group {args.group} has committed nothing{where}: its lag is not known",
-            file=sys.stderr,
-        )
+        report(f"group {args.group} has committed nothing{where}: its lag is not known")
         return EXIT_FAILED
     return 0
 

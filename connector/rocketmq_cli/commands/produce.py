@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import UsageError, report, require_positive
 
 if TYPE_CHECKING:
     from rocketmq_cli.messages.lines import Sending
@@ -75,8 +75,7 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
 def _produce(args: argparse.Namespace) -> int:
     from rocketmq_cli.messages.sending import LineSender
 
-    if args.batch < 1:
-        raise UsageError(f"--batch must be 1 or more, not {args.batch}")
+    require_positive("--batch", args.batch)
     if args.rate is not None and args.rate <= 0:
         raise UsageError(f"--rate must be more than 0, not {args.rate}")
     for name in args.files:
@@ -104,7 +103,7 @@ def _produce(args: argparse.Namespace) -> int:
     finally:
         line.close()
         if not is_done:
-            print(f"rmq: not all was sent; stored so far: {sender.stored:,}", file=sys.stderr)
+            report(f"not all was sent; stored so far: {sender.stored:,}")
     if not args.quiet:
         print(f"sent {line.summary()}", file=sys.stderr)
     return 0
@@ -119,7 +118,7 @@ class _Warnings:
     def __call__(self, where: str, told: str) -> None:
         if told not in self._told and len(self._told) < _WARNINGS_MAX:
             self._told.add(told)
-            print(f"rmq: {where}: {told}", file=sys.stderr)
+            report(f"{where}: {told}")
 
 
 def _defaults(args: argparse.Namespace) -> Sending:
@@ -134,8 +133,7 @@ def _defaults(args: argparse.Namespace) -> Sending:
             raise UsageError(f"--property is NAME=VALUE, not {text!r}")
         properties[name] = value
     if args.delay_level is not None:
-        if args.delay_level < 1:
-            raise UsageError(f"--delay-level must be 1 or more, not {args.delay_level}")
+        require_positive("--delay-level", args.delay_level)
         properties["DELAY"] = str(args.delay_level)
     if args.delay is not None:
         properties["TIMER_DELAY_MS"] = str(parse_duration_ms(args.delay))

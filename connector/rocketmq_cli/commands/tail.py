@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_cli.connection import add_connection_options, connection_settings
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, require_positive
 from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
     from rocketmq_wire.model import Bounds, QueueId
 
-_EXIT_FAILED = 1
 _LINE = r"%s\n"
 
 
@@ -67,8 +66,7 @@ def _tail(args: argparse.Namespace) -> int:
     from rocketmq_cli.messages.printing import Printer
     from rocketmq_client.cluster import open_cluster
 
-    if args.count is not None and args.count < 1:
-        raise UsageError(f"--count must be 1 or more, not {args.count}")
+    require_positive("--count", args.count)
     if args.follow and args.end is not None:
         raise UsageError("--follow goes on for ever: leave out --to")
     settings = connection_settings(args)
@@ -91,7 +89,7 @@ def _tail(args: argparse.Namespace) -> int:
             with Follower(cluster, args.topic, positions, index=args.queue) as follower:
                 _print(cluster, printer, positions, {**positions, **ends})
                 follower.run(printer)
-    return 0 if printer.is_whole else _EXIT_FAILED
+    return 0 if printer.is_whole else EXIT_FAILED
 
 
 def _print(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.suggest import confirm
 from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, report, require_positive
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
@@ -27,7 +26,6 @@ from rocketmq_wire.model import (
 from rocketmq_wire.plural import plural
 
 _Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_EXIT_FAILED = 1
 _QUEUES = 8
 _PERMISSIONS = {
     "rw": PERMISSION_READ | PERMISSION_WRITE,
@@ -212,8 +210,7 @@ def _carry_out(
     before: Mapping[str, TopicConfig],
 ) -> int:
     """Change what is given, broker by broker."""
-    if args.queues is not None and args.queues < 1:
-        raise UsageError(f"--queues must be 1 or more, not {args.queues}")
+    require_positive("--queues", args.queues)
     if args.queues is not None and not args.shrink:
         _refuse_to_shrink(args, [before[name] for name in wanted if name in before])
     for broker, config in wanted.items():
@@ -307,11 +304,8 @@ def _describe(args: argparse.Namespace) -> int:
     show(records, _TITLES, as_json=args.json)
     if not missing:
         return 0
-    print(
-        f"rmq: {', '.join(missing)} did not tell what topic {args.topic} holds there",
-        file=sys.stderr,
-    )
-    return _EXIT_FAILED
+    report(f"{', '.join(missing)} did not tell what topic {args.topic} holds there")
+    return EXIT_FAILED
 
 
 def silent_brokers(cluster: Cluster, topic: str, stats: Mapping[QueueId, QueueStats]) -> list[str]:

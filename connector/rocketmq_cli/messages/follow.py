@@ -11,11 +11,11 @@ queues that come nor offsets that go back:
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from rocketmq_cli.usage import report
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.loss import RangeLostError
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
@@ -81,7 +81,7 @@ class Follower:
         self._cluster, self._topic, self._index = cluster, topic, index
         self._positions = positions
         self._look_s = look_s
-        self._say = say or _say
+        self._say = say or report
         self._seen: dict[QueueId, Seen] = {}
         self._problems: set[str] = set()
         self._is_gone = False
@@ -184,7 +184,3 @@ class Follower:
         for name in sorted(self._problems - problems.keys()):
             self._say(f"{name} is seen again")
         self._problems = set(problems)
-
-
-def _say(text: str) -> None:
-    print(f"rmq: {text}", file=sys.stderr, flush=True)

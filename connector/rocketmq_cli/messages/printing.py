@@ -13,7 +13,7 @@ from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import UsageError, report
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
@@ -87,7 +87,7 @@ class Printer:
         except MessagesGoneError as error:
             # The others are printed all the same.
             self.is_whole = False
-            print(f"rmq: {error}", file=sys.stderr, flush=True)
+            report(str(error))
 
     def _batches(self, chunk: RangeChunk) -> Iterable[pa.RecordBatch]:
         return self._decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes)
