@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
     from rocketmq_client.settings import ConnectionSettings
     from rocketmq_client.tls import TlsSettings
+    from rocketmq_wire.model import QueueId
     from rocketmq_wire.signing import Credentials
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
@@ -105,3 +106,17 @@ def open_from(args: argparse.Namespace) -> Cluster:
     from rocketmq_client.cluster import open_cluster
 
     return open_cluster(connection_settings(args))
+
+
+def queues_of(
+    cluster: Cluster, topic: str, index: int | None, broker: str | None = None
+) -> list[QueueId]:
+    """A topic's queues, those of one index or of one broker if given; UsageError for none."""
+    queues = [
+        queue
+        for queue in cluster.queues(topic)
+        if index in (None, queue.index) and broker in (None, queue.broker)
+    ]
+    if not queues:
+        raise UsageError(f"topic {topic} has no queue {index}")
+    return queues

@@ -390,7 +390,7 @@ class Cluster:
             if isinstance(reply, RocketMQError):
                 raise reply
         if not names:
-            where = ";".join(self.settings.name_servers) or str(self.settings.endpoints)
+            where = self.settings.cluster_address
             raise ConnectError(where, "no broker with a master is registered there")
 
     def _ask_one(self, broker: str | None, request: Request[R]) -> R:

@@ -51,6 +51,11 @@ class ConnectionSettings:
             )
 
     @property
+    def cluster_address(self) -> str:
+        """Where the cluster is, as it was given."""
+        return self.endpoints or ";".join(self.name_servers)
+
+    @property
     def security(self) -> Security:
         """What every connection needs to know."""
         return Security(self.credentials, self.tls)

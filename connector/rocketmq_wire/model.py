@@ -261,6 +261,11 @@ class CommittedOffset:
     updated_ms: int
     pull_offset: int = 0
 
+    @property
+    def lag(self) -> int:
+        """Messages that the group has not committed."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:

@@ -92,14 +92,11 @@ class SqlExpression:
     def __call__(self, text: str) -> str:
         text = text.strip()
         try:
-            unread = parse_selector(text).unread
+            problem = parse_selector(text).problem
         except SqlSyntaxError as error:
             raise ValueError(str(error)) from error
-        if unread:
-            raise ValueError(
-                f"is complete before {unread[:40]!r}, which brokers would ignore: join it by AND "
-                "or OR, or leave it out"
-            )
+        if problem is not None:
+            raise ValueError(problem)
         return text
 
 

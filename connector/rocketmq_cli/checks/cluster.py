@@ -31,7 +31,7 @@ def look_at(
 ) -> Iterator[Finding]:
     """Look at a cluster; stops where nothing behind can work."""
     settings = replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
-    where = settings.endpoints or ";".join(settings.name_servers)
+    where = settings.cluster_address
     with open_cluster(settings) as cluster:
         try:
             brokers = cluster.cluster_info().brokers

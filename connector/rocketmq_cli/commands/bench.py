@@ -56,7 +56,7 @@ def _bench(args: argparse.Namespace) -> int:
     for name in ("messages", "size", "queues"):
         require_positive(f"--{name}", getattr(args, name))
     settings = connection_settings(args)
-    where = settings.endpoints or ";".join(settings.name_servers)
+    where = settings.cluster_address
     confirm(f"send {plural(args.messages, 'message')} to {where}?", is_sure=args.yes)
     topic = f"rmq-bench-{time.time_ns() // 1_000_000}"
     results: list[Record] = []

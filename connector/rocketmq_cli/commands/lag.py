@@ -14,7 +14,6 @@ from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
 if TYPE_CHECKING:
     from rocketmq_cli.groups.lag import GroupOffsets
     from rocketmq_client.cluster import Cluster
-    from rocketmq_wire.model import CommittedOffset
 
 _TITLES = {
     "topic": "topic",
@@ -74,7 +73,7 @@ def _lag(args: argparse.Namespace) -> int:
 
 def _verdict(args: argparse.Namespace, places: GroupOffsets) -> int:
     """The exit code, with the reason on standard error when it is not 0."""
-    total = sum(_behind(at) for at in places.queues.values())
+    total = sum(at.lag for at in places.queues.values())
     if places.problem is not None:
         report(str(places.problem))
     if args.max is None:
@@ -95,7 +94,7 @@ def _show(args: argparse.Namespace, cluster: Cluster, places: GroupOffsets) -> N
     found = places.queues
     missing = sorted(places.problem.missing) if places.problem is not None else []
     now_ms = time.time_ns() // 1_000_000
-    unread = {queue: at.consumer_offset for queue, at in found.items() if _behind(at)}
+    unread = {queue: at.consumer_offset for queue, at in found.items() if at.lag}
     times = cluster.store_times_at(unread) if unread else {}
     records: list[Record] = []
     for topic in sorted({queue.topic for queue in found}):
@@ -108,7 +107,7 @@ def _show(args: argparse.Namespace, cluster: Cluster, places: GroupOffsets) -> N
                 "group": args.group,
                 "topic": topic,
                 "queues": len(queues),
-                "lag": sum(_behind(found[queue]) for queue in queues),
+                "lag": sum(found[queue].lag for queue in queues),
                 "oldest": moment(oldest),
                 "seconds": 0.0 if not stored else _age_s(now_ms, oldest),
                 "unanswered": missing,
@@ -117,10 +116,6 @@ def _show(args: argparse.Namespace, cluster: Cluster, places: GroupOffsets) -> N
     show(records, _TITLES, as_json=args.json)
     if not records and not args.json and not missing:
         print(f"group {args.group} has committed nothing yet")
-
-
-def _behind(at: CommittedOffset) -> int:
-    return max(0, at.broker_offset - at.consumer_offset)
 
 
 def _age_s(now_ms: int, stored_ms: int | None) -> float | None:

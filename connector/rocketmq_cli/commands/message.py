@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.connection import add_connection_options, open_from, queues_of
 from rocketmq_cli.terminal.output import Record, add_json_option, cell_text, show
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError, raise_first
@@ -88,13 +88,7 @@ def _by_offset(cluster: Cluster, args: argparse.Namespace) -> list[Record]:
 
     if args.queue is None:
         raise UsageError("--offset needs --queue")
-    queues = [
-        queue
-        for queue in cluster.queues(args.topic)
-        if queue.index == args.queue and args.broker in (None, queue.broker)
-    ]
-    if not queues:
-        raise UsageError(f"topic {args.topic} has no queue {args.queue}")
+    queues = queues_of(cluster, args.topic, args.queue, args.broker)
     found: list[Record] = []
     for queue, bounds in raise_first(cluster.bounds(queues)).items():
         if bounds.start <= args.offset < bounds.end:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_cli.connection import add_connection_options, connection_settings
+from rocketmq_cli.connection import add_connection_options, connection_settings, queues_of
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, require_positive
 from rocketmq_wire.errors import raise_first
 
@@ -72,11 +72,7 @@ def _tail(args: argparse.Namespace) -> int:
     settings = connection_settings(args)
     printer = Printer(args)
     with open_cluster(settings) as cluster:
-        queues = [
-            queue for queue in cluster.queues(args.topic) if args.queue in (None, queue.index)
-        ]
-        if not queues:
-            raise UsageError(f"topic {args.topic} has no queue {args.queue}")
+        queues = queues_of(cluster, args.topic, args.queue)
         bounds = raise_first(cluster.bounds(queues))
         start = args.start or ("latest" if args.follow else "earliest")
         positions = _places(cluster, start, "--from", bounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rocketmq_cli.connection import queues_of
 from rocketmq_cli.times import parse_moment_ms
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
@@ -73,9 +74,7 @@ def plan_move(
     cluster: Cluster, group: str, topic: str, target: Target, index: int | None
 ) -> list[Move]:
     """What a move would do, queue by queue; offsets stay within what the queues hold."""
-    queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
-    if not queues:
-        raise UsageError(f"topic {topic} has no queue {index}")
+    queues = queues_of(cluster, topic, index)
     bounds = raise_first(cluster.bounds(queues))
     committed = raise_first(cluster.progress(group, queues))
     searched: Mapping[QueueId, int] = {}

@@ -99,12 +99,9 @@ class Printer:
 def _selector(text: str) -> str:
     """An SQL92 expression. Raises UsageError: brokers take one that they cannot read for none."""
     try:
-        unread = parse_selector(text).unread
+        problem = parse_selector(text).problem
     except SqlSyntaxError as error:
         raise UsageError(f"--sql: {error}") from error
-    if unread:
-        raise UsageError(
-            f"--sql is complete before {unread[:40]!r}, which brokers would ignore: join it by AND "
-            "or OR, or leave it out"
-        )
+    if problem is not None:
+        raise UsageError(f"--sql {problem}")
     return text

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketmq_arrow.kernels.gather import values_of
 from rocketmq_cli.usage import UsageError
 
 JSON_COLUMNS: Final = (
@@ -91,7 +91,7 @@ class Format:
         if first is None:
             pieces[0] = pa.repeat(pieces[0], batch.num_rows)
         joined = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
-        yield values_of(joined)
+        yield values_of(joined)[0].data
 
     def _piece(self, part: bytes | str, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
         if isinstance(part, bytes):
@@ -109,15 +109,6 @@ class Format:
         return pc.fill_null(column, b"")
 
 
-def values_of(array: pa.Array) -> memoryview:
-    """The values of a binary array back to back, not copied."""
-    _, offsets, values = array.buffers()
-    if values is None:
-        return memoryview(b"")
-    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    return memoryview(values)[int(bounds[0]) : int(bounds[-1])]
-
-
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
     """A JSON object a row; a body that is no text is given in base64, as `bodyBase64`."""
     names: Sequence[str] = batch.schema.names
@@ -127,7 +118,8 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
         parts: list[pa.Array | pa.Scalar] = []
         for name, text in zip(names, texts, strict=True):
             parts += [pa.scalar(f'{"," if parts else "{"}"{name}":'), text]
-        yield values_of(pc.binary_join_element_wise(*parts, pa.scalar("}\n"), pa.scalar("")))
+        joined = pc.binary_join_element_wise(*parts, pa.scalar("}\n"), pa.scalar(""))
+        yield values_of(joined)[0].data
         return
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for row in zip(*map(_values_for_json, batch.columns), strict=True):

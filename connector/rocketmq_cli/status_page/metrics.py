@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rocketmq_cli.status_page.samples import Sample, behind
+from rocketmq_cli.status_page.samples import Sample
 from rocketmq_wire.model import RETRY_PREFIX
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -72,7 +72,7 @@ def _groups(sample: Sample) -> Iterator[str]:
     for group, queues in sample.groups.items():
         for queue, at in queues.items():
             place = _Place(queue.broker, queue.topic, group)
-            lag[place] += behind(at)
+            lag[place] += at.lag
             done[place] += at.consumer_offset
     clusters = _clusters(sample)
     yield from _head("rocketmq_consumer_lag_messages", "gauge", "messages not committed")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rocketmq_cli.status_page.charts import line_chart, short
 from rocketmq_cli.status_page.history import History
-from rocketmq_cli.status_page.samples import Sample, behind
+from rocketmq_cli.status_page.samples import Sample
 from rocketmq_cli.terminal.output import Cell, cell_text, moment
 
 _BODY_SHOWN: Final = 600
@@ -131,7 +131,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
             q.index,
             at.consumer_offset,
             at.broker_offset,
-            behind(at),
+            at.lag,
             moment(at.updated_ms),
         )
         for q, at in sorted(sample.groups[name].items())

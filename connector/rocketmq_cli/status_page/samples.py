@@ -36,12 +36,7 @@ class Sample:
     def lag(self, group: str, topic: str | None = None) -> int:
         """Messages that a group has not committed, in a topic or in all."""
         return sum(
-            behind(at)
+            at.lag
             for queue, at in self.groups.get(group, {}).items()
             if topic in (None, queue.topic)
         )
-
-
-def behind(at: CommittedOffset) -> int:
-    """Messages of a queue that a group has not committed."""
-    return max(0, at.broker_offset - at.consumer_offset)

@@ -68,6 +68,16 @@ class Selector:
     unread: str
     """What stands behind the expression: brokers ignore it, writers hardly meant that."""
 
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with text behind the expression; None if there is none."""
+        if not self.unread:
+            return None
+        return (
+            f"is complete before {self.unread[:40]!r}, which brokers would ignore: join it by AND "
+            "or OR, or leave it out"
+        )
+
     def matches(self, properties: Properties) -> bool:
         """True only for what is true: unknown, and what cannot be evaluated, match nothing."""
         try:
