@@ -29,7 +29,7 @@ from rocketmq_wire.requests.admin import PutGroup
 from rocketmq_wire.requests.core import CommitOffset, CreateTopic, DeleteTopic, SendMessage
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "store-with-lite-topics.tar.gz"
+GOLDEN = Path(__file__).parents[2] / "golden" / "store-with-lite-topics.tar.gz"
 SIZES = StoreConfig(
     FlushMode.SYNC,
     STORE_HOST,

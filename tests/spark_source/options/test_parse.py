@@ -359,7 +359,7 @@ def test_options_and_errors_survive_pickling() -> None:
 
 
 def test_the_committed_page_is_the_table() -> None:
-    page = Path(__file__).parents[2] / "docs/options.md"
+    page = Path(__file__).parents[3] / "docs/options.md"
     assert page.read_text("utf-8") == reference_markdown(), (
         "run python -m pyspark_rocketmq.options.reference > docs/options.md"
     )

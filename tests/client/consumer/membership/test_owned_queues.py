@@ -182,7 +182,7 @@ def test_a_queue_whose_lock_another_has_is_asked_for_again() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     clock = [1_000_000]
-    for module in ("queue_share", "queue_puller"):
+    for module in ("membership.owned_queues", "pulling.queue_puller"):
         monkeypatch.setattr(f"rocketmq_client.consumer.{module}.now_ms", lambda: clock[0])
     return clock
 

@@ -53,6 +53,16 @@ def sides() -> Iterator[tuple[socket.socket, socket.socket]]:
     far.close()
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server_pair(authority: Authority) -> Pair:
+    return authority.issue()
+
+
 def wait(encrypted: TlsSocket) -> None:
     is_ready = wait_for(
         encrypted.fileno(), is_writing=encrypted.wants_write, also=None, timeout_ms=20_000
