@@ -120,7 +120,6 @@ def encode_batch_body(
     *,
     unique_keys: pa.Array | None = None,
     shared: Mapping[str, str] | None = None,
-    flags: NDArray[np.int32] | int = 0,
 ) -> bytes:
     """The body of a batch send (code 320) of all the rows.
 
@@ -128,7 +127,7 @@ def encode_batch_body(
         RowRefusedError: a row cannot be a message; the text says which and why.
     """
     encoded = encode_properties(shared or {})
-    rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded, flags)
+    rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded)
     return encode_entries(rows)[0].tobytes()
 
 
@@ -161,27 +160,15 @@ def encode_records(
     born_host: Host,
     unique_keys: pa.Array | None = None,
     shared: Mapping[str, str] | None = None,
-    flags: NDArray[np.int32] | int = 0,
-    sys_flag: int = 0,
-    store_host: Host = _NO_HOST,
 ) -> tuple[bytes, bytes]:
     """Records of all the rows with their checksums, and their sizes as little-endian int32.
-
-    `store_host` only says how long the broker's address is; the broker writes its own.
 
     Raises:
         RowRefusedError: a row cannot be a message; the text says which and why.
     """
     encoded = encode_properties(shared or {})
-    rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded, flags)
-    records, sizes = encode_record_rows(
-        topic,
-        rows,
-        born_ms=born_ms,
-        born_host=born_host,
-        sys_flag=sys_flag,
-        store_host=store_host,
-    )
+    rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded)
+    records, sizes = encode_record_rows(topic, rows, born_ms=born_ms, born_host=born_host)
     return records.tobytes(), sizes.astype("<i4").tobytes()
 
 
@@ -195,6 +182,8 @@ def encode_record_rows(
     store_host: Host = _NO_HOST,
 ) -> tuple[Bytes, Positions]:
     """Records of all the rows back to back, and their sizes: cut between two as one likes.
+
+    `store_host` only says how long the broker's address is; the broker writes its own.
 
     Raises:
         RowRefusedError: a row cannot be a message.

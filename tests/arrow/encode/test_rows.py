@@ -17,12 +17,12 @@ from rocketmq_arrow.encode.rows import (
     OutgoingRows,
     encode_batch_body,
     encode_entries,
-    encode_records,
+    encode_record_rows,
 )
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.batch import BatchEntry, decode_batch, encode_batch
-from rocketmq_wire.records.properties import decode_properties
+from rocketmq_wire.records.properties import decode_properties, encode_properties
 from support.batch_blocks import block_from_batch
 from support.records import BORN_HOST, BORN_HOST_V6, STORE_HOST, STORE_HOST_V6
 
@@ -76,16 +76,14 @@ def test_batch_body_is_read_back_by_the_scalar_codec(rows: list[Any]) -> None:
 )
 def test_records_pass_the_broker_and_the_decoder(rows: list[Any], born: Any, store: Any) -> None:
     times = np.arange(len(rows), dtype=np.int64) * 1000 + 5
-    buffer, sizes = encode_records(
-        "orders",
-        **columns(rows),
-        shared={"WAIT": "true"},
-        born_ms=times,
-        born_host=born,
-        store_host=store,
-        flags=np.arange(len(rows), dtype=np.int32),
+    flags = np.arange(len(rows), dtype=np.int32)
+    outgoing = OutgoingRows(
+        **columns(rows), shared=encode_properties({"WAIT": "true"}), flags=flags
     )
-    block = block_from_records(buffer, sizes, topic="orders")
+    buffer, sizes = encode_record_rows(
+        "orders", outgoing, born_ms=times, born_host=born, store_host=store
+    )
+    block = block_from_records(buffer, sizes.astype("<i4"), topic="orders")
     block.patch(3, 70, 0, 9000, store)
     schema = arrow_schema(["body", "properties", "queueOffset", "flag", "tags"])
     queue = QueueId("orders", "b", 3)
@@ -109,20 +107,20 @@ def test_records_pass_the_broker_and_the_decoder(rows: list[Any], born: Any, sto
 def test_batch_body_without_properties_equals_the_scalar_encoders() -> None:
     bodies = pa.array([b"hello", b"", b"x" * 300])
     expected = encode_batch([BatchEntry(7, body) for body in bodies.to_pylist()])
-    assert encode_batch_body(bodies, flags=7) == expected
+    assert encode_entries(OutgoingRows(bodies, flags=7))[0].tobytes() == expected
 
 
 def test_golden_batch_entry_is_written() -> None:
     golden = bytes.fromhex(
         "0000002C00000000000000000000000100000002686900145741495401747275650254414753015461674102"
     )
-    body = encode_batch_body(
+    rows = OutgoingRows(
         pa.array([b"hi"]),
         properties=pa.array([{"WAIT": "true"}], MAP),
         tags=pa.array(["TagA"]),
         flags=1,
     )
-    assert body == golden
+    assert encode_entries(rows)[0].tobytes() == golden
 
 
 def test_entries_can_be_cut_anywhere() -> None:
