@@ -14,7 +14,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Host, QueueId, TopicConfig
-from rocketmq_wire.requests.core import SendBatch, SendRecords
+from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 QUEUES = 8
 # A body begins with its number in its queue, as so many digits.

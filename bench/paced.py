@@ -17,7 +17,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendMessage
+from rocketmq_wire.requests.messages import SendMessage
 
 STAMP_SIZE = 20
 _BODY_SIZE = 100

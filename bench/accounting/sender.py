@@ -15,7 +15,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, TransportError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 
 GROUP = "accounting-producer"
 _BODY_SIZE = 100

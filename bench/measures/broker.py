@@ -13,7 +13,7 @@ from bench.machine import Figures, cpu_seconds, rates, repeat
 from bench.registry import measurement
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.core import SendBatch, SendRecords
+from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 _BODY_SIZE = 100
 _BATCHES = (BATCH, 32)

@@ -17,7 +17,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.timed_messages import delayed
 from rocketmq_wire.model import Message, QueueId
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import PullMessages
+from rocketmq_wire.requests.messages import PullMessages
 
 _PAUSE_SECONDS = 0.0373
 """Between two messages: no multiple of the broker's turns, and few enough to leave it idle."""

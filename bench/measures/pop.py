@@ -16,8 +16,8 @@ from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.pop import ConsumeMode, SetConsumeMode
+from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
+from rocketmq_wire.requests.groups import PutGroup
 
 _BATCH = 32
 _BODY_SIZE = 100

@@ -18,7 +18,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, OffsetRange
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 from support.real_cluster import RealCluster
 from support.real_cluster.java import class_path, compile_program, make_home
 

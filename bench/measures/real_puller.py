@@ -18,7 +18,7 @@ from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.remoting.frames import encode_frame_head
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import PullMessages
+from rocketmq_wire.requests.messages import PullMessages
 
 GROUP: Final = "bench-bare"
 _COUNT_MAX: Final = 32

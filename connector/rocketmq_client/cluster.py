@@ -48,30 +48,27 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import ClientsReply, GroupsReply, ListGroupClients, ListGroups
+from rocketmq_wire.requests.messages import PullMessages, PullReply
+from rocketmq_wire.requests.offsets import (
     Boundary,
-    ClientsReply,
     CommitOffset,
     ConsumeStatsReply,
-    CreateTopic,
-    DeleteTopic,
-    DeleteTopicFromNameServer,
-    GetCluster,
     GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
+    OffsetReply,
+)
+from rocketmq_wire.requests.topics import (
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
     GetRoute,
     GetTopicStats,
-    GroupsReply,
-    ListGroupClients,
-    ListGroups,
     ListTopicConfigs,
     ListTopics,
-    OffsetReply,
-    PullMessages,
-    PullReply,
-    Reply,
-    Request,
     TopicConfigsReply,
     TopicStatsReply,
 )

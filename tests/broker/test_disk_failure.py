@@ -15,13 +15,9 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    GetMaxOffset,
-    PullMessages,
-    SendBatch,
-    SendMessage,
-)
+from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage
+from rocketmq_wire.requests.offsets import GetMaxOffset
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import PEER, EngineUnderTest, queue_of
 from support.storage_blocks import bodies_of
 

@@ -30,12 +30,9 @@ from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    Heartbeat,
-    SendMessage,
-)
+from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.requests.messages import SendBack, SendMessage
+from rocketmq_wire.requests.offsets import CommitOffset
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
 from support.broker_model import DEAD, ENDS, GROUP, HALVES, RETRY, Model, Place
 from support.engines import NOW_MS, queue_of

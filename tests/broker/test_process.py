@@ -16,13 +16,9 @@ from rocketmq_broker.__main__ import add_arguments, config_of
 from rocketmq_broker.config import BrokerConfig, ConfigError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    GetMaxOffset,
-    PullMessages,
-    SendBatch,
-    SendMessage,
-)
+from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage
+from rocketmq_wire.requests.offsets import GetMaxOffset
+from rocketmq_wire.requests.topics import CreateTopic
 from support.remoting_peer import RemotingPeer
 from support.storage_blocks import bodies_of
 

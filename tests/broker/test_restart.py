@@ -12,15 +12,10 @@ from rocketmq_broker.config import ConfigError, config_from
 from rocketmq_broker.servers import grpc_start
 from rocketmq_broker.storage.errors import StoreLockedError
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    CreateTopic,
-    GetCommittedOffset,
-    ListGroups,
-    ListTopicConfigs,
-    PullMessages,
-    SendMessage,
-)
+from rocketmq_wire.requests.groups import ListGroups
+from rocketmq_wire.requests.messages import PullMessages, SendMessage
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset
+from rocketmq_wire.requests.topics import CreateTopic, ListTopicConfigs
 from support.remoting_peer import RemotingPeer
 from support.storage_blocks import bodies_of
 

@@ -17,13 +17,10 @@ from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription
-from rocketmq_wire.requests.admin import (
-    GetBrokerSettings,
-    QueueOffsetsReply,
-    ResetClientOffsets,
-    SettingsReply,
-)
-from rocketmq_wire.requests.core import ClientsReply, ListGroupClients, Reply, Request
+from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients
+from rocketmq_wire.requests.offsets import QueueOffsetsReply, ResetClientOffsets
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -16,14 +16,10 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, CommittedOffset, QueueId
-from rocketmq_wire.requests.admin import GetConsumers
-from rocketmq_wire.requests.core import (
-    ConsumeStatsReply,
-    GetConsumeStats,
-    PullMessages,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import GetConsumers
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

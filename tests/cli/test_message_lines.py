@@ -25,14 +25,8 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import BrokerAddresses, Message, QueueId
 from rocketmq_wire.records.properties import decode_properties
-from rocketmq_wire.requests.core import (
-    Reply,
-    Request,
-    SendBatch,
-    SendMessage,
-    SendReply,
-    SendStatus,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendReply, SendStatus
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

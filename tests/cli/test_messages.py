@@ -24,7 +24,7 @@ from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE, UsageError
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import PERMISSION_READ, BrokerAddresses, QueueId, TopicConfig
-from rocketmq_wire.requests.core import CreateTopic, ListTopicConfigs, TopicConfigsReply
+from rocketmq_wire.requests.topics import CreateTopic, ListTopicConfigs, TopicConfigsReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -11,16 +11,9 @@ from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_FAILED
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueStats
-from rocketmq_wire.requests.core import (
-    GetTopicStats,
-    GroupsReply,
-    ListGroups,
-    ListTopics,
-    Reply,
-    Request,
-    TopicsReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import GroupsReply, ListGroups
+from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply, TopicStatsReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

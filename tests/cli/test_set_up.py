@@ -18,8 +18,8 @@ from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId
-from rocketmq_wire.requests.admin import GetBrokerSettings, SettingsReply
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
+from rocketmq_wire.requests.contract import Reply, Request
 from support.scripted_broker import Script, ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -12,19 +12,11 @@ from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, CommittedOffset, QueueId, QueueStats
-from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
-from rocketmq_wire.requests.core import (
-    ConsumeStatsReply,
-    GetConsumeStats,
-    GetTopicStats,
-    GroupsReply,
-    ListGroups,
-    ListTopics,
-    Reply,
-    Request,
-    TopicsReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests.brokers import GetRuntimeInfo, SettingsReply
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import GroupsReply, ListGroups
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
+from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply, TopicStatsReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -27,7 +27,8 @@ from rocketmq_client.settings import ConnectionSettings, split_address, split_ad
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import Bounds, BrokerAddresses, QueueId, QueueSet, Route
-from rocketmq_wire.requests.core import OffsetReply, RouteReply
+from rocketmq_wire.requests.offsets import OffsetReply
+from rocketmq_wire.requests.topics import RouteReply
 
 QUEUE = QueueId("orders", "broker-a", 3)
 

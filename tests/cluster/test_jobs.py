@@ -29,7 +29,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, OffsetRange, TopicConfig
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 from support.standalone import StandaloneCluster
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, OffsetRange, QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import SendReply
+from rocketmq_wire.requests.messages import SendReply
 
 COUNT = 4_000
 ORDERS = [QueueId("orders", "broker-a", index) for index in range(2)]

@@ -20,15 +20,9 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.core import (
-    Boundary,
-    GetMaxOffset,
-    GetRoute,
-    PullMessages,
-    PullStatus,
-    SendReply,
-    SendStatus,
-)
+from rocketmq_wire.requests.messages import PullMessages, PullStatus, SendReply, SendStatus
+from rocketmq_wire.requests.offsets import Boundary, GetMaxOffset
+from rocketmq_wire.requests.topics import GetRoute
 from support.contracts import fill, queue_of, read, topic_names
 
 # --- topics ---------------------------------------------------------------------------------

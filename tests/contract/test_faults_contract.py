@@ -18,7 +18,8 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import GetMaxOffset, SendReply
+from rocketmq_wire.requests.messages import SendReply
+from rocketmq_wire.requests.offsets import GetMaxOffset
 from support.fault_proxy import FaultProxy, Way, seeded_cuts
 
 COUNT = 3_000

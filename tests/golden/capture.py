@@ -24,22 +24,17 @@ from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import (
-    GetCluster,
+from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import ListGroupClients
+from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage
+from rocketmq_wire.requests.offsets import (
     GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
-    GetRoute,
-    GetTopicStats,
-    ListGroupClients,
-    PullMessages,
-    Reply,
-    Request,
-    SendBatch,
-    SendMessage,
 )
-from rocketmq_wire.requests.remoting import GetTopicConfig
+from rocketmq_wire.requests.topics import GetRoute, GetTopicConfig, GetTopicStats
 from support.real_cluster import VERSIONS, RealCluster, run_program
 
 _HERE: Final = Path(__file__).parent

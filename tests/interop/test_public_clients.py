@@ -26,7 +26,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.requests.admin import PutGroup
+from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.signing import Credentials
 from rocketmq_wire.stubs import public
 from support.certificates import Authority

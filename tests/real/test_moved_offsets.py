@@ -14,7 +14,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.loss import LossReason, RangeLostError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
-from rocketmq_wire.requests.core import PullStatus
+from rocketmq_wire.requests.messages import PullStatus
 from support.loader import Loader
 from support.real_cluster import RealCluster
 

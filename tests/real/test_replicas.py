@@ -12,7 +12,8 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.lookup.key_offsets import offsets_of_key
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
-from rocketmq_wire.requests.core import GetMaxOffset, PullMessages
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import GetMaxOffset
 from support.loader import Loader
 from support.queries import Batches, Queries, rows_of
 from support.real_cluster import BrokerNode, RealCluster

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_rocketmq import OffsetCommitListener
 from rocketmq_broker import Broker
 from rocketmq_wire.model import ConsumerInfo, QueueId
-from rocketmq_wire.requests.core import Heartbeat
+from rocketmq_wire.requests.groups import Heartbeat
 from support.loader import Loader
 from support.queries import Batches, Queries
 

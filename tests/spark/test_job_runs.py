@@ -24,8 +24,7 @@ from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import SendBack
-from rocketmq_wire.requests.core import SendMessage
+from rocketmq_wire.requests.messages import SendBack, SendMessage
 from spark_jobs import (
     lag_report,
     parquet_to_topic,

@@ -12,7 +12,7 @@ from rocketmq_client.lookup.messages import find_by_id
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 from support.loader import Loader
 
 Read = Callable[..., DataFrame]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 from support.loader import Loader
 
 FIELDS = (

@@ -12,9 +12,7 @@ from rocketmq_wire.model import (
     QueueId,
 )
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import (
-    SendReply,
-)
+from rocketmq_wire.requests.messages import SendReply
 
 SPEC = ReadSpec("readers")
 topic_names = (f"topic-{number}" for number in itertools.count())

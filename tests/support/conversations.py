@@ -6,10 +6,8 @@ from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header
 from rocketmq_wire.remoting.session import Asked, ClientSession, Completed, ServerSession
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    PullMessages,
-)
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import GetMaxOffset
 
 QUEUE = QueueId("orders", "broker-a", 3)
 ASK_MAX = GetMaxOffset(QUEUE)

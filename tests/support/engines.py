@@ -14,7 +14,7 @@ from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 from support.storage_blocks import block_of
 
 R = TypeVar("R", bound=Reply)

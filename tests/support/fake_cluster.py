@@ -17,7 +17,7 @@ from rocketmq_wire.model import (
     QueueId,
     StoredMessage,
 )
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 from support.records import BORN_HOST, STORE_HOST, lay_out
 
 STORE_MS = 1_700_000_000_000

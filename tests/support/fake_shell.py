@@ -21,7 +21,25 @@ from rocketmq_wire.model import (
     QueueStats,
     Route,
 )
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.contract import Done, Request
+from rocketmq_wire.requests.messages import (
+    PullMessages,
+    PullReply,
+    PullStatus,
+    SendRecords,
+    SendReply,
+    SendStatus,
+)
+from rocketmq_wire.requests.offsets import (
+    CommitOffset,
+    ConsumeStatsReply,
+    GetCommittedOffset,
+    GetConsumeStats,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+)
+from rocketmq_wire.requests.topics import GetRoute, GetTopicStats, RouteReply, TopicStatsReply
 
 TOPIC: Final = "orders"
 BROKER: Final = "broker-a"
@@ -69,24 +87,24 @@ class FakeShell:
     """Answers everything, when set."""
     gate: asyncio.Event | None = None
     """When set, sends wait for it before they are answered: the disk."""
-    asked: list[r.Request[Any]] = field(default_factory=list)
+    asked: list[Request[Any]] = field(default_factory=list)
     peers: list[Any] = field(default_factory=list)
-    sent: list[r.SendRecords] = field(default_factory=list)
+    sent: list[SendRecords] = field(default_factory=list)
     held: int = 0
 
-    async def ask(self, request: r.Request[Any], peer: Any) -> Any:
+    async def ask(self, request: Request[Any], peer: Any) -> Any:
         """The reply, as `EngineShell.ask` gives it."""
         self.asked.append(request)
         self.peers.append(peer)
         if self.refusal is not None:
             raise self.refusal
-        if isinstance(request, r.PullMessages):
+        if isinstance(request, PullMessages):
             return await self._pull(request)
-        if isinstance(request, r.SendRecords):
+        if isinstance(request, SendRecords):
             return await self._send(request)
         return self._answer(request)
 
-    def ask_later(self, request: r.Request[Any], peer: Any) -> asyncio.Future[Any]:
+    def ask_later(self, request: Request[Any], peer: Any) -> asyncio.Future[Any]:
         """The reply later, as `EngineShell.ask_later` gives it."""
         return asyncio.ensure_future(self.ask(request, peer))
 
@@ -97,34 +115,34 @@ class FakeShell:
     # --- one kind of request each -----------------------------------------------------------------
 
     def _answer(self, request: Any) -> Any:
-        if isinstance(request, (r.GetMinOffset, r.GetMaxOffset)):
+        if isinstance(request, (GetMinOffset, GetMaxOffset)):
             found = self.queues.get(request.queue, FakeQueue())
-            is_min = isinstance(request, r.GetMinOffset)
-            return r.OffsetReply(found.start if is_min else found.end)
-        if isinstance(request, r.GetCommittedOffset):
+            is_min = isinstance(request, GetMinOffset)
+            return OffsetReply(found.start if is_min else found.end)
+        if isinstance(request, GetCommittedOffset):
             offset = self.progress.get((request.group, request.queue))
             if offset is None:
                 raise broker_error(22, f"no progress of {request.group}")
-            return r.OffsetReply(offset)
-        if isinstance(request, r.CommitOffset):
+            return OffsetReply(offset)
+        if isinstance(request, CommitOffset):
             self.progress[request.group, request.queue] = request.offset
-            return r.Done()
-        if isinstance(request, r.GetRoute):
+            return Done()
+        if isinstance(request, GetRoute):
             if not any(found.topic == request.topic for found in self.queues):
                 raise broker_error(17, f"No topic route info for {request.topic}")
             count = sum(found.topic == request.topic for found in self.queues)
-            return r.RouteReply(
+            return RouteReply(
                 Route(
                     (QueueSet(BROKER, count, count, 6),),
                     (BrokerAddresses(BROKER, "DefaultCluster", {0: "127.0.0.1:10911"}),),
                 )
             )
-        if isinstance(request, r.GetTopicStats):
-            return r.TopicStatsReply(
+        if isinstance(request, GetTopicStats):
+            return TopicStatsReply(
                 {name: QueueStats(q.start, q.end, 1) for name, q in self.queues.items()}
             )
-        if isinstance(request, r.GetConsumeStats):
-            return r.ConsumeStatsReply(
+        if isinstance(request, GetConsumeStats):
+            return ConsumeStatsReply(
                 {
                     name: CommittedOffset(self.queues[name].end, offset, 1)
                     for (group, name), offset in self.progress.items()
@@ -133,7 +151,7 @@ class FakeShell:
             )
         raise broker_error(3, f"the fake does not know {type(request).__name__}")
 
-    async def _pull(self, request: r.PullMessages) -> r.PullReply:
+    async def _pull(self, request: PullMessages) -> PullReply:
         found = self.queues.get(request.queue)
         if found is None:
             raise broker_error(17, f"topic[{request.queue.topic}] not exist")
@@ -149,11 +167,11 @@ class FakeShell:
         start, end = found.start, found.end
         if request.start < start or request.start > end:
             next_begin = start if request.start < start else end
-            status = r.PullStatus.OFFSET_ILLEGAL
-            return r.PullReply(status, next_begin, start, end, remark=status.name)
+            status = PullStatus.OFFSET_ILLEGAL
+            return PullReply(status, next_begin, start, end, remark=status.name)
         if request.start == end:
-            status = r.PullStatus.NO_NEW_MESSAGE
-            return r.PullReply(status, end, start, end, remark=status.name)
+            status = PullStatus.NO_NEW_MESSAGE
+            return PullReply(status, end, start, end, remark=status.name)
         count_max = min(request.count_max, (request.bytes_max or 1 << 20) // RECORD_SIZE or 1)
         stop = min(end, request.start + count_max)
         offsets = [n for n in range(request.start, stop) if n not in found.gone]
@@ -161,19 +179,19 @@ class FakeShell:
             offsets = [n for n in offsets if n % 2]
         if request.subscription.expression == "none":
             offsets = []
-        status = r.PullStatus.FOUND if offsets else r.PullStatus.NO_MATCHED_MESSAGE
+        status = PullStatus.FOUND if offsets else PullStatus.NO_MATCHED_MESSAGE
         # In two parts, as a log that goes on in its next file gives them.
         body = [record(offset) for offset in offsets]
         middle = len(body) // 2
         parts = tuple(part for part in (b"".join(body[:middle]), b"".join(body[middle:])) if part)
         sizes = struct.pack(f"<{len(body)}i", *map(len, body))
-        return r.PullReply(status, stop, start, end, parts, sizes or None, 0, status.name)
+        return PullReply(status, stop, start, end, parts, sizes or None, 0, status.name)
 
-    async def _send(self, request: r.SendRecords) -> r.SendReply:
+    async def _send(self, request: SendRecords) -> SendReply:
         self.sent.append(request)
         count = len(request.sizes or b"") // 4
         target = self.queues[request.queue]
         start, target.end = target.end, target.end + count
         if self.gate is not None:
             await self.gate.wait()
-        return r.SendReply(r.SendStatus.OK, "", request.queue.index, start, None, count)
+        return SendReply(SendStatus.OK, "", request.queue.index, start, None, count)

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.remoting.codec import decode_reply
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder
-from rocketmq_wire.requests.core import PullMessages, Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages
 
 R = TypeVar("R", bound=Reply)
 

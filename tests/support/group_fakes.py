@@ -9,16 +9,14 @@ from rocketmq_client.consumer.common.io_thread import IoThread, OnDone
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId, QueueSet, Route
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply
+from rocketmq_wire.requests.offsets import (
     CommitOffset,
-    Done,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
     OffsetReply,
-    Reply,
-    Request,
 )
 
 

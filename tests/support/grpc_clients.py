@@ -22,7 +22,7 @@ from rocketmq_wire.grpc.bulk.records import (
     encode_pull_records,
 )
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.contract import Request
 from support.fake_shell import FakeQueue, FakeShell, queue
 
 
@@ -32,7 +32,7 @@ class Client:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
 
-    async def call(self, *wanted: r.Request[Any], timeout: float = 10) -> list[Any]:
+    async def call(self, *wanted: Request[Any], timeout: float = 10) -> list[Any]:
         method = method_of(wanted[0])
         stub = self.channel.unary_unary(method.path)
         content = await stub(b"".join(method.encode(wanted)), timeout=timeout)

@@ -22,8 +22,8 @@ from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId, QueueSet, Route
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, UnlockQueues
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
 from support.fake_cluster import FakeWorld
 from support.group_fakes import FakeInstance, FakeWire
 

@@ -9,7 +9,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 
 Row = tuple[str, int, int, bytes]
 

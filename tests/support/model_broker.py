@@ -7,7 +7,9 @@ import random
 from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_wire.model import ConsumerInfo, StoredMessage, TopicConfig
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import CreateTopic, Heartbeat, Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.topics import CreateTopic
 from support.broker_model import GROUP, Place
 from support.crash_files import CrashFiles, Disk
 from support.engines import EngineUnderTest

@@ -9,9 +9,9 @@ from rocketmq_broker.config import config_from
 from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.core import CreateTopic
+from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.requests.pop import InitMode, PopMessages, PopStatus
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
 from support.public_peer import PublicPeer
 from support.remoting_peer import RemotingPeer

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.session import ClientSession, Completed, Responder
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 
 R = TypeVar("R", bound=Reply)
 

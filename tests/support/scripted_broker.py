@@ -15,21 +15,17 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
 from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.session import ServerSession
-from rocketmq_wire.requests.core import (
-    ClusterReply,
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import (
     CommitOffset,
-    Done,
-    GetCluster,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetRoute,
     OffsetReply,
-    PullMessages,
-    Reply,
-    Request,
-    RouteReply,
 )
+from rocketmq_wire.requests.topics import GetRoute, RouteReply
 from support.simulated_broker import SimulatedQueue
 
 Script = Callable[[Request[Reply]], "Reply | BrokerError | None"]

@@ -15,8 +15,7 @@ import pytest
 
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendMessage, SendReply
-from rocketmq_wire.requests.recall import RecallMessage
+from rocketmq_wire.requests.messages import RecallMessage, SendMessage, SendReply
 from support.engines import EngineUnderTest, queue_of
 
 TOPIC = "later"

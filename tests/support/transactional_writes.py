@@ -26,7 +26,8 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, TopicNotFoundError
 from rocketmq_wire.model import ClusterInfo, OffsetRange, TopicConfig
-from rocketmq_wire.requests.core import ClusterReply, GetCluster, GetRoute
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.requests.transactions import EndTransaction
 from support.visible_messages import visible
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.requests.core import PullMessages
+from rocketmq_wire.requests.messages import PullMessages
 
 
 def visible(connection: ConnectionSettings, topic: str) -> list[ReceivedMessage]:

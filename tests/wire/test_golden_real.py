@@ -17,22 +17,22 @@ from rocketmq_wire.model import (
 from rocketmq_wire.records.batch import decode_batch, encode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import decode_record, decompress_body
-from rocketmq_wire.requests.core import (
-    GetCluster,
-    GetCommittedOffset,
-    GetConsumeStats,
-    GetEarliestStoreTime,
-    GetMaxOffset,
-    GetRoute,
-    GetTopicStats,
-    ListGroupClients,
+from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.groups import ListGroupClients
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
     SendBatch,
     SendMessage,
     SendStatus,
 )
-from rocketmq_wire.requests.remoting import GetTopicConfig
+from rocketmq_wire.requests.offsets import (
+    GetCommittedOffset,
+    GetConsumeStats,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+)
+from rocketmq_wire.requests.topics import GetRoute, GetTopicConfig, GetTopicStats
 from support.golden_frames import (
     PULLS,
     QUEUE,

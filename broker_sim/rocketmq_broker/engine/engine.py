@@ -33,14 +33,58 @@ from rocketmq_broker.engine.pop.registry import Pops
 from rocketmq_broker.engine.transactions import half_messages as transactions
 from rocketmq_broker.storage.disk.config_files import GROUPS, PROGRESS, TIMERS, TOPICS
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.requests import core as ask
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues
-from rocketmq_wire.requests.core import Reply, Request, SendBatch, SendRecords
-from rocketmq_wire.requests.recall import RecallMessage
-from rocketmq_wire.requests.remoting import CheckSubscription, GetTopicConfig
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import (
+    CheckSubscription,
+    ClientsReply,
+    GroupsReply,
+    Heartbeat,
+    ListGroupClients,
+    ListGroups,
+    LockQueues,
+    QueuesReply,
+    UnlockQueues,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.messages import (
+    PullMessages,
+    PullReply,
+    RecallMessage,
+    SendBack,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    SendReply,
+)
+from rocketmq_wire.requests.offsets import (
+    CommitOffset,
+    ConsumeStatsReply,
+    GetCommittedOffset,
+    GetConsumeStats,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    SearchOffset,
+)
+from rocketmq_wire.requests.topics import (
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
+    GetRoute,
+    GetTopicConfig,
+    GetTopicStats,
+    ListTopicConfigs,
+    ListTopics,
+    RouteReply,
+    TopicConfigsReply,
+    TopicsReply,
+    TopicStatsReply,
+)
 from rocketmq_wire.requests.transactions import EndTransaction
 
-DONE = Answer(ask.Done())
+DONE = Answer(Done())
 _SIZE_BYTES: Final = 4
 _DAY_MS: Final = 24 * 3_600_000
 
@@ -182,7 +226,7 @@ class Engine:
     def handle(self, request: Request[Reply], peer: Peer, now_ms: int) -> Outcome:
         """Decide about a request. Raises BrokerError to refuse."""
         self._activity.begin(now_ms)
-        if type(request) is ask.PullMessages:
+        if type(request) is PullMessages:
             outcome = self._pulling.pull(request, now_ms)
             return self._counted_pull(outcome, now_ms)
         rule = self._rules.get(type(request))
@@ -258,45 +302,43 @@ class Engine:
     def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
         sending = self._sending
         return {
-            ask.SendMessage: lambda request, peer, now_ms: self._counted_send(
+            SendMessage: lambda request, peer, now_ms: self._counted_send(
                 sending.send_message(request, peer, now_ms), now_ms
             ),
-            ask.SendBatch: lambda request, peer, now_ms: self._counted_send(
+            SendBatch: lambda request, peer, now_ms: self._counted_send(
                 sending.send_batch(request, peer, now_ms), now_ms
             ),
-            ask.SendRecords: lambda request, _, now_ms: self._counted_send(
+            SendRecords: lambda request, _, now_ms: self._counted_send(
                 sending.send_records(request, now_ms), now_ms
             ),
-            ask.GetRoute: self._route,
-            ask.GetCluster: lambda _, peer, __: Answer(
-                ask.ClusterReply(cluster_of(self._identity, peer))
-            ),
-            ask.ListTopics: lambda *_: Answer(
-                ask.TopicsReply(tuple(config.name for config in self.topics.all()))
+            GetRoute: self._route,
+            GetCluster: lambda _, peer, __: Answer(ClusterReply(cluster_of(self._identity, peer))),
+            ListTopics: lambda *_: Answer(
+                TopicsReply(tuple(config.name for config in self.topics.all()))
             ),
             # The route of a topic is the topic itself here: nothing lingers when it is deleted.
-            ask.DeleteTopicFromNameServer: lambda *_: DONE,
-            ask.Heartbeat: self._heartbeat,
-            ask.UnregisterClient: self._unregister,
+            DeleteTopicFromNameServer: lambda *_: DONE,
+            Heartbeat: self._heartbeat,
+            UnregisterClient: self._unregister,
             CheckSubscription: self._check_subscription,
             SendBack: lambda request, _, now_ms: self._send_backs.send_back(request, now_ms),
             EndTransaction: lambda request, _, now_ms: self.transactions.end(request, now_ms),
             RecallMessage: lambda request, _, now_ms: self.timers.recall(request, now_ms),
             LockQueues: self._lock,
             UnlockQueues: self._unlock,
-            ask.ListGroupClients: lambda request, *_: Answer(
-                ask.ClientsReply(self.clients.consumer_ids(request.group))
+            ListGroupClients: lambda request, *_: Answer(
+                ClientsReply(self.clients.consumer_ids(request.group))
             ),
-            ask.GetCommittedOffset: self._get_progress,
-            ask.CommitOffset: self._commit_progress,
-            ask.CreateTopic: self._create_topic,
-            ask.DeleteTopic: self._delete_topic,
-            ask.ListTopicConfigs: lambda *_: Answer(ask.TopicConfigsReply(self.topics.all())),
+            GetCommittedOffset: self._get_progress,
+            CommitOffset: self._commit_progress,
+            CreateTopic: self._create_topic,
+            DeleteTopic: self._delete_topic,
+            ListTopicConfigs: lambda *_: Answer(TopicConfigsReply(self.topics.all())),
             GetTopicConfig: lambda request, *_: Answer(
-                ask.TopicConfigsReply((self.topics.require(request.topic),))
+                TopicConfigsReply((self.topics.require(request.topic),))
             ),
-            ask.ListGroups: lambda *_: Answer(
-                ask.GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
+            ListGroups: lambda *_: Answer(
+                GroupsReply(tuple(sorted({*self.groups.names(), *self.progress.groups()})))
             ),
             **self._statistics_rules(),
             **self.pops.rules(),
@@ -309,23 +351,23 @@ class Engine:
     def _statistics_rules(self) -> dict[type, Callable[..., Outcome]]:
         statistics = self._statistics
         return {
-            ask.SearchOffset: lambda request, *_: _offset(statistics.search(request)),
-            ask.GetMaxOffset: lambda request, *_: _offset(statistics.bounds(request.queue).end),
-            ask.GetMinOffset: lambda request, *_: _offset(statistics.bounds(request.queue).start),
-            ask.GetEarliestStoreTime: lambda request, *_: _offset(
+            SearchOffset: lambda request, *_: _offset(statistics.search(request)),
+            GetMaxOffset: lambda request, *_: _offset(statistics.bounds(request.queue).end),
+            GetMinOffset: lambda request, *_: _offset(statistics.bounds(request.queue).start),
+            GetEarliestStoreTime: lambda request, *_: _offset(
                 statistics.earliest_time(request.queue)
             ),
-            ask.GetTopicStats: lambda request, *_: Answer(
-                ask.TopicStatsReply(statistics.topic_stats(request.topic))
+            GetTopicStats: lambda request, *_: Answer(
+                TopicStatsReply(statistics.topic_stats(request.topic))
             ),
-            ask.GetConsumeStats: lambda request, *_: Answer(
-                ask.ConsumeStatsReply(statistics.consume_stats(request.group, request.topic))
+            GetConsumeStats: lambda request, *_: Answer(
+                ConsumeStatsReply(statistics.consume_stats(request.group, request.topic))
             ),
         }
 
     def _counted_pull(self, outcome: Outcome, now_ms: int) -> Outcome:
         reply = outcome.reply if isinstance(outcome, Answer) else None
-        if isinstance(reply, ask.PullReply):
+        if isinstance(reply, PullReply):
             size = sum(len(part) for part in reply.records)
             count = len(reply.sizes) // _SIZE_BYTES if reply.sizes is not None else 0
             self._activity.pulled_messages(count, size, now_ms)
@@ -333,18 +375,18 @@ class Engine:
 
     def _counted_send(self, outcome: Outcome, now_ms: int) -> Outcome:
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
-        if isinstance(reply, ask.SendReply):
+        if isinstance(reply, SendReply):
             grown = self._store.appended_end - self._counted_end
             self._counted_end += grown
             self._activity.stored.add(reply.count, grown, now_ms)
         return outcome
 
-    def _route(self, request: ask.GetRoute, peer: Peer, _: int) -> Outcome:
+    def _route(self, request: GetRoute, peer: Peer, _: int) -> Outcome:
         permission = self._administration.write_permission
         route = route_of(self.topics, self._identity, request.topic, peer, permission)
-        return Answer(ask.RouteReply(route))
+        return Answer(RouteReply(route))
 
-    def _heartbeat(self, request: ask.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
+    def _heartbeat(self, request: Heartbeat, peer: Peer, now_ms: int) -> Outcome:
         origin = Origin(f"{peer.host}:{peer.port}", request.language, request.version)
         for info in request.consumers:
             self.groups.ensure(info.group)
@@ -358,7 +400,7 @@ class Engine:
             )
         return DONE
 
-    def _unregister(self, request: ask.UnregisterClient, _: Peer, __: int) -> Outcome:
+    def _unregister(self, request: UnregisterClient, _: Peer, __: int) -> Outcome:
         self.clients.unregister(
             request.client_id,
             producer_group=request.producer_group,
@@ -379,7 +421,7 @@ class Engine:
         check_subscription(request.subscription, allows_sql=self._pulling.limits.allows_sql)
         return DONE
 
-    def _get_progress(self, request: ask.GetCommittedOffset, _: Peer, __: int) -> Outcome:
+    def _get_progress(self, request: GetCommittedOffset, _: Peer, __: int) -> Outcome:
         offset = self.progress.get(request.group, request.queue)
         if offset is None:
             bounds = self._statistics.bounds(request.queue)
@@ -389,22 +431,22 @@ class Engine:
             offset = 0
         return _offset(offset)
 
-    def _commit_progress(self, request: ask.CommitOffset, _: Peer, __: int) -> Outcome:
+    def _commit_progress(self, request: CommitOffset, _: Peer, __: int) -> Outcome:
         self.topics.require(request.queue.topic)
         if request.group not in self.groups:
             if self._commit_needs_group:
                 raise refusals.group_missing(request.group)
             self.groups.ensure(request.group)
         if self.progress.awaits_reset(request.group, request.queue):
-            return Answer(ask.Done("Offset has been previously reset"))
+            return Answer(Done("Offset has been previously reset"))
         self.progress.commit(request.group, request.queue, request.offset)
         return DONE
 
-    def _create_topic(self, request: ask.CreateTopic, _: Peer, __: int) -> Outcome:
+    def _create_topic(self, request: CreateTopic, _: Peer, __: int) -> Outcome:
         self.topics.put(request.config)
         return DONE
 
-    def _delete_topic(self, request: ask.DeleteTopic, _: Peer, __: int) -> Outcome:
+    def _delete_topic(self, request: DeleteTopic, _: Peer, __: int) -> Outcome:
         self.topics.check_deletable(request.topic)
         # Deleting what is not there succeeds, as in RocketMQ; what is to be popped again goes, too.
         for topic in (*self.pops.retry_topics_of(request.topic), request.topic):
@@ -437,4 +479,4 @@ def _transaction_limits(config: BrokerConfig) -> transactions.TransactionLimits:
 
 
 def _offset(value: int) -> Answer:
-    return Answer(ask.OffsetReply(value))
+    return Answer(OffsetReply(value))

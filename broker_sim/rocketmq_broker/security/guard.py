@@ -18,7 +18,7 @@ from rocketmq_broker.security.auth_5_3 import parse_auth_file
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import Request
+from rocketmq_wire.requests.contract import Request
 from rocketmq_wire.signing import ACCESS_KEY, call_signature, is_signed_by
 
 _LOG = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from rocketmq_broker.storage.settings import (
 from rocketmq_wire.errors import BrokerBusyError
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 
 _SYSTEM_BUSY: Final = 2
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")

@@ -37,7 +37,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter, InputPartition

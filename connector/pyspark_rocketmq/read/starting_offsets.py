@@ -14,7 +14,7 @@ from pyspark_rocketmq.planning.selection import numbers_by_queue
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 
 _log = logging.getLogger("pyspark_rocketmq")
 

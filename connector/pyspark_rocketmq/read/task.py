@@ -32,7 +32,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 
 _log = logging.getLogger("pyspark_rocketmq")
 

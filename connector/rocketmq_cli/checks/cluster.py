@@ -19,7 +19,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import MASTER_ID, is_internal_topic
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.admin import GetBrokerSettings, SettingsReply
+from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
 
 _TIMEOUT_MS: Final = 3_000
 # A refusal is an answer, and so is that these endpoints have no such call; all else is none.

@@ -144,7 +144,7 @@ def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from rocketmq_wire.requests.core import GroupsReply, ListGroups
+    from rocketmq_wire.requests.groups import GroupsReply, ListGroups
 
     with open_from(args) as cluster:
         answers = cluster.ask_masters(ListGroups())
@@ -261,8 +261,7 @@ def _reset(args: argparse.Namespace) -> int:
 
 
 def _create(args: argparse.Namespace) -> int:
-    from rocketmq_wire.requests.admin import PutGroup
-    from rocketmq_wire.requests.core import ListGroups
+    from rocketmq_wire.requests.groups import ListGroups, PutGroup
 
     attributes = {f"+{name}": value for name, value in attributes_of(args.attribute).items()}
     with open_from(args) as cluster:
@@ -282,7 +281,7 @@ def _create(args: argparse.Namespace) -> int:
 
 def _delete(args: argparse.Namespace) -> int:
     from rocketmq_cli.groups.members import find_members
-    from rocketmq_wire.requests.admin import DeleteGroup
+    from rocketmq_wire.requests.groups import DeleteGroup
 
     with open_from(args) as cluster:
         known_group(cluster, args.group)

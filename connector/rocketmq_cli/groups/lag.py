@@ -10,7 +10,7 @@ from rocketmq_cli.suggest import did_you_mean
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import GroupNotFoundError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import CommittedOffset, QueueId
-from rocketmq_wire.requests.core import ConsumeStatsReply, GetConsumeStats
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
 
 # Groups of RocketMQ itself, and those under which this project only reads.
 _SYSTEM_GROUPS: Final = (

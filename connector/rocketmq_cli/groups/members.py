@@ -13,7 +13,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     UnsupportedRequestError,
 )
-from rocketmq_wire.requests.admin import ConsumersReply, GetConsumers
+from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
 
 _NOT_ONLINE: Final = 206
 

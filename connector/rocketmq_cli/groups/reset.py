@@ -11,7 +11,8 @@ from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.requests.admin import GetBrokerSettings, QueueOffsetsReply, ResetClientOffsets
+from rocketmq_wire.requests.brokers import GetBrokerSettings
+from rocketmq_wire.requests.offsets import QueueOffsetsReply, ResetClientOffsets
 
 _TO_THE_END = -1
 

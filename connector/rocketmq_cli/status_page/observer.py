@@ -14,7 +14,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, CommittedOffset, QueueId, is_internal_topic
-from rocketmq_wire.requests.admin import GetRuntimeInfo, SettingsReply
+from rocketmq_wire.requests.brokers import GetRuntimeInfo, SettingsReply
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720

@@ -10,16 +10,15 @@ from rocketmq_client.consumer.group_consumer import GroupConsumer
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import (
     CommitOffset,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    GetRoute,
-    Reply,
-    Request,
     SearchOffset,
 )
+from rocketmq_wire.requests.topics import GetRoute
 
 R = TypeVar("R", bound=Reply)
 

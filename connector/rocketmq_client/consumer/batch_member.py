@@ -28,8 +28,8 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.consumption import ConsumeDirectly
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import ConsumeDirectly
 
 _LOG = logging.getLogger(__name__)
 _SYSTEM_ERROR = 1

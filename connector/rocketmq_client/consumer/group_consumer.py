@@ -25,7 +25,7 @@ from rocketmq_client.consumer.membership.running_info import running_info
 from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
-from rocketmq_wire.requests.consumption import RunningInfoReply
+from rocketmq_wire.requests.members import RunningInfoReply
 
 _UNBALANCED_RETRY_MS: Final = 1_000
 _BROADCASTING_INSTANCE: Final = "DEFAULT"

@@ -29,8 +29,8 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePulle
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.consumption import ConsumeDirectly
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import ConsumeDirectly
 
 POLL_SIZE_MAX = 1_024
 WAITING_MAX = 10_000

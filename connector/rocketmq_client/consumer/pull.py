@@ -29,8 +29,9 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.consumption import ConsumeDirectly
-from rocketmq_wire.requests.core import PullMessages, PullReply, PullStatus, Reply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import ConsumeDirectly
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 
 # A real broker looks for expired holds every five seconds only.
 _HOLD_GRACE_MS: Final = 10_000

@@ -38,8 +38,8 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePulle
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
-from rocketmq_wire.requests.consumption import ConsumeDirectly
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import ConsumeDirectly
 
 _SYSTEM_ERROR: Final = 1
 

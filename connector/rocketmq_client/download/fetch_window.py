@@ -36,7 +36,7 @@ from rocketmq_client.outage_clock import OutageClock, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
-from rocketmq_wire.requests.core import LOST_REMARK, PullReply, PullStatus
+from rocketmq_wire.requests.messages import LOST_REMARK, PullReply, PullStatus
 
 # What one pull may bring: enough to make its own cost vanish, far below a frame's 16 MiB.
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024

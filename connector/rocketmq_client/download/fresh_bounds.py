@@ -9,16 +9,14 @@ from rocketmq_client.loss import Standing
 from rocketmq_client.routing.routes import standing_of
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import (
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
-    GetRoute,
     OffsetReply,
-    Reply,
-    Request,
-    RouteReply,
 )
+from rocketmq_wire.requests.topics import GetRoute, RouteReply
 
 Answer = Reply | RocketMQError
 

@@ -16,7 +16,7 @@ from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.properties import KEYS
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.admin import QueryMessages
+from rocketmq_wire.requests.messages import QueryMessages
 
 Place = tuple[QueueId, int]
 

@@ -23,7 +23,7 @@ from rocketmq_wire.model import MASTER_ID, Buffer, Host, StoredMessage
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.admin import QueryMessages, RecordsReply, ViewMessage
+from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
 
 _logger = logging.getLogger(__name__)
 

@@ -10,20 +10,16 @@ from rocketmq_client.settings import READER_GROUP
 from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import (
     Boundary,
     GetMaxOffset,
     GetMinOffset,
-    GetTopicStats,
     OffsetReply,
-    PullMessages,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
     SearchOffset,
-    TopicStatsReply,
 )
+from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 Ask = Callable[[Sequence[tuple[str | None, Request[Reply]]]], list[Reply | RocketMQError]]
 

@@ -21,7 +21,7 @@ from rocketmq_client.transport.choose import open_transport
 from rocketmq_client.transport.contract import Transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 
 _logger = logging.getLogger(__name__)
 

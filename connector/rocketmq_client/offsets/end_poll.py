@@ -12,14 +12,9 @@ from typing import Final, NamedTuple
 
 from rocketmq_wire.errors import NotAuthorizedError, RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    GetTopicStats,
-    OffsetReply,
-    Reply,
-    Request,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 INTERVAL_MS: Final = 200
 # A thousand queues that are asked for one by one are asked for once a second.

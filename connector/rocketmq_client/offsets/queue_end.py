@@ -18,15 +18,9 @@ from typing import Final
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    OffsetReply,
-    PullMessages,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 
 HOLD_MS: Final = 15_000
 # A real broker looks for expired holds every five seconds only.

@@ -11,7 +11,7 @@ from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
 from rocketmq_arrow.kernels.lazy_pyarrow import pa
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
-from rocketmq_wire.requests.core import SendBatch, SendRecords
+from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 # A counter of 16 bits tells the unique keys of one request apart.
 ROWS_MAX: Final = 65_536

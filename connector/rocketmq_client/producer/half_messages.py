@@ -18,7 +18,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import Message, QueueId
 from rocketmq_wire.records.message_id import parse_offset_message_id
-from rocketmq_wire.requests.core import SendMessage, SendReply
+from rocketmq_wire.requests.messages import SendMessage, SendReply
 from rocketmq_wire.requests.transactions import (
     CHECK_IMMUNITY,
     PRODUCER_GROUP,

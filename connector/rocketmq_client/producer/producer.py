@@ -36,7 +36,8 @@ from rocketmq_wire.plural import plural
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.message_id import unique_message_id
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import Reply, SendBatch, SendMessage, SendRecords, SendReply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords, SendReply
 
 PRODUCER_GROUP: Final = "pyspark-rocketmq-producer"
 IN_FLIGHT_MAX: Final = 32

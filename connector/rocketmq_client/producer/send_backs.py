@@ -14,7 +14,7 @@ from typing import Final
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 
 # Asked together; a broker's own limit of requests under way on a connection is in the thousands.
 AT_ONCE_MAX: Final = 256

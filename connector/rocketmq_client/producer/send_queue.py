@@ -14,7 +14,7 @@ from typing import Final
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import BrokerBusyError, ConnectError, RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import SendBatch, SendMessage, SendRecords, SendReply
+from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords, SendReply
 
 SendRequest = SendMessage | SendBatch | SendRecords
 

@@ -8,7 +8,8 @@ from typing import Final
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.model import Message
-from rocketmq_wire.requests.recall import RecallMessage, decode_handle
+from rocketmq_wire.records.recall_handles import decode_handle
+from rocketmq_wire.requests.messages import RecallMessage
 
 _LEVEL_MAX: Final = 18
 

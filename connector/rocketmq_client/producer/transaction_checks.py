@@ -20,15 +20,9 @@ from rocketmq_client.transport.net.local_address import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.model import MASTER_ID
 from rocketmq_wire.remoting.session import Deferred
-from rocketmq_wire.requests.core import (
-    Done,
-    GetRoute,
-    Heartbeat,
-    Reply,
-    Request,
-    RouteReply,
-    UnregisterClient,
-)
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
+from rocketmq_wire.requests.topics import GetRoute, RouteReply
 from rocketmq_wire.requests.transactions import (
     PRODUCER_GROUP,
     CheckTransaction,

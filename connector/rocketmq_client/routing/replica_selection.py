@@ -13,14 +13,8 @@ from typing import Final
 
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId
-from rocketmq_wire.requests.core import (
-    PullMessages,
-    PullReplies,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
 _BEING_REMOVED = "MESSAGE_WAS_REMOVING"
 # A try costs seconds while the replica stays as it is, so each one makes the next pause longer.

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 
 R = TypeVar("R", bound=Reply)
 

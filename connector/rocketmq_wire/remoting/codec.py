@@ -32,8 +32,8 @@ from rocketmq_wire.remoting.codecs.pop import POP_CODECS
 from rocketmq_wire.remoting.codecs.topics import TOPIC_CODECS
 from rocketmq_wire.remoting.codecs.transactions import TRANSACTION_CODECS
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.consumption import RelayedReply
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.members import RelayedReply
 
 R = TypeVar("R", bound=Reply)
 

@@ -18,7 +18,7 @@ from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codec import decode_reply
 from rocketmq_wire.remoting.headers import HeaderCodec, decode_header
-from rocketmq_wire.requests.core import PullMessages, PullReplies, PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
 Answer = PullReply | RocketMQError
 

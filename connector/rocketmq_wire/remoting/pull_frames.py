@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from rocketmq_wire.remoting.frames import HEAD_SIZE, pack_head
-from rocketmq_wire.requests.core import PullMessages
+from rocketmq_wire.requests.messages import PullMessages
 
 # One for each queue of a download, and for the few counts that are asked for there.
 _TEMPLATES_MAX: Final = 256

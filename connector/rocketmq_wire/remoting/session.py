@@ -46,10 +46,11 @@ from rocketmq_wire.remoting.frames import (
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header
 from rocketmq_wire.remoting.joined_pulls import JoinedPulls
 from rocketmq_wire.remoting.pull_frames import PullFrames
-from rocketmq_wire.requests.consumption import RelayedReply
-from rocketmq_wire.requests.core import Done, PullMessages, PullReply, Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
+from rocketmq_wire.requests.members import RelayedReply
+from rocketmq_wire.requests.messages import PullMessages, PullReply
 from rocketmq_wire.requests.pop import PopMessages
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
 from rocketmq_wire.signing import Credentials, sign_request, signed_version
 
 

@@ -1,1 +1,4 @@
-"""One frozen class per request and reply, with its access right. Start at `core`."""
+"""One frozen class per request and reply, in modules named by what the requests are about.
+
+Start at `contract`.
+"""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from rocketmq_wire.requests.core import Done, Request
+from rocketmq_wire.requests.contract import Done, Request
 from rocketmq_wire.requests.permissions import GET_TOPIC, PUBLISH, AccessRight
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -17,7 +17,6 @@ from rocketmq_broker.security.auth_5_3 import parse_auth_file
 from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_wire.errors import NotAuthorizedError
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import DeleteTopicFromNameServer, GetRoute
 from rocketmq_wire.requests.permissions import (
     ADMIN,
     CONSUME,
@@ -32,6 +31,7 @@ from rocketmq_wire.requests.permissions import (
     Permission,
     Resources,
 )
+from rocketmq_wire.requests.topics import DeleteTopicFromNameServer, GetRoute
 
 HOST = "10.0.0.9"
 

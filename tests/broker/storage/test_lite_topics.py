@@ -25,8 +25,10 @@ from rocketmq_broker.storage.settings import FlushMode, LiteParent, StoreConfig
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.core import CommitOffset, CreateTopic, DeleteTopic, SendMessage
+from rocketmq_wire.requests.groups import PutGroup
+from rocketmq_wire.requests.messages import SendMessage
+from rocketmq_wire.requests.offsets import CommitOffset
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "store-with-lite-topics.tar.gz"

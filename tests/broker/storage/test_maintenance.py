@@ -22,7 +22,7 @@ from rocketmq_broker.storage.store import Store
 from rocketmq_wire.filters.tags import java_hash
 from rocketmq_wire.model import Bounds, Buffer
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 from support.storage_blocks import block_of, read_all
 
 NOW = 1_700_000_000_000

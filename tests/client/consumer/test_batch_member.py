@@ -13,7 +13,7 @@ from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import CommitOffset
+from rocketmq_wire.requests.offsets import CommitOffset
 from support.group_fakes import FakeInstance
 
 FIRST, SECOND = QueueId("T", "a", 0), QueueId("T", "a", 1)

@@ -19,17 +19,16 @@ from rocketmq_wire.model import ConsumerInfo as Consumer
 from rocketmq_wire.model import QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    DeleteTopic,
-    Done,
-    Heartbeat,
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
+    SendBack,
     SendBatch,
     SendMessage,
 )
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import NOW_MS, EngineUnderTest, queue_of
 
 ORDERS = queue_of("orders", 1)

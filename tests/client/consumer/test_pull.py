@@ -14,7 +14,7 @@ from rocketmq_client.consumer.pull import PullConsumer, PullResult
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import PullStatus
+from rocketmq_wire.requests.messages import PullStatus
 from support.consuming import Topic, settings_of, until
 
 

@@ -17,7 +17,7 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Bounds
-from rocketmq_wire.requests.core import PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus
 from support.fetch_scenes import run_scene, scenes
 from support.simulated_broker import (
     LIMITS,

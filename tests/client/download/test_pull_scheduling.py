@@ -11,7 +11,7 @@ from rocketmq_client.download.fetch_window import FetchWindow, Pull
 from rocketmq_client.download.pull_scheduling import PULLS_PER_BROKER_MAX, due_pulls
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId
-from rocketmq_wire.requests.core import PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus
 from support.simulated_broker import fake_records
 
 COUNT = 320

@@ -31,7 +31,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.grpc.bulk.records import PullRange, RecordChunk
 from rocketmq_wire.model import Bounds, OffsetRange, Subscription
-from rocketmq_wire.requests.core import PullStatus
+from rocketmq_wire.requests.messages import PullStatus
 from support.fake_shell import queue, record
 
 LIMITS = ReadLimits(outage_ms=10_000)

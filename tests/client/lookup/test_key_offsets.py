@@ -8,7 +8,7 @@ from rocketmq_client.lookup.key_offsets import LookupIncompleteError, offsets_of
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, ProgressNotFoundError
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, StoredMessage
-from rocketmq_wire.requests.admin import QueryMessages, RecordsReply
+from rocketmq_wire.requests.messages import QueryMessages, RecordsReply
 from support.records import BORN_HOST, STORE_HOST, lay_out
 
 PAGE = 64

@@ -14,8 +14,8 @@ from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import BrokerAddresses, QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
-from rocketmq_wire.requests.admin import QueryMessages, RecordsReply, ViewMessage
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
 from support.records import BORN_HOST, STORE_HOST, lay_out
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue

@@ -9,13 +9,8 @@ import pytest
 from rocketmq_client.offsets.bounds import ask_bounds
 from rocketmq_wire.errors import ConnectError, NotAuthorizedError
 from rocketmq_wire.model import Bounds, QueueId, QueueStats
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    GetMinOffset,
-    GetTopicStats,
-    OffsetReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests.offsets import GetMaxOffset, GetMinOffset, OffsetReply
+from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 MANY = [QueueId(f"t{t}", f"b{b}", i) for t in range(10) for b in range(5) for i in range(20)]
 

@@ -15,7 +15,7 @@ from rocketmq_client.offsets.end_offset_watcher import (
 )
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, broker_error
-from rocketmq_wire.requests.core import GetTopicStats
+from rocketmq_wire.requests.topics import GetTopicStats
 from support.fake_shell import queue
 from support.fault_proxy import unreachable_address
 from support.scripted_broker import ScriptedBroker

@@ -7,7 +7,8 @@ import pytest
 from rocketmq_client.offsets.end_poll import INTERVAL_MS, EndPoll, Place
 from rocketmq_wire.errors import ConnectError, broker_error
 from rocketmq_wire.model import QueueId, QueueStats
-from rocketmq_wire.requests.core import GetMaxOffset, GetTopicStats, OffsetReply, TopicStatsReply
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 A = [QueueId("orders", "a", index) for index in range(3)]
 B = [QueueId("orders", "b", index) for index in range(2)]

@@ -5,13 +5,8 @@ from __future__ import annotations
 from rocketmq_client.offsets.queue_end import HOLD_MS, QueueWatch
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    OffsetReply,
-    PullMessages,
-    PullReply,
-    PullStatus,
-)
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 
 QUEUE = QueueId("orders", "broker-a", 0)
 

@@ -12,14 +12,12 @@ from rocketmq_client.offsets.bounds import ask_bounds, search_times
 from rocketmq_wire.errors import ConnectError, RocketMQError
 from rocketmq_wire.model import Bounds, Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import encode_record
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import (
     Boundary,
     GetMaxOffset,
     GetMinOffset,
     OffsetReply,
-    PullMessages,
-    PullReply,
-    PullStatus,
     SearchOffset,
 )
 

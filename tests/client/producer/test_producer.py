@@ -13,7 +13,7 @@ from rocketmq_client.producer.send_queue import SendQueue
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import SendMessage, SendReply, SendStatus
+from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus
 
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(2)]
 STORED = SendReply(SendStatus.OK, "id", 0, 0)

@@ -20,7 +20,7 @@ from rocketmq_client.producer.transactional import TransactionProducer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, LocalProtocolError
 from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
-from rocketmq_wire.requests.core import Done
+from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.transactions import CheckTransaction, Resolution
 from support.records import lay_out
 from support.visible_messages import visible, visible_bodies

@@ -21,14 +21,8 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error
 from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId
-from rocketmq_wire.requests.core import (
-    PullMessages,
-    PullReplies,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue, offsets_in
 

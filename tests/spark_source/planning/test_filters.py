@@ -48,7 +48,7 @@ from pyspark_rocketmq.read.filtered_reader import (
 from pyspark_rocketmq.read.plan import make_plan
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 
 HOUR_MS = 3_600_000
 FIRST = 100

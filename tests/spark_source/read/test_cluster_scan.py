@@ -8,14 +8,9 @@ from pyspark_rocketmq.read.cluster_scan import find_births
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId, StoredMessage
-from rocketmq_wire.requests.core import (
-    GetEarliestStoreTime,
-    PullMessages,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import GetEarliestStoreTime
 from support.records import BORN_HOST, STORE_HOST, lay_out
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue

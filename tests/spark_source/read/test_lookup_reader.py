@@ -19,7 +19,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendBatch
+from rocketmq_wire.requests.messages import SendBatch
 from support.loader import Loader
 
 SCHEMA = StructType(

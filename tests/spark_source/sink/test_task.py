@@ -53,14 +53,8 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.records.message_id import offset_message_id
-from rocketmq_wire.requests.core import (
-    Reply,
-    Request,
-    SendBatch,
-    SendMessage,
-    SendReply,
-    SendStatus,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendReply, SendStatus
 from support.fault_proxy import FaultProxy
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue

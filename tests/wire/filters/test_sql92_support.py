@@ -10,7 +10,7 @@ from rocketmq_wire.errors import FilterWordsError
 from rocketmq_wire.filters.sql92_support import V5_1_3, check_words, version_name
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
-from rocketmq_wire.requests.core import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.pop import PopMessages, PopReply, PopStatus
 from support.conversations import QUEUE, asked, completed, receive
 

@@ -23,15 +23,11 @@ from rocketmq_wire.remoting.session import (
     Deferred,
     ServerSession,
 )
-from rocketmq_wire.requests.consumption import GetClientOffsets, OffsetsReply
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    Done,
-    GetMaxOffset,
-    OffsetReply,
-    PullMessages,
-)
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import NotifyMembersChanged
+from rocketmq_wire.requests.members import GetClientOffsets, OffsetsReply
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply
 from support.conversations import QUEUE, answer_to, asked, completed, frame_of, receive, start
 
 

@@ -17,19 +17,12 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.frames import FrameDecoder
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.admin import RecordsReply, SettingsReply
-from rocketmq_wire.requests.core import (
-    ClientsReply,
-    Done,
-    GetMaxOffset,
-    GetRoute,
-    ListGroupClients,
-    Reply,
-    Request,
-    SendRecords,
-    SendReply,
-    SendStatus,
-)
+from rocketmq_wire.requests.brokers import SettingsReply
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients
+from rocketmq_wire.requests.messages import RecordsReply, SendRecords, SendReply, SendStatus
+from rocketmq_wire.requests.offsets import GetMaxOffset
+from rocketmq_wire.requests.topics import GetRoute
 from support.remoting_exchanges import EXCHANGES, PULL, QUEUE, SEND, ask, header_of
 
 GOLDEN_JSON = (

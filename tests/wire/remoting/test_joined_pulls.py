@@ -15,7 +15,7 @@ from rocketmq_wire.remoting.frames import Frame, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header, HeaderCodec, encode_header
 from rocketmq_wire.remoting.joined_pulls import AnswerShape, learn_shape
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
-from rocketmq_wire.requests.core import PullReplies, PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullReplies, PullReply, PullStatus
 from rocketmq_wire.signing import Credentials
 from support.conversations import PULL, answer_to, asked, completed, receive, start
 from support.golden_frames import PULLS, golden_frame

@@ -17,15 +17,11 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
 from rocketmq_wire.remoting.session import Asked, ClientSession, Completed, ServerSession
-from rocketmq_wire.requests.core import (
-    Done,
-    GetCluster,
-    GetRoute,
-    GetTopicStats,
-    OffsetReply,
-    PullReply,
-    PullStatus,
-)
+from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.messages import PullReply, PullStatus
+from rocketmq_wire.requests.offsets import OffsetReply
+from rocketmq_wire.requests.topics import GetRoute, GetTopicStats
 from support.conversations import (
     ASK_MAX,
     PULL,

@@ -12,20 +12,19 @@ import pytest
 import rocketmq_wire
 from rocketmq_wire.model import ConsumerInfo, QueueId
 from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
-from rocketmq_wire.requests.consumption import LockQueues
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    Heartbeat,
+from rocketmq_wire.requests.assignment import QueryAssignment
+from rocketmq_wire.requests.contract import Request
+from rocketmq_wire.requests.groups import Heartbeat, LockQueues, UnregisterClient
+from rocketmq_wire.requests.messages import (
     PullMessages,
-    Request,
     SendBatch,
     SendMessage,
     SendRecords,
     SendRequest,
-    UnregisterClient,
 )
+from rocketmq_wire.requests.offsets import CommitOffset
 from rocketmq_wire.requests.permissions import NOTHING, AccessRight, Action, Resources
-from rocketmq_wire.requests.pop import PopMessages, QueryAssignment, ack_spans
+from rocketmq_wire.requests.pop import PopMessages, ack_spans
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
 
 ADMIN: Final = "Cluster:* update"

@@ -21,12 +21,37 @@ from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
-from rocketmq_wire.requests import admin
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.brokers import (
+    AddWritePermission,
+    ChangeBrokerSettings,
+    CleanConsumeQueues,
+    CountReply,
+    DeleteNameServerEntry,
+    GetBrokerSettings,
+    GetNameServerSettings,
+    GetRuntimeInfo,
+    SettingsReply,
+    WipeWritePermission,
+)
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import (
+    ConsumersReply,
+    DeleteGroup,
+    GetConsumers,
+    GetProducers,
+    GroupsReply,
+    ListTopicGroups,
+    ProducersReply,
+    PutGroup,
+)
+from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
+from rocketmq_wire.requests.offsets import (
+    AllCommittedOffsetsReply,
     Boundary,
     ConsumeStatsReply,
-    Done,
-    GroupsReply,
+    GetAllCommittedOffsets,
+    QueueOffsetsReply,
+    ResetClientOffsets,
     SearchOffset,
 )
 
@@ -63,36 +88,36 @@ class Administration:
     def rules(self) -> Mapping[type, Callable[..., Outcome]]:
         """By request; each is called with the request, who asks, and the time."""
         return {
-            admin.GetBrokerSettings: lambda *_: self._show(self._settings.broker_table),
-            admin.GetNameServerSettings: lambda *_: self._show(self._settings.name_server_table),
-            admin.ChangeBrokerSettings: self._change_settings,
-            admin.GetRuntimeInfo: self._runtime_info,
-            admin.CleanConsumeQueues: self._clean,
-            admin.WipeWritePermission: self._wipe_permission,
-            admin.AddWritePermission: self._add_permission,
+            GetBrokerSettings: lambda *_: self._show(self._settings.broker_table),
+            GetNameServerSettings: lambda *_: self._show(self._settings.name_server_table),
+            ChangeBrokerSettings: self._change_settings,
+            GetRuntimeInfo: self._runtime_info,
+            CleanConsumeQueues: self._clean,
+            WipeWritePermission: self._wipe_permission,
+            AddWritePermission: self._add_permission,
             # There are no entries, for topics here have no order of their own.
-            admin.DeleteNameServerEntry: lambda *_: _DONE,
-            admin.PutGroup: self._put_group,
-            admin.DeleteGroup: self._delete_group,
-            admin.ListTopicGroups: self._topic_groups,
-            admin.GetConsumers: self._consumers,
-            admin.GetProducers: self._producers,
-            admin.ResetClientOffsets: self._reset_progress,
-            admin.GetAllCommittedOffsets: self._broker_progress,
-            admin.ViewMessage: self._view,
-            admin.QueryMessages: self._query,
+            DeleteNameServerEntry: lambda *_: _DONE,
+            PutGroup: self._put_group,
+            DeleteGroup: self._delete_group,
+            ListTopicGroups: self._topic_groups,
+            GetConsumers: self._consumers,
+            GetProducers: self._producers,
+            ResetClientOffsets: self._reset_progress,
+            GetAllCommittedOffsets: self._broker_progress,
+            ViewMessage: self._view,
+            QueryMessages: self._query,
         }
 
     # --- the broker -----------------------------------------------------------------------------
 
     def _show(self, table: Callable[[Identity], Mapping[str, str]]) -> Outcome:
-        return Answer(admin.SettingsReply(table(self._identity)))
+        return Answer(SettingsReply(table(self._identity)))
 
-    def _change_settings(self, request: admin.ChangeBrokerSettings, _: Peer, __: int) -> Outcome:
+    def _change_settings(self, request: ChangeBrokerSettings, _: Peer, __: int) -> Outcome:
         self._settings.change(request.settings, self._identity)
         return _DONE
 
-    def _runtime_info(self, _: admin.GetRuntimeInfo, __: Peer, now_ms: int) -> Outcome:
+    def _runtime_info(self, _: GetRuntimeInfo, __: Peer, now_ms: int) -> Outcome:
         store = self._store
         log_start = store.log_start
         # Queues of tasks are what RocketMQ's thread pools have; one loop has none that wait.
@@ -119,37 +144,37 @@ class Administration:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
-        return Answer(admin.SettingsReply(table))
+        return Answer(SettingsReply(table))
 
-    def _clean(self, _: admin.CleanConsumeQueues, __: Peer, now_ms: int) -> Outcome:
+    def _clean(self, _: CleanConsumeQueues, __: Peer, now_ms: int) -> Outcome:
         self._store.clean(now_ms)
         return _DONE
 
-    def _wipe_permission(self, request: admin.WipeWritePermission, _: Peer, __: int) -> Outcome:
+    def _wipe_permission(self, request: WipeWritePermission, _: Peer, __: int) -> Outcome:
         return self._set_permission(request.broker, may_write=False)
 
-    def _add_permission(self, request: admin.AddWritePermission, _: Peer, __: int) -> Outcome:
+    def _add_permission(self, request: AddWritePermission, _: Peer, __: int) -> Outcome:
         return self._set_permission(request.broker, may_write=True)
 
     def _set_permission(self, broker: str, *, may_write: bool) -> Outcome:
         if broker != self._identity.broker_name:
-            return Answer(admin.CountReply(0))
+            return Answer(CountReply(0))
         self.write_permission.put(may_write=may_write, version=self._topics.version)
-        return Answer(admin.CountReply(len(self._topics.all())))
+        return Answer(CountReply(len(self._topics.all())))
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _put_group(self, request: admin.PutGroup, _: Peer, __: int) -> Outcome:
+    def _put_group(self, request: PutGroup, _: Peer, __: int) -> Outcome:
         self._groups.put(request.settings)
         return _DONE
 
-    def _delete_group(self, request: admin.DeleteGroup, _: Peer, __: int) -> Outcome:
+    def _delete_group(self, request: DeleteGroup, _: Peer, __: int) -> Outcome:
         self._groups.delete(request.group)
         if request.forgets_offsets:
             self._progress.delete_group(request.group)
         return _DONE
 
-    def _topic_groups(self, request: admin.ListTopicGroups, _: Peer, __: int) -> Outcome:
+    def _topic_groups(self, request: ListTopicGroups, _: Peer, __: int) -> Outcome:
         online = {
             group
             for group in self._clients.consumer_groups()
@@ -158,12 +183,12 @@ class Administration:
         stored = self._progress.groups_of(request.topic)
         return Answer(GroupsReply(tuple(sorted(online | stored))))
 
-    def _consumers(self, request: admin.GetConsumers, _: Peer, __: int) -> Outcome:
+    def _consumers(self, request: GetConsumers, _: Peer, __: int) -> Outcome:
         info = self._clients.consumer_info(request.group)
         if info is None:
             raise refusals.group_offline(request.group)
         return Answer(
-            admin.ConsumersReply(
+            ConsumersReply(
                 self._clients.consumer_connections(request.group),
                 info.consume_type,
                 info.message_model,
@@ -175,13 +200,13 @@ class Administration:
             )
         )
 
-    def _producers(self, request: admin.GetProducers, _: Peer, __: int) -> Outcome:
+    def _producers(self, request: GetProducers, _: Peer, __: int) -> Outcome:
         connections = self._clients.producer_connections(request.group)
         if not connections:
             raise refusals.producers_missing(request.group)
-        return Answer(admin.ProducersReply(connections))
+        return Answer(ProducersReply(connections))
 
-    def _reset_progress(self, request: admin.ResetClientOffsets, _: Peer, __: int) -> Outcome:
+    def _reset_progress(self, request: ResetClientOffsets, _: Peer, __: int) -> Outcome:
         config = self._topics.get(request.topic)
         if config is None:
             raise refusals.reset_topic_missing(request.topic)
@@ -196,9 +221,9 @@ class Administration:
             offsets[queue] = self._reset_offset(queue, request)
         for queue, offset in offsets.items():
             self._progress.reset(request.group, queue, offset)
-        return Answer(admin.QueueOffsetsReply(offsets))
+        return Answer(QueueOffsetsReply(offsets))
 
-    def _reset_offset(self, queue: QueueId, request: admin.ResetClientOffsets) -> int:
+    def _reset_offset(self, queue: QueueId, request: ResetClientOffsets) -> int:
         bounds = self._statistics.bounds(queue)
         if request.queue_index >= 0 and request.offset is not None:
             if not bounds.start <= request.offset <= bounds.end + 1:
@@ -208,9 +233,7 @@ class Administration:
             return bounds.end
         return self._statistics.search(SearchOffset(queue, request.timestamp_ms, Boundary.LOWER))
 
-    def _broker_progress(
-        self, request: admin.GetAllCommittedOffsets, peer: Peer, _: int
-    ) -> Outcome:
+    def _broker_progress(self, request: GetAllCommittedOffsets, peer: Peer, _: int) -> Outcome:
         groups = {}
         for group in self._groups.names():
             stats = []
@@ -222,17 +245,17 @@ class Administration:
                 if queues:
                     stats.append(ConsumeStatsReply(queues))
             groups[group] = tuple(stats)
-        return Answer(admin.AllCommittedOffsetsReply(groups, self._identity.address(peer)))
+        return Answer(AllCommittedOffsetsReply(groups, self._identity.address(peer)))
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _view(self, request: admin.ViewMessage, _: Peer, __: int) -> Outcome:
+    def _view(self, request: ViewMessage, _: Peer, __: int) -> Outcome:
         record = self._store.record_at(request.physical_offset)
         if record is None:
             raise refusals.record_missing(request.physical_offset)
-        return Answer(admin.RecordsReply((record,)))
+        return Answer(RecordsReply((record,)))
 
-    def _query(self, request: admin.QueryMessages, _: Peer, now_ms: int) -> Outcome:
+    def _query(self, request: QueryMessages, _: Peer, now_ms: int) -> Outcome:
         wanted = _UNIQUE_COUNT_MAX if request.is_unique_key else request.count_max
         found = self._store.query_index(
             request.topic,
@@ -246,4 +269,4 @@ class Administration:
         if not parts:
             raise refusals.message_not_found()
         index_end = self._store.appended_end - self._store.index_lag
-        return Answer(admin.RecordsReply(parts, now_ms, index_end))
+        return Answer(RecordsReply(parts, now_ms, index_end))

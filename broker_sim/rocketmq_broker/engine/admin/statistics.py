@@ -10,7 +10,7 @@ from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Bounds, CommittedOffset, QueueId, QueueStats
-from rocketmq_wire.requests.core import SearchOffset
+from rocketmq_wire.requests.offsets import SearchOffset
 
 NO_TIME = -1
 

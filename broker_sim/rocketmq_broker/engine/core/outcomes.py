@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import PullMessages, Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.pop import AwaitMessages, PopMessages
 
 

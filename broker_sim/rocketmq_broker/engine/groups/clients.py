@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_wire.model import ConsumerInfo, Subscription
-from rocketmq_wire.requests.admin import Connection
+from rocketmq_wire.requests.groups import Connection
 
 
 @dataclass(frozen=True, slots=True)

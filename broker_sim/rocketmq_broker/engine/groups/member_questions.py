@@ -14,7 +14,8 @@ from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.records.message_id import parse_offset_message_id
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     GetClientOffsets,
     GetMembersOffsets,
@@ -22,7 +23,6 @@ from rocketmq_wire.requests.consumption import (
     MembersOffsetsReply,
     OffsetsReply,
 )
-from rocketmq_wire.requests.core import Reply
 
 
 class MemberQuestions:

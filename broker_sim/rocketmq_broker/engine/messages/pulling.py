@@ -32,7 +32,7 @@ from rocketmq_broker.engine.messages.filtering import (
 )
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Bounds, Subscription
-from rocketmq_wire.requests.core import LOST_REMARK, PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
 
 # A filtered pull looks at as many entries as it asks for messages, but at least at these
 # (16,000 bytes of 20 in RocketMQ), and never at more than keeps the loop busy for long.

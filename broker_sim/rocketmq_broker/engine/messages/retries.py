@@ -29,8 +29,8 @@ from rocketmq_wire.model import (
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import SendBack
-from rocketmq_wire.requests.core import Done
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.messages import SendBack
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"

@@ -39,7 +39,7 @@ from rocketmq_wire.records.properties import (
     encode_properties,
 )
 from rocketmq_wire.records.receipt_handles import RECEIPT
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.messages import (
     SendBatch,
     SendMessage,
     SendRecords,

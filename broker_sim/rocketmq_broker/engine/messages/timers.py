@@ -37,14 +37,9 @@ from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.records.recall_handles import RecallHandle, decode_handle, encode_handle
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.recall import (
-    RecallHandle,
-    RecallMessage,
-    RecallReply,
-    decode_handle,
-    encode_handle,
-)
+from rocketmq_wire.requests.messages import RecallMessage, RecallReply
 
 _LOG = logging.getLogger(__name__)
 

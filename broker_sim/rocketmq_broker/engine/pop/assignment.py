@@ -14,14 +14,14 @@ from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
-from rocketmq_wire.requests.pop import (
-    ANY_QUEUE,
+from rocketmq_wire.requests.assignment import (
     Assignment,
     AssignmentReply,
     ConsumeMode,
     QueryAssignment,
     SetConsumeMode,
 )
+from rocketmq_wire.requests.pop import ANY_QUEUE
 
 FILE_NAME: Final = "messageRequestMode.json"
 _TABLE: Final = "messageRequestModeMap"

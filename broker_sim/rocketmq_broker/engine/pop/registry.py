@@ -22,8 +22,19 @@ from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.receipt_handles import RetryKind
-from rocketmq_wire.requests import pop as ask
-from rocketmq_wire.requests.core import Done, Reply
+from rocketmq_wire.requests.assignment import QueryAssignment, SetConsumeMode
+from rocketmq_wire.requests.contract import Done, Reply
+from rocketmq_wire.requests.pop import (
+    AckMessage,
+    AckMessages,
+    AwaitMessages,
+    ChangeInvisibleTime,
+    GetPollingCount,
+    PeekMessages,
+    PollingCountReply,
+    PopMessages,
+    PopReply,
+)
 
 
 class Pops:
@@ -88,27 +99,27 @@ class Pops:
         """What becomes of each request of pop consumption."""
         settling, looking = self._settling, self._looking
         return {
-            ask.PopMessages: lambda request, _, now_ms: self._pop(request, now_ms),
-            ask.AckMessage: lambda request, _, now_ms: settling.ack(request, now_ms),
-            ask.AckMessages: lambda request, _, now_ms: settling.ack_all(request, now_ms),
-            ask.ChangeInvisibleTime: lambda request, _, now_ms: settling.change(request, now_ms),
-            ask.PeekMessages: lambda request, _, now_ms: looking.peek(request, now_ms),
-            ask.AwaitMessages: lambda request, _, now_ms: looking.await_messages(request, now_ms),
-            ask.GetPollingCount: self._polling_count,
-            ask.QueryAssignment: lambda request, *_: Answer(self._assignments.assign(request)),
-            ask.SetConsumeMode: self._set_mode,
+            PopMessages: lambda request, _, now_ms: self._pop(request, now_ms),
+            AckMessage: lambda request, _, now_ms: settling.ack(request, now_ms),
+            AckMessages: lambda request, _, now_ms: settling.ack_all(request, now_ms),
+            ChangeInvisibleTime: lambda request, _, now_ms: settling.change(request, now_ms),
+            PeekMessages: lambda request, _, now_ms: looking.peek(request, now_ms),
+            AwaitMessages: lambda request, _, now_ms: looking.await_messages(request, now_ms),
+            GetPollingCount: self._polling_count,
+            QueryAssignment: lambda request, *_: Answer(self._assignments.assign(request)),
+            SetConsumeMode: self._set_mode,
         }
 
     def resume(self, hold: HoldPop, now_ms: int, *, is_final: bool) -> Outcome:
         """Ask a held request again: something came, or its time is over (`is_final`)."""
-        if isinstance(hold.request, ask.AwaitMessages):
+        if isinstance(hold.request, AwaitMessages):
             return self._looking.await_messages(hold.request, now_ms, is_final=is_final)
         return self._pop(hold.request, now_ms, is_final=is_final)
 
-    def _pop(self, request: ask.PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
+    def _pop(self, request: PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
         outcome = self._popping.pop(request, now_ms, is_final=is_final)
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
-        if isinstance(reply, ask.PopReply):
+        if isinstance(reply, PopReply):
             count = sum(len(span.offsets) for span in reply.spans)
             self.note_popped(count, sum(len(part) for part in reply.records), now_ms)
         return outcome
@@ -156,11 +167,11 @@ class Pops:
         self._loans.forget_topics(gone)
         self._orders.forget_topics(gone)
 
-    def _polling_count(self, request: ask.GetPollingCount, *_: object) -> Outcome:
+    def _polling_count(self, request: GetPollingCount, *_: object) -> Outcome:
         self._topics.require(request.queue.topic)
-        return Answer(ask.PollingCountReply(self.waiting_count(request.group, request.queue)))
+        return Answer(PollingCountReply(self.waiting_count(request.group, request.queue)))
 
-    def _set_mode(self, request: ask.SetConsumeMode, *_: object) -> Outcome:
+    def _set_mode(self, request: SetConsumeMode, *_: object) -> Outcome:
         self._assignments.set_mode(request)
         return Answer(Done())
 

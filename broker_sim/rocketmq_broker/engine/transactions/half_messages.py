@@ -38,7 +38,7 @@ from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import TAGS, UNIQUE_KEY, encode_properties
 from rocketmq_wire.records.record import decode_record, encode_record
-from rocketmq_wire.requests.core import Done
+from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.transactions import (
     CHECK_COUNT,
     END_TOPIC,

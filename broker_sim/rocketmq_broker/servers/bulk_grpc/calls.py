@@ -35,13 +35,12 @@ from rocketmq_wire.grpc.bulk.records import (
     encode_send_outcome,
 )
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import (
     LOST_REMARK,
     PullMessages,
     PullReply,
     PullStatus,
-    Reply,
-    Request,
     SendReply,
 )
 

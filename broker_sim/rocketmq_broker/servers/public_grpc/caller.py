@@ -11,7 +11,7 @@ from rocketmq_broker.security.accounts import Account
 from rocketmq_broker.security.guard import Guard
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 
 R = TypeVar("R", bound=Reply)
 CLIENT_ID = "x-mq-client-id"

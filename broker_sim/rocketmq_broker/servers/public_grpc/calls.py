@@ -38,7 +38,7 @@ from rocketmq_broker.servers.public_grpc.sending import Sends
 from rocketmq_broker.servers.public_grpc.sessions import Listening, Sessions
 from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, status_of
-from rocketmq_wire.requests.core import GetRoute
+from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status, status_of
 from rocketmq_wire.model import ConsumerInfo
 from rocketmq_wire.remoting.codecs.fields import CLIENT_VERSION as CLIENT_VERSION_NUMBER
-from rocketmq_wire.requests.core import Heartbeat, UnregisterClient
+from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
 from rocketmq_wire.stubs import public
 
 Write = Callable[[bytes], Awaitable[None]]

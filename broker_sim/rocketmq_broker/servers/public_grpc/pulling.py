@@ -23,13 +23,12 @@ from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of, milliseconds
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.messages import PullMessages, PullStatus
+from rocketmq_wire.requests.offsets import (
     CommitOffset,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
-    PullMessages,
-    PullStatus,
     SearchOffset,
 )
 from rocketmq_wire.stubs import public

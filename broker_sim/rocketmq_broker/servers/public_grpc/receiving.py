@@ -43,7 +43,7 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.records.record import FLAG_COMPRESSED, GZIP_MAGIC, decode_record
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 from rocketmq_wire.requests.pop import (
     ANY_QUEUE,
     InitMode,

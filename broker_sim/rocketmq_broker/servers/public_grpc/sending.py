@@ -26,9 +26,8 @@ from rocketmq_wire.grpc.public.codes import (
 from rocketmq_wire.grpc.public.messages import PRIORITY, TRANSACTION, outgoing_of
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import SendMessage, SendStatus
+from rocketmq_wire.requests.messages import RecallMessage, SendMessage, SendStatus
 from rocketmq_wire.requests.pop import ANY_QUEUE
-from rocketmq_wire.requests.recall import RecallMessage
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
 from rocketmq_wire.stubs import public
 

@@ -18,7 +18,7 @@ from rocketmq_broker.servers.shell.member_calls import Answered, AskClient
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.transactions import CheckTransaction
 from rocketmq_wire.stubs import public
 

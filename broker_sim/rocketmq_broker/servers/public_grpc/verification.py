@@ -8,7 +8,8 @@ from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.remoting.codec import encode_reply
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeResult,
@@ -16,7 +17,6 @@ from rocketmq_wire.requests.consumption import (
     RelayedReply,
     RunningInfoReply,
 )
-from rocketmq_wire.requests.core import Reply, Request
 from rocketmq_wire.stubs import public
 
 _RESULTS: Final = {

@@ -33,8 +33,8 @@ from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, brok
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.remoting.session import Asked, ServerSession
-from rocketmq_wire.requests.core import Reply, Request
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rocketmq_broker.engine.core.outcomes import Hold
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
 
 _Key = TypeVar("_Key", int, tuple[str, int])
 

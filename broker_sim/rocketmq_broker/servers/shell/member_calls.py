@@ -12,8 +12,8 @@ from rocketmq_broker.servers.shell.held_pulls import Done
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.remoting.codec import decode_reply
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.consumption import RelayedReply
-from rocketmq_wire.requests.core import Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.members import RelayedReply
 
 # RocketMQ's brokers wait as long.
 _ANSWER_SECONDS: Final = 10.0

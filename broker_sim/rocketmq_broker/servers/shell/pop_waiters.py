@@ -20,14 +20,8 @@ from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.receipt_handles import RetryKind, origin_topic_of
-from rocketmq_wire.requests.core import Reply, Request
-from rocketmq_wire.requests.pop import (
-    ANY_QUEUE,
-    AckMessage,
-    AckMessages,
-    PopMessages,
-    PopReply,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.pop import ANY_QUEUE, AckMessage, AckMessages, PopMessages, PopReply
 
 # As in RocketMQ: popPollingSize and maxPopPollingSize.
 _KEY_COUNT_MAX: Final = 1_024

@@ -36,20 +36,17 @@ from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.requests.consumption import SendBack
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    DeleteTopic,
-    Heartbeat,
-    Reply,
-    Request,
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
+from rocketmq_wire.requests.messages import (
+    RecallMessage,
+    SendBack,
     SendBatch,
     SendMessage,
     SendRecords,
-    UnregisterClient,
 )
 from rocketmq_wire.requests.pop import ChangeInvisibleTime
-from rocketmq_wire.requests.recall import RecallMessage
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from rocketmq_wire.requests.transactions import EndTransaction
 
 R = TypeVar("R", bound=Reply)

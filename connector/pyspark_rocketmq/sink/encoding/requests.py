@@ -41,7 +41,7 @@ from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.records.batch import stored_growth
 from rocketmq_wire.records.properties import LITE_TOPIC, encode_properties
-from rocketmq_wire.requests.core import SendBatch, SendMessage, SendRecords
+from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords
 from rocketmq_wire.requests.transactions import (
     CHECK_IMMUNITY,
     PRODUCER_GROUP,

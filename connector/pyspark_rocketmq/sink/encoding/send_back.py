@@ -24,7 +24,7 @@ from pyspark_rocketmq.sink.encoding.layout import SendBackPlan
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.producer.send_backs import send_back_all
 from rocketmq_wire.errors import RowRefusedError
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 
 _NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
 _NEEDED: Final = {"topic": (StringType,), "brokerName": (StringType,), "physicalOffset": _NUMBER}

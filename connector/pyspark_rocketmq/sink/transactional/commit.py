@@ -44,7 +44,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.properties import UNIQUE_KEY, decode_properties
-from rocketmq_wire.requests.core import SendMessage
+from rocketmq_wire.requests.messages import SendMessage
 from rocketmq_wire.requests.transactions import Resolution
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ from rocketmq_client.producer.half_messages import Half
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
-from rocketmq_wire.requests.core import PullStatus
+from rocketmq_wire.requests.messages import PullStatus
 
 T = TypeVar("T")
 

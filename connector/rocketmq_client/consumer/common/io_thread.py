@@ -24,8 +24,8 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.remoting.session import Responder
-from rocketmq_wire.requests.core import Reply, Request
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
 
 R = TypeVar("R", bound=Reply)
 

@@ -16,11 +16,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_mes
 from rocketmq_wire.errors import BrokerError, ProtocolError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import (
-    ConsumeDirectly,
-    ConsumeDirectlyReply,
-    ConsumeResult,
-)
+from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
 
 _SYSTEM_ERROR: Final = 1
 _RESULTS: Final[dict[object, ConsumeResult]] = {

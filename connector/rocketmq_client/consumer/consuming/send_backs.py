@@ -11,7 +11,7 @@ from rocketmq_client.consumer.common.messages import ORIGIN_MESSAGE_ID, Received
 from rocketmq_client.consumer.common.namespaces import wrapped
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 
 _LOG = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 5_000

@@ -23,7 +23,16 @@ from rocketmq_client.transport.net.local_address import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription
 from rocketmq_wire.remoting.session import Deferred
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import (
+    CheckSubscription,
+    ClientsReply,
+    Heartbeat,
+    ListGroupClients,
+    NotifyMembersChanged,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     GetClientOffsets,
     GetRunningInfo,
@@ -31,18 +40,7 @@ from rocketmq_wire.requests.consumption import (
     ResetOffsets,
     RunningInfoReply,
 )
-from rocketmq_wire.requests.core import (
-    ClientsReply,
-    Done,
-    GetRoute,
-    Heartbeat,
-    ListGroupClients,
-    Reply,
-    Request,
-    RouteReply,
-    UnregisterClient,
-)
-from rocketmq_wire.requests.remoting import CheckSubscription, NotifyMembersChanged
+from rocketmq_wire.requests.topics import GetRoute, RouteReply
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_MS: Final = 3_000

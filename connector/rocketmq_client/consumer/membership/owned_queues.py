@@ -29,15 +29,14 @@ from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import (
     Boundary,
     CommitOffset,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
     OffsetReply,
-    Reply,
-    Request,
 )
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
 
 _LOG = logging.getLogger(__name__)
 

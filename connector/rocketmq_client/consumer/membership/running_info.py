@@ -10,7 +10,7 @@ from rocketmq_client.consumer.common.listener import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, PullCounts
 from rocketmq_wire.model import ConsumerInfo, QueueId
-from rocketmq_wire.requests.consumption import ConsumeRates, QueueInfo, RunningInfoReply
+from rocketmq_wire.requests.members import ConsumeRates, QueueInfo, RunningInfoReply
 
 
 def running_info(

@@ -17,7 +17,7 @@ from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.popping.messages import Popped
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.pop import AckMessages, ack_of, ack_spans
 
 _LOG = logging.getLogger(__name__)

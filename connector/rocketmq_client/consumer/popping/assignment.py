@@ -15,7 +15,7 @@ from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import MASTER_ID, RETRY_PREFIX, QueueId, Subscription
-from rocketmq_wire.requests.pop import AssignmentReply, ConsumeMode, QueryAssignment
+from rocketmq_wire.requests.assignment import AssignmentReply, ConsumeMode, QueryAssignment
 
 _LOG = logging.getLogger(__name__)
 _STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE")

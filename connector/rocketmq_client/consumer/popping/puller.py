@@ -18,7 +18,7 @@ from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.errors import ProtocolError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.pop import InitMode, PopMessages, PopReply, PopStatus
 
 _LOG = logging.getLogger(__name__)

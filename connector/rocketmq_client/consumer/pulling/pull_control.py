@@ -18,7 +18,7 @@ from typing import Final
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_wire.errors import BrokerError, RocketMQError
-from rocketmq_wire.requests.core import PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus
 
 FLOW_DELAY_MS: Final = 50
 SUSPENDED_DELAY_MS: Final = 1_000

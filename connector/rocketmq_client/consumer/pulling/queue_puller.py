@@ -20,14 +20,9 @@ from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Ver
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
-from rocketmq_wire.requests.core import (
-    LOST_REMARK,
-    GetCommittedOffset,
-    OffsetReply,
-    PullMessages,
-    PullReply,
-    Reply,
-)
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply
+from rocketmq_wire.requests.offsets import GetCommittedOffset, OffsetReply
 
 _LOG = logging.getLogger(__name__)
 

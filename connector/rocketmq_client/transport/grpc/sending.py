@@ -25,7 +25,7 @@ from rocketmq_wire.grpc.bulk.mapping import SEND_RECORDS_STREAM_PATH
 from rocketmq_wire.grpc.bulk.records import decode_send_outcome
 from rocketmq_wire.grpc_session import CallEnded
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.requests.core import Reply
+from rocketmq_wire.requests.contract import Reply
 
 OnAnswer = Callable[[Reply | RocketMQError], None]
 

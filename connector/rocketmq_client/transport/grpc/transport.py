@@ -38,7 +38,8 @@ from rocketmq_wire.grpc.bulk.methods import Method
 from rocketmq_wire.grpc_headers import OK
 from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests.core import Reply, Request, SendRecords
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import SendRecords
 
 R = TypeVar("R", bound=Reply)
 

@@ -29,8 +29,9 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.session import ClientSession, Responder
-from rocketmq_wire.requests.core import GetRoute, Reply, Request
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
+from rocketmq_wire.requests.topics import GetRoute
 
 OnDone = Callable[[Reply | RocketMQError], None]
 

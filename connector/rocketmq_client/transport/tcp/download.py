@@ -17,12 +17,8 @@ from rocketmq_client.download.pull_scheduling import due_pulls
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests.core import (
-    PullMessages,
-    PullReplies,
-    PullReply,
-    Reply,
-)
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
 
 if TYPE_CHECKING:
     from rocketmq_client.transport.tcp.exchange import Handle

@@ -15,8 +15,8 @@ from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.connection import Connection, OnDone
 from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
 from rocketmq_wire.remoting.session import Responder
-from rocketmq_wire.requests.core import Reply, Request
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
 
 _NOTICES_MAX: Final = 256
 _READ: Final = selectors.EVENT_READ

@@ -26,23 +26,18 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import MASTER_ID, OffsetRange, QueueId
 from rocketmq_wire.remoting.session import Responder
-from rocketmq_wire.requests.core import (
-    ClusterReply,
-    CommitOffset,
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import NotifyMembersChanged
+from rocketmq_wire.requests.messages import SendBatch, SendMessage
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, OffsetReply
+from rocketmq_wire.requests.topics import (
     CreateTopic,
     DeleteTopic,
-    GetCluster,
-    GetCommittedOffset,
     GetRoute,
-    OffsetReply,
-    Reply,
-    Request,
     RouteReply,
-    SendBatch,
-    SendMessage,
     TopicStatsReply,
 )
-from rocketmq_wire.requests.remoting import NotifyMembersChanged
 
 R = TypeVar("R", bound=Reply)
 

@@ -26,7 +26,30 @@ from rocketmq_wire.grpc.bulk.shared_calls import (
     ITEMS_MAX,
 )
 from rocketmq_wire.model import DEFAULT_TOPIC
-from rocketmq_wire.requests import core
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.groups import (
+    ClientsReply,
+    GroupsReply,
+    Heartbeat,
+    ListGroupClients,
+    ListGroups,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage, SendRecords
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
+from rocketmq_wire.requests.topics import (
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
+    GetRoute,
+    GetTopicStats,
+    ListTopicConfigs,
+    ListTopics,
+    RouteReply,
+    TopicConfigsReply,
+    TopicsReply,
+    TopicStatsReply,
+)
 from rocketmq_wire.stubs import SERVICE, message_class
 
 CODE_KEY: Final = "rocketmq-code"
@@ -79,7 +102,7 @@ def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerEr
     return broker_error(int(code), remark.decode("utf-8", "replace"))
 
 
-def _consume_stats_to_message(reply: core.ConsumeStatsReply) -> Any:
+def _consume_stats_to_message(reply: ConsumeStatsReply) -> Any:
     return message_class("GetGroupStatsResponse")(
         queues=[values.progress_to_message(*entry) for entry in reply.queues.items()],
         tps=reply.tps,
@@ -88,8 +111,8 @@ def _consume_stats_to_message(reply: core.ConsumeStatsReply) -> Any:
 
 def _delete_topic(message: Any) -> AnyRequest:
     if message.routes_only:
-        return core.DeleteTopicFromNameServer(message.topic)
-    return core.DeleteTopic(message.topic)
+        return DeleteTopicFromNameServer(message.topic)
+    return DeleteTopic(message.topic)
 
 
 METHODS: Final[tuple[Method, ...]] = (
@@ -98,107 +121,107 @@ METHODS: Final[tuple[Method, ...]] = (
     COMMIT_PROGRESS,
     small(
         "GetRoute",
-        (core.GetRoute,),
+        (GetRoute,),
         lambda request: {"topic": request.topic},
-        lambda message: core.GetRoute(message.topic),
+        lambda message: GetRoute(message.topic),
         lambda reply: values.route_to_message(reply.route),
-        lambda message: core.RouteReply(values.route_from_message(message)),
+        lambda message: RouteReply(values.route_from_message(message)),
     ),
     small(
         "GetCluster",
-        (core.GetCluster,),
+        (GetCluster,),
         lambda _: {},
-        lambda _: core.GetCluster(),
+        lambda _: GetCluster(),
         lambda reply: values.cluster_to_message(reply.cluster),
-        lambda message: core.ClusterReply(values.cluster_from_message(message)),
+        lambda message: ClusterReply(values.cluster_from_message(message)),
     ),
     small(
         "ListTopics",
-        (core.ListTopics,),
+        (ListTopics,),
         lambda _: {},
-        lambda _: core.ListTopics(),
+        lambda _: ListTopics(),
         lambda reply: message_class("ListTopicsResponse")(topics=reply.topics),
-        lambda message: core.TopicsReply(tuple(message.topics)),
+        lambda message: TopicsReply(tuple(message.topics)),
     ),
     small(
         "DescribeTopics",
-        (core.ListTopicConfigs,),
+        (ListTopicConfigs,),
         lambda _: {},
-        lambda _: core.ListTopicConfigs(),
+        lambda _: ListTopicConfigs(),
         lambda reply: message_class("DescribeTopicsResponse")(
             topics=[values.topic_to_message(config) for config in reply.configs]
         ),
-        lambda message: core.TopicConfigsReply(
+        lambda message: TopicConfigsReply(
             tuple(values.topic_from_message(topic) for topic in message.topics)
         ),
     ),
     done(
         "CreateTopic",
-        (core.CreateTopic,),
+        (CreateTopic,),
         lambda request: {
             "topic": values.topic_to_message(request.config),
             "default_topic": request.default_topic,
         },
-        lambda message: core.CreateTopic(
+        lambda message: CreateTopic(
             values.topic_from_message(message.topic), message.default_topic or DEFAULT_TOPIC
         ),
     ),
     done(
         "DeleteTopic",
-        (core.DeleteTopic, core.DeleteTopicFromNameServer),
+        (DeleteTopic, DeleteTopicFromNameServer),
         lambda request: {
             "topic": request.topic,
-            "routes_only": isinstance(request, core.DeleteTopicFromNameServer),
+            "routes_only": isinstance(request, DeleteTopicFromNameServer),
         },
         _delete_topic,
     ),
     small(
         "GetTopicStats",
-        (core.GetTopicStats,),
+        (GetTopicStats,),
         lambda request: {"topic": request.topic},
-        lambda message: core.GetTopicStats(message.topic),
+        lambda message: GetTopicStats(message.topic),
         lambda reply: message_class("GetTopicStatsResponse")(
             queues=[values.stats_to_message(*entry) for entry in reply.queues.items()]
         ),
-        lambda message: core.TopicStatsReply(
+        lambda message: TopicStatsReply(
             dict(values.stats_from_message(entry) for entry in message.queues)
         ),
     ),
     small(
         "ListGroups",
-        (core.ListGroups,),
+        (ListGroups,),
         lambda _: {},
-        lambda _: core.ListGroups(),
+        lambda _: ListGroups(),
         lambda reply: message_class("ListGroupsResponse")(groups=reply.groups),
-        lambda message: core.GroupsReply(tuple(message.groups)),
+        lambda message: GroupsReply(tuple(message.groups)),
     ),
     small(
         "ListGroupClients",
-        (core.ListGroupClients,),
+        (ListGroupClients,),
         lambda request: {"group": request.group},
-        lambda message: core.ListGroupClients(message.group),
+        lambda message: ListGroupClients(message.group),
         lambda reply: message_class("ListGroupClientsResponse")(client_ids=reply.client_ids),
-        lambda message: core.ClientsReply(tuple(message.client_ids)),
+        lambda message: ClientsReply(tuple(message.client_ids)),
     ),
     small(
         "GetGroupStats",
-        (core.GetConsumeStats,),
+        (GetConsumeStats,),
         lambda request: {"group": request.group, "topic": request.topic},
-        lambda message: core.GetConsumeStats(message.group, values.optional(message, "topic")),
+        lambda message: GetConsumeStats(message.group, values.optional(message, "topic")),
         _consume_stats_to_message,
-        lambda message: core.ConsumeStatsReply(
+        lambda message: ConsumeStatsReply(
             dict(values.progress_from_message(entry) for entry in message.queues), message.tps
         ),
     ),
     done(
         "Heartbeat",
-        (core.Heartbeat,),
+        (Heartbeat,),
         lambda request: {
             "client_id": request.client_id,
             "producer_groups": request.producer_groups,
             "consumers": [values.consumer_to_message(entry) for entry in request.consumers],
         },
-        lambda message: core.Heartbeat(
+        lambda message: Heartbeat(
             message.client_id,
             tuple(message.producer_groups),
             tuple(values.consumer_from_message(entry) for entry in message.consumers),
@@ -206,13 +229,13 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
     done(
         "UnregisterClient",
-        (core.UnregisterClient,),
+        (UnregisterClient,),
         lambda request: {
             "client_id": request.client_id,
             "producer_group": request.producer_group,
             "consumer_group": request.consumer_group,
         },
-        lambda message: core.UnregisterClient(
+        lambda message: UnregisterClient(
             message.client_id,
             values.optional(message, "producer_group"),
             values.optional(message, "consumer_group"),
@@ -220,7 +243,7 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
     alone(
         "PullMessages",
-        (core.PullMessages,),
+        (PullMessages,),
         records.encode_pull,
         records.decode_pull,
         lambda request, reply: records.encode_chunk(
@@ -230,7 +253,7 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
     alone(
         "SendMessage",
-        (core.SendMessage,),
+        (SendMessage,),
         records.encode_send_message,
         records.decode_send_message,
         lambda _, reply: records.encode_send_outcome(reply),
@@ -238,7 +261,7 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
     alone(
         "SendBatch",
-        (core.SendBatch,),
+        (SendBatch,),
         records.encode_send_batch,
         records.decode_send_batch,
         lambda _, reply: records.encode_send_outcome(reply),
@@ -246,7 +269,7 @@ METHODS: Final[tuple[Method, ...]] = (
     ),
     alone(
         "SendRecords",
-        (core.SendRecords,),
+        (SendRecords,),
         records.encode_send_records,
         records.decode_send_records,
         lambda _, reply: records.encode_send_outcome(reply),

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocketmq_wire.errors import BrokerError, LocalProtocolError
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.requests.core import Done, Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
 
 AnyRequest = Request[Any]

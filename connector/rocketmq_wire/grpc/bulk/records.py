@@ -31,7 +31,7 @@ from rocketmq_wire.grpc.bulk.values import (
     subscription_to_message,
 )
 from rocketmq_wire.model import Buffer, QueueId, Subscription
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,

@@ -9,8 +9,17 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk import values
 from rocketmq_wire.grpc.bulk.methods import AnyRequest, Method, Outcome
 from rocketmq_wire.grpc.bulk.values import queue_from_message, queue_to_message
-from rocketmq_wire.requests import core
-from rocketmq_wire.requests.core import Done, OffsetReply
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.offsets import (
+    Boundary,
+    CommitOffset,
+    GetCommittedOffset,
+    GetEarliestStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    SearchOffset,
+)
 from rocketmq_wire.stubs import message_class, parse, serialize
 
 # Of one call; a client splits what is longer. Far below the message size limit of either side.
@@ -49,16 +58,16 @@ def _outcome_of_result(result: Any) -> Outcome:
 
 _KIND_MIN, _KIND_MAX, _KIND_BY_TIMESTAMP, _KIND_EARLIEST_STORE_TIME = 1, 2, 3, 4
 _KINDS: Final[dict[type[AnyRequest], int]] = {
-    core.GetMinOffset: _KIND_MIN,
-    core.GetMaxOffset: _KIND_MAX,
-    core.GetEarliestStoreTime: _KIND_EARLIEST_STORE_TIME,
+    GetMinOffset: _KIND_MIN,
+    GetMaxOffset: _KIND_MAX,
+    GetEarliestStoreTime: _KIND_EARLIEST_STORE_TIME,
 }
 _REQUESTS_OF_KIND: Final[dict[int, Any]] = {kind: found for found, kind in _KINDS.items()}
 
 
 def _query_of(request: Any) -> Any:
     query, queue = message_class("OffsetQuery"), queue_to_message(request.queue)
-    if isinstance(request, core.SearchOffset):
+    if isinstance(request, SearchOffset):
         return query(
             queue=queue,
             kind=_KIND_BY_TIMESTAMP,
@@ -71,8 +80,8 @@ def _query_of(request: Any) -> Any:
 def _request_of_query(query: Any) -> AnyRequest:
     queue = queue_from_message(query.queue)
     if query.kind == _KIND_BY_TIMESTAMP:
-        boundary = values.BOUNDARIES.get(query.boundary, core.Boundary.LOWER)
-        return core.SearchOffset(queue, query.timestamp_ms, boundary)
+        boundary = values.BOUNDARIES.get(query.boundary, Boundary.LOWER)
+        return SearchOffset(queue, query.timestamp_ms, boundary)
     request_type = _REQUESTS_OF_KIND.get(query.kind)
     if request_type is None:
         raise RemoteProtocolError(f"there is no offset of kind {query.kind}")
@@ -82,7 +91,7 @@ def _request_of_query(query: Any) -> AnyRequest:
 
 GET_OFFSETS: Final = Method(
     name="GetOffsets",
-    request_types=(*_KINDS, core.SearchOffset),
+    request_types=(*_KINDS, SearchOffset),
     encode_requests=lambda wanted: _whole(
         message_class("GetOffsetsRequest")(queries=[_query_of(request) for request in wanted])
     ),
@@ -113,14 +122,14 @@ def _encode_get_progress(wanted: Sequence[Any]) -> tuple[bytes]:
 def _decode_get_progress(content: bytes) -> tuple[AnyRequest, ...]:
     message = parse("GetCommittedOffsetRequest", content)
     return tuple(
-        core.GetCommittedOffset(message.group, queue_from_message(queue), message.zero_if_absent)
+        GetCommittedOffset(message.group, queue_from_message(queue), message.zero_if_absent)
         for queue in _limited(message.queues)
     )
 
 
 GET_PROGRESS: Final = Method(
     name="GetCommittedOffset",
-    request_types=(core.GetCommittedOffset,),
+    request_types=(GetCommittedOffset,),
     encode_requests=_encode_get_progress,
     decode_requests=_decode_get_progress,
     encode_outcomes=lambda _, outcomes: serialize(
@@ -150,7 +159,7 @@ def _encode_commit_progress(wanted: Sequence[Any]) -> tuple[bytes]:
 def _decode_commit_progress(content: bytes) -> tuple[AnyRequest, ...]:
     message = parse("CommitOffsetRequest", content)
     return tuple(
-        core.CommitOffset(message.group, queue_from_message(entry.queue), entry.offset)
+        CommitOffset(message.group, queue_from_message(entry.queue), entry.offset)
         for entry in _limited(message.offsets)
     )
 
@@ -169,7 +178,7 @@ def _encode_commit_outcomes(_: Sequence[AnyRequest], outcomes: Sequence[Outcome]
 
 COMMIT_PROGRESS: Final = Method(
     name="CommitOffset",
-    request_types=(core.CommitOffset,),
+    request_types=(CommitOffset,),
     encode_requests=_encode_commit_progress,
     decode_requests=_decode_commit_progress,
     encode_outcomes=_encode_commit_outcomes,

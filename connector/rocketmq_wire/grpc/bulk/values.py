@@ -17,7 +17,8 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.core import Boundary, PullStatus, SendStatus
+from rocketmq_wire.requests.messages import PullStatus, SendStatus
+from rocketmq_wire.requests.offsets import Boundary
 from rocketmq_wire.stubs import message_class
 
 # Protobuf's enums start with a 0 that means "not said", so that it cannot be said by accident.

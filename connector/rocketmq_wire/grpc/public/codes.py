@@ -9,7 +9,7 @@ import enum
 from typing import Any, Final
 
 from rocketmq_wire.errors import BrokerError, RocketMQError
-from rocketmq_wire.requests.core import SendStatus
+from rocketmq_wire.requests.messages import SendStatus
 from rocketmq_wire.stubs import public
 
 

@@ -29,29 +29,26 @@ from rocketmq_wire.remoting.codecs.fields import (
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, stats_json, stats_of
-from rocketmq_wire.requests.admin import (
+from rocketmq_wire.requests.brokers import (
     AddWritePermission,
-    AllCommittedOffsetsReply,
     ChangeBrokerSettings,
     CleanConsumeQueues,
     CountReply,
-    DeleteGroup,
     DeleteNameServerEntry,
-    GetAllCommittedOffsets,
     GetBrokerSettings,
     GetNameServerSettings,
     GetRuntimeInfo,
-    ListTopicGroups,
-    PutGroup,
-    QueryMessages,
-    QueueOffsetsReply,
-    RecordsReply,
-    ResetClientOffsets,
     SettingsReply,
-    ViewMessage,
     WipeWritePermission,
 )
-from rocketmq_wire.requests.core import GroupsReply
+from rocketmq_wire.requests.groups import DeleteGroup, GroupsReply, ListTopicGroups, PutGroup
+from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
+from rocketmq_wire.requests.offsets import (
+    AllCommittedOffsetsReply,
+    GetAllCommittedOffsets,
+    QueueOffsetsReply,
+    ResetClientOffsets,
+)
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 

@@ -21,7 +21,7 @@ from rocketmq_wire.remoting.codecs.fields import (
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import subscription_json
-from rocketmq_wire.requests.admin import (
+from rocketmq_wire.requests.groups import (
     Connection,
     ConsumersReply,
     GetConsumers,

@@ -18,7 +18,8 @@ from rocketmq_wire.remoting.codecs.fields import (
     json_body,
     success,
 )
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack, UnlockQueues
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
+from rocketmq_wire.requests.messages import SendBack
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 

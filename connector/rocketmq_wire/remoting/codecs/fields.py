@@ -15,7 +15,8 @@ from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, json_object
 from rocketmq_wire.model import Buffer, QueueId
-from rocketmq_wire.requests.core import Done, OffsetReply, Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.offsets import OffsetReply
 
 CLIENT_VERSION: Final = 401
 """V4_9_4: name servers answer strict JSON, and newer servers send no GO_AWAY."""

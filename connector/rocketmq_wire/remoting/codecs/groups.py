@@ -41,9 +41,18 @@ from rocketmq_wire.remoting.codecs.heartbeat import (
     message_model,
     subscription_version,
 )
-from rocketmq_wire.requests.core import (
-    Boundary,
+from rocketmq_wire.requests.groups import (
+    CheckSubscription,
     ClientsReply,
+    GroupsReply,
+    Heartbeat,
+    ListGroupClients,
+    ListGroups,
+    NotifyMembersChanged,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.offsets import (
+    Boundary,
     CommitOffset,
     ConsumeStatsReply,
     GetCommittedOffset,
@@ -51,15 +60,9 @@ from rocketmq_wire.requests.core import (
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
-    GroupsReply,
-    Heartbeat,
-    ListGroupClients,
-    ListGroups,
     OffsetReply,
     SearchOffset,
-    UnregisterClient,
 )
-from rocketmq_wire.requests.remoting import CheckSubscription, NotifyMembersChanged
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 

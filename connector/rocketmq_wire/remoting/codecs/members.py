@@ -30,7 +30,7 @@ from rocketmq_wire.remoting.codecs.fields import (
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, subscription_json
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeRates,

@@ -15,12 +15,11 @@ from rocketmq_wire.remoting.codecs.fields import (
     RequestCode,
     queue_of,
 )
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,
-    Reply,
-    Request,
     SendBatch,
     SendMessage,
     SendReply,

@@ -27,16 +27,18 @@ from rocketmq_wire.remoting.codecs.fields import (
     queue_of,
     success,
 )
-from rocketmq_wire.requests.pop import (
+from rocketmq_wire.requests.assignment import (
     Assignment,
     AssignmentReply,
-    AwaitMessages,
-    AwaitMessagesReply,
     ConsumeMode,
-    GetPollingCount,
-    PollingCountReply,
     QueryAssignment,
     SetConsumeMode,
+)
+from rocketmq_wire.requests.pop import (
+    AwaitMessages,
+    AwaitMessagesReply,
+    GetPollingCount,
+    PollingCountReply,
 )
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]

@@ -44,13 +44,13 @@ from rocketmq_wire.remoting.codecs.fields import (
     success,
 )
 from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key
-from rocketmq_wire.requests.core import (
-    ClusterReply,
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.topics import (
     CreateTopic,
     DeleteTopic,
     DeleteTopicFromNameServer,
-    GetCluster,
     GetRoute,
+    GetTopicConfig,
     GetTopicStats,
     ListTopicConfigs,
     ListTopics,
@@ -59,7 +59,6 @@ from rocketmq_wire.requests.core import (
     TopicsReply,
     TopicStatsReply,
 )
-from rocketmq_wire.requests.remoting import GetTopicConfig
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 

@@ -16,7 +16,7 @@ from rocketmq_wire.remoting.codecs.fields import (
     encode_done,
     success,
 )
-from rocketmq_wire.requests.recall import RecallMessage, RecallReply
+from rocketmq_wire.requests.messages import RecallMessage, RecallReply
 from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction, Resolution
 
 Encoded = tuple[dict[str, str], tuple[Buffer, ...]]

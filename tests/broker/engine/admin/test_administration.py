@@ -9,19 +9,42 @@ from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests import admin
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    CreateTopic,
-    Done,
-    GetCommittedOffset,
-    GetConsumeStats,
-    GetRoute,
+from rocketmq_wire.requests.brokers import (
+    AddWritePermission,
+    ChangeBrokerSettings,
+    CleanConsumeQueues,
+    DeleteNameServerEntry,
+    GetBrokerSettings,
+    GetNameServerSettings,
+    GetRuntimeInfo,
+    WipeWritePermission,
+)
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import (
+    Connection,
+    ConsumersReply,
+    DeleteGroup,
+    GetConsumers,
+    GetProducers,
     Heartbeat,
+    ListTopicGroups,
+    PutGroup,
+)
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
+    QueryMessages,
     SendMessage,
+    ViewMessage,
 )
+from rocketmq_wire.requests.offsets import (
+    CommitOffset,
+    GetAllCommittedOffsets,
+    GetCommittedOffset,
+    GetConsumeStats,
+    ResetClientOffsets,
+)
+from rocketmq_wire.requests.topics import CreateTopic, GetRoute
 from support.engines import NOW_MS, EngineUnderTest, queue_of
 
 ORDERS_0, ORDERS_1 = queue_of("orders"), queue_of("orders", 1)
@@ -46,18 +69,18 @@ def refusal(broker, request):
 
 class TestSettings:
     def test_settings_are_shown_under_rocketmqs_names(self, broker):
-        shown = broker.ask(admin.GetBrokerSettings()).settings
+        shown = broker.ask(GetBrokerSettings()).settings
         assert shown["brokerName"] == "broker-a"
         assert shown["enablePropertyFilter"] == "false"
         assert shown["maxTransferCountOnMessageInMemory"] == "100000"
-        assert broker.ask(admin.GetNameServerSettings()).settings["listenPort"] == "10911"
+        assert broker.ask(GetNameServerSettings()).settings["listenPort"] == "10911"
 
     def test_changes_count_at_once(self, broker):
         for _ in range(3):
             send(broker)
         change = {"maxTransferCountOnMessageInMemory": "2", "enablePropertyFilter": "true"}
-        assert broker.ask(admin.ChangeBrokerSettings(change)) == Done()
-        shown = broker.ask(admin.GetBrokerSettings()).settings
+        assert broker.ask(ChangeBrokerSettings(change)) == Done()
+        shown = broker.ask(GetBrokerSettings()).settings
         assert {name: shown[name] for name in change} == change
         assert broker.ask(PullMessages("g", ORDERS_0, 0, 32)).next_begin == 2
         sql = Subscription("a IS NULL", "SQL92")
@@ -65,14 +88,14 @@ class TestSettings:
 
     def test_creation_on_first_use_can_be_switched_off(self, broker):
         change = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"}
-        broker.ask(admin.ChangeBrokerSettings(change))
+        broker.ask(ChangeBrokerSettings(change))
         assert refusal(broker, SendMessage("p", queue_of("new"), NOW_MS, b"x")) == 17
         assert refusal(broker, PullMessages("new", ORDERS_0, 0, 32)) == 26
 
     def test_names_that_nobody_knows_are_ignored_as_in_rocketmq(self, broker):
-        before = broker.ask(admin.GetBrokerSettings()).settings
-        assert broker.ask(admin.ChangeBrokerSettings({"nonsense": "1"})) == Done()
-        assert broker.ask(admin.GetBrokerSettings()).settings == before
+        before = broker.ask(GetBrokerSettings()).settings
+        assert broker.ask(ChangeBrokerSettings({"nonsense": "1"})) == Done()
+        assert broker.ask(GetBrokerSettings()).settings == before
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -85,10 +108,10 @@ class TestSettings:
         ],
     )
     def test_a_refused_change_leaves_everything_as_it_was(self, broker, name, text):
-        before = broker.ask(admin.GetBrokerSettings()).settings
+        before = broker.ask(GetBrokerSettings()).settings
         change = {"longPollingEnable": "false", "autoCreateTopicEnable": "false", name: text}
-        assert refusal(broker, admin.ChangeBrokerSettings(change)) == 1
-        assert broker.ask(admin.GetBrokerSettings()).settings == before
+        assert refusal(broker, ChangeBrokerSettings(change)) == 1
+        assert broker.ask(GetBrokerSettings()).settings == before
 
 
 class TestCounters:
@@ -96,7 +119,7 @@ class TestCounters:
         send(broker)
         send(broker)
         broker.ask(PullMessages("g", ORDERS_0, 0, 32))
-        table = broker.ask(admin.GetRuntimeInfo()).settings
+        table = broker.ask(GetRuntimeInfo()).settings
         assert table["msgPutTotalTodayNow"] == "2"
         assert table["msgGetTotalTodayNow"] == "2"
         assert table["putMessageSizeTotal"] == str(broker.store.appended_end)
@@ -105,7 +128,7 @@ class TestCounters:
         assert table["brokerVersionDesc"] == "V5_3_3"
 
     def test_an_empty_broker_has_no_oldest_message(self, broker):
-        assert broker.ask(admin.GetRuntimeInfo()).settings["earliestMessageTimeStamp"] == "-1"
+        assert broker.ask(GetRuntimeInfo()).settings["earliestMessageTimeStamp"] == "-1"
 
     def test_rates_forget_what_is_older_than_their_window(self):
         rate = Rate()
@@ -128,15 +151,15 @@ class TestCounters:
 
 class TestGroups:
     def test_groups_are_made_changed_and_deleted(self, broker):
-        broker.ask(admin.PutGroup({"groupName": "g", "retryMaxTimes": 3, "unknown": None}))
+        broker.ask(PutGroup({"groupName": "g", "retryMaxTimes": 3, "unknown": None}))
         assert broker.store.configs.load("subscriptionGroup.json")["subscriptionGroupTable"]["g"][
             "retryMaxTimes"
         ] == 3  # fmt: skip
         broker.ask(CommitOffset("g", ORDERS_0, 1))
-        broker.ask(admin.DeleteGroup("g"))
+        broker.ask(DeleteGroup("g"))
         assert "g" not in broker.engine.groups
         assert broker.engine.progress.get("g", ORDERS_0) == 1
-        assert broker.ask(admin.DeleteGroup("g", forgets_offsets=True)) == Done()
+        assert broker.ask(DeleteGroup("g", forgets_offsets=True)) == Done()
         assert broker.engine.progress.get("g", ORDERS_0) is None
 
     @pytest.mark.parametrize(
@@ -150,7 +173,7 @@ class TestGroups:
         ],
     )
     def test_groups_that_cannot_be_are_refused(self, broker, settings, code):
-        assert refusal(broker, admin.PutGroup(settings)) == code
+        assert refusal(broker, PutGroup(settings)) == code
 
     def test_who_consumes_a_topic_is_known_online_and_by_progress(self, broker):
         subscriptions = (("orders", "A", "TAG", 5),)
@@ -158,29 +181,29 @@ class TestGroups:
         heartbeat = Heartbeat("c1", ("p",), (info,), language="JAVA", version=479)
         broker.ask(heartbeat)
         broker.ask(PullMessages("stored", ORDERS_0, 0, 32, commit=0))
-        assert broker.ask(admin.ListTopicGroups("orders")).groups == ("online", "stored")
-        connection = admin.Connection("c1", "10.0.0.9:5555", "JAVA", 479)
-        assert broker.ask(admin.GetConsumers("online")) == admin.ConsumersReply(
+        assert broker.ask(ListTopicGroups("orders")).groups == ("online", "stored")
+        connection = Connection("c1", "10.0.0.9:5555", "JAVA", 479)
+        assert broker.ask(GetConsumers("online")) == ConsumersReply(
             (connection,),
             "CONSUME_PASSIVELY",
             "CLUSTERING",
             "FIRST",
             {"orders": (Subscription("A"), 5)},
         )
-        assert broker.ask(admin.GetProducers("p")).connections == (connection,)
-        assert refusal(broker, admin.GetConsumers("stored")) == 206
-        assert refusal(broker, admin.GetProducers("absent")) == 1
+        assert broker.ask(GetProducers("p")).connections == (connection,)
+        assert refusal(broker, GetConsumers("stored")) == 206
+        assert refusal(broker, GetProducers("absent")) == 1
 
     def test_progress_of_every_group_is_told_at_once(self, broker):
         send(broker)
         broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=0))
-        broker.ask(admin.PutGroup({"groupName": "idle"}))
-        reply = broker.ask(admin.GetAllCommittedOffsets())
+        broker.ask(PutGroup({"groupName": "idle"}))
+        reply = broker.ask(GetAllCommittedOffsets())
         assert reply.groups["idle"] == ()
         (stats,) = reply.groups["g"]
         assert stats.queues == broker.ask(GetConsumeStats("g")).queues
         assert (reply.total_of("diff"), reply.total_of("inflight")) == (1, 1)
-        assert broker.ask(admin.GetAllCommittedOffsets(only_ordered=True)).groups["g"] == ()
+        assert broker.ask(GetAllCommittedOffsets(only_ordered=True)).groups["g"] == ()
 
 
 class TestResets:
@@ -196,12 +219,12 @@ class TestResets:
         ("timestamp_ms", "offset"), [(-1, 4), (NOW_MS + 2_000, 2), (0, 0), (NOW_MS + 99_000, 4)]
     )
     def test_progress_moves_to_a_time(self, consumed, timestamp_ms, offset):
-        reply = consumed.ask(admin.ResetClientOffsets("g", "orders", timestamp_ms))
+        reply = consumed.ask(ResetClientOffsets("g", "orders", timestamp_ms))
         assert reply.offsets == {ORDERS_0: offset, ORDERS_1: 0}
         assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == offset
 
     def test_the_next_pull_is_sent_there_once_and_commits_wait_for_it(self, consumed):
-        consumed.ask(admin.ResetClientOffsets("g", "orders", -1, queue_index=0, offset=1))
+        consumed.ask(ResetClientOffsets("g", "orders", -1, queue_index=0, offset=1))
         ignored = consumed.ask(CommitOffset("g", ORDERS_0, 3))
         assert ignored.remark == "Offset has been previously reset"
         moved = consumed.ask(PullMessages("g", ORDERS_0, 3, 32, commit=3))
@@ -212,13 +235,13 @@ class TestResets:
         assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == 4
 
     def test_other_groups_pulls_are_not_moved(self, consumed):
-        consumed.ask(admin.ResetClientOffsets("g", "orders", -1))
+        consumed.ask(ResetClientOffsets("g", "orders", -1))
         assert consumed.ask(PullMessages("h", ORDERS_0, 0, 32)).status is PullStatus.FOUND
 
     def test_resets_that_cannot_be_are_refused(self, consumed):
-        assert refusal(consumed, admin.ResetClientOffsets("g", "absent", -1)) == 17
-        assert refusal(consumed, admin.ResetClientOffsets("absent", "orders", -1)) == 26
-        beyond = admin.ResetClientOffsets("g", "orders", -1, queue_index=0, offset=6)
+        assert refusal(consumed, ResetClientOffsets("g", "absent", -1)) == 17
+        assert refusal(consumed, ResetClientOffsets("absent", "orders", -1)) == 26
+        beyond = ResetClientOffsets("g", "orders", -1, queue_index=0, offset=6)
         assert refusal(consumed, beyond) == 1
 
 
@@ -228,17 +251,17 @@ class TestWritePermission:
         return queues.permission
 
     def test_it_is_wiped_and_added_in_routes_until_topics_change(self, broker):
-        assert broker.ask(admin.WipeWritePermission("broker-a")).count == 2
+        assert broker.ask(WipeWritePermission("broker-a")).count == 2
         assert self.permission(broker) == 4
         assert send(broker).start == 0
-        broker.ask(admin.AddWritePermission("broker-a"))
+        broker.ask(AddWritePermission("broker-a"))
         assert self.permission(broker) == 6
-        broker.ask(admin.WipeWritePermission("broker-a"))
+        broker.ask(WipeWritePermission("broker-a"))
         broker.ask(CreateTopic(TopicConfig("another")))
         assert self.permission(broker) == 6
 
     def test_of_a_broker_that_is_not_there_no_topic_changes(self, broker):
-        assert broker.ask(admin.WipeWritePermission("broker-b")).count == 0
+        assert broker.ask(WipeWritePermission("broker-b")).count == 0
         assert self.permission(broker) == 6
 
 
@@ -247,10 +270,10 @@ class TestMessages:
         send(broker)
         end = broker.store.appended_end
         send(broker, KEYS="k")
-        (record,) = broker.ask(admin.ViewMessage(end)).records
+        (record,) = broker.ask(ViewMessage(end)).records
         assert decode_record(record)[0].properties["KEYS"] == "k"
-        assert refusal(broker, admin.ViewMessage(end + 1)) == 1
-        assert refusal(broker, admin.ViewMessage(-1)) == 1
+        assert refusal(broker, ViewMessage(end + 1)) == 1
+        assert refusal(broker, ViewMessage(-1)) == 1
 
     def test_messages_are_found_by_key_and_by_their_own_id(self, broker):
         for number in range(3):
@@ -259,17 +282,17 @@ class TestMessages:
             pass
 
         def found(key, **more):
-            query = admin.QueryMessages("orders", key, 32, 0, NOW_MS + 1, **more)
+            query = QueryMessages("orders", key, 32, 0, NOW_MS + 1, **more)
             records = broker.ask(query).records
             return [decode_record(record)[0].queue_offset for record in records]
 
         assert found("k1") == [1]
         assert found("all") == [0, 1, 2]
         assert found("id2", is_unique_key=True) == [2]
-        assert refusal(broker, admin.QueryMessages("orders", "no", 32, 0, NOW_MS + 1)) == 22
-        assert refusal(broker, admin.QueryMessages("other", "all", 32, 0, NOW_MS + 1)) == 22
+        assert refusal(broker, QueryMessages("orders", "no", 32, 0, NOW_MS + 1)) == 22
+        assert refusal(broker, QueryMessages("other", "all", 32, 0, NOW_MS + 1)) == 22
 
 
 def test_housekeeping_of_queues_and_of_entries_succeeds(broker):
-    assert broker.ask(admin.CleanConsumeQueues()) == Done()
-    assert broker.ask(admin.DeleteNameServerEntry("ORDER_TOPIC_CONFIG", "orders")) == Done()
+    assert broker.ask(CleanConsumeQueues()) == Done()
+    assert broker.ask(DeleteNameServerEntry("ORDER_TOPIC_CONFIG", "orders")) == Done()

@@ -15,32 +15,36 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.contract import Done, Request
+from rocketmq_wire.requests.groups import (
+    CheckSubscription,
+    Heartbeat,
+    ListGroupClients,
+    ListGroups,
+    UnregisterClient,
+)
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import (
     Boundary,
     CommitOffset,
-    CreateTopic,
-    DeleteTopic,
-    DeleteTopicFromNameServer,
-    Done,
-    GetCluster,
     GetCommittedOffset,
     GetConsumeStats,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
+    SearchOffset,
+)
+from rocketmq_wire.requests.topics import (
+    CreateTopic,
+    DeleteTopic,
+    DeleteTopicFromNameServer,
     GetRoute,
+    GetTopicConfig,
     GetTopicStats,
-    Heartbeat,
-    ListGroupClients,
-    ListGroups,
     ListTopicConfigs,
     ListTopics,
-    PullMessages,
-    Request,
-    SearchOffset,
-    UnregisterClient,
 )
-from rocketmq_wire.requests.remoting import CheckSubscription, GetTopicConfig
 from support.engines import BROKER, NOW_MS, EngineUnderTest, queue_of
 
 ORDERS_0, ORDERS_1, ABSENT = queue_of("orders"), queue_of("orders", 1), queue_of("absent")

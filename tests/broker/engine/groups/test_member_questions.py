@@ -11,7 +11,9 @@ from rocketmq_broker.servers.shell.member_calls import MemberCalls
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeResult,
@@ -23,7 +25,8 @@ from rocketmq_wire.requests.consumption import (
     RelayedReply,
     RunningInfoReply,
 )
-from rocketmq_wire.requests.core import CreateTopic, Done, Heartbeat, SendMessage
+from rocketmq_wire.requests.messages import SendMessage
+from rocketmq_wire.requests.topics import CreateTopic
 from support.remoting_peer import RemotingPeer
 
 ORDERS_0 = QueueId("orders", "broker-a", 0)

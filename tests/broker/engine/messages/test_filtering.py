@@ -9,15 +9,10 @@ import pytest
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    Done,
-    Heartbeat,
-    PullMessages,
-    PullStatus,
-    SendMessage,
-)
-from rocketmq_wire.requests.remoting import CheckSubscription
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import CheckSubscription, Heartbeat
+from rocketmq_wire.requests.messages import PullMessages, PullStatus, SendMessage
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import NOW_MS, EngineUnderTest, queue_of, reply_of
 
 ORDERS_0 = queue_of("orders")

@@ -9,15 +9,10 @@ import pytest
 
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    CreateTopic,
-    GetCommittedOffset,
-    Heartbeat,
-    PullMessages,
-    PullReply,
-    PullStatus,
-)
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import NOW_MS, EngineUnderTest, queue_of, reply_of
 from support.storage_blocks import bodies_of
 

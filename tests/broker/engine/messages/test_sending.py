@@ -11,17 +11,15 @@ from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    DeleteTopic,
-    GetMaxOffset,
-    GetRoute,
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
     SendBatch,
     SendMessage,
     SendRecords,
 )
+from rocketmq_wire.requests.offsets import GetMaxOffset
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic, GetRoute
 from support.engines import NOW_MS, STORE_HOST, EngineUnderTest, queue_of
 from support.records import make_records
 from support.storage_blocks import bodies_of

@@ -15,15 +15,16 @@ from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    DeleteTopic,
+from rocketmq_wire.records.recall_handles import RecallHandle, encode_handle
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
+    RecallMessage,
+    RecallReply,
     SendMessage,
     SendReply,
 )
-from rocketmq_wire.requests.recall import RecallHandle, RecallMessage, RecallReply, encode_handle
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.crash_files import CrashFiles
 from support.engines import BROKER, STORE_HOST, EngineUnderTest, queue_of
 

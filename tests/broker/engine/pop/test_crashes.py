@@ -16,8 +16,8 @@ import pytest
 from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.requests.core import CreateTopic
 from rocketmq_wire.requests.pop import change_of
+from rocketmq_wire.requests.topics import CreateTopic
 from support.crash_files import Crash, CrashFiles, Disk
 from support.engines import EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, ack, change, pop, turn

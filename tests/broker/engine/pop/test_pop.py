@@ -10,8 +10,9 @@ from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
-from rocketmq_wire.requests.admin import GetRuntimeInfo, PutGroup, ResetClientOffsets
-from rocketmq_wire.requests.core import CommitOffset, CreateTopic, DeleteTopic, GetCommittedOffset
+from rocketmq_wire.requests.brokers import GetRuntimeInfo
+from rocketmq_wire.requests.groups import PutGroup
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, ResetClientOffsets
 from rocketmq_wire.requests.permissions import CONSUME, Resources
 from rocketmq_wire.requests.pop import (
     AckMessages,
@@ -25,6 +26,7 @@ from rocketmq_wire.requests.pop import (
     ack_spans,
     change_of,
 )
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import BROKER, EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, ack, change, held_pop, messages_of, peek, pop, turn
 

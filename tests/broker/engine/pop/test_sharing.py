@@ -15,18 +15,18 @@ from rocketmq_broker.engine.pop.assignment import (
 from rocketmq_broker.servers.shell.pop_waiters import PopWaiters
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.model import ConsumerInfo, TopicConfig
-from rocketmq_wire.requests.core import CreateTopic, GetCommittedOffset, Heartbeat
+from rocketmq_wire.requests.assignment import ConsumeMode, QueryAssignment, SetConsumeMode
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.offsets import GetCommittedOffset
 from rocketmq_wire.requests.pop import (
     ANY_QUEUE,
     AwaitMessages,
     AwaitMessagesReply,
-    ConsumeMode,
     InitMode,
     PopMessages,
     PopStatus,
-    QueryAssignment,
-    SetConsumeMode,
 )
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, ack, held_pop, messages_of, pop
 

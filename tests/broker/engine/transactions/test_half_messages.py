@@ -15,16 +15,16 @@ from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    Done,
-    Heartbeat,
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
     SendBatch,
     SendMessage,
     SendReply,
 )
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.requests.transactions import (
     END_TOPIC,
     HALF_TOPIC,

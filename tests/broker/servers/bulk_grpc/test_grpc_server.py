@@ -27,7 +27,16 @@ from rocketmq_wire.grpc.bulk.records import (
     decode_send_outcome,
     encode_send_records,
 )
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.messages import SendRecords, SendReply
+from rocketmq_wire.requests.offsets import (
+    CommitOffset,
+    GetCommittedOffset,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+)
+from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.stubs import PACKAGE, SERVICE
 from support.fake_shell import FakeQueue, queue, record
 from support.grpc_clients import Client, run, serving, shell_with, until
@@ -43,9 +52,9 @@ def test_questions_about_many_queues_are_answered_in_one_call() -> None:
 
     async def test(client: Client, _: GrpcServer) -> None:
         answers = await client.call(
-            r.GetMinOffset(queue(0)), r.GetMaxOffset(queue(0)), r.GetMaxOffset(queue(1))
+            GetMinOffset(queue(0)), GetMaxOffset(queue(0)), GetMaxOffset(queue(1))
         )
-        assert answers == [r.OffsetReply(3), r.OffsetReply(9), r.OffsetReply(4)]
+        assert answers == [OffsetReply(3), OffsetReply(9), OffsetReply(4)]
 
     run(shell, test)
 
@@ -54,11 +63,11 @@ def test_a_queue_without_progress_does_not_fail_the_others() -> None:
     shell = shell_with(FakeQueue(), FakeQueue())
 
     async def test(client: Client, _: GrpcServer) -> None:
-        assert await client.call(r.CommitOffset("g", queue(1), 42)) == [r.Done()]
+        assert await client.call(CommitOffset("g", queue(1), 42)) == [Done()]
         first, second = await client.call(
-            r.GetCommittedOffset("g", queue(0)), r.GetCommittedOffset("g", queue(1))
+            GetCommittedOffset("g", queue(0)), GetCommittedOffset("g", queue(1))
         )
-        assert (first.code, second) == (22, r.OffsetReply(42))
+        assert (first.code, second) == (22, OffsetReply(42))
 
     run(shell, test)
 
@@ -66,7 +75,7 @@ def test_a_queue_without_progress_does_not_fail_the_others() -> None:
 def test_a_refusal_arrives_with_its_code_remark_and_a_fitting_grpc_status() -> None:
     async def test(client: Client, _: GrpcServer) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await client.call(r.GetRoute("nothing"))
+            await client.call(GetRoute("nothing"))
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
         metadata: Any = caught.value.trailing_metadata()
         error = error_from_metadata(metadata)
@@ -78,7 +87,7 @@ def test_a_refusal_arrives_with_its_code_remark_and_a_fitting_grpc_status() -> N
 
 def test_bytes_that_are_no_request_are_an_invalid_argument() -> None:
     async def test(client: Client, _: GrpcServer) -> None:
-        for path in (method_of(r.GetRoute("x")).path, PULL_RECORDS_PATH):
+        for path in (method_of(GetRoute("x")).path, PULL_RECORDS_PATH):
             stub = client.channel.unary_unary(path)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub(b"\xff\xff", timeout=10)
@@ -91,8 +100,8 @@ def test_the_shell_learns_which_connection_asks() -> None:
     shell = shell_with(FakeQueue())
 
     async def test(client: Client, _: GrpcServer) -> None:
-        await client.call(r.GetMaxOffset(queue(0)))
-        await client.call(r.GetMaxOffset(queue(0)))
+        await client.call(GetMaxOffset(queue(0)))
+        await client.call(GetMaxOffset(queue(0)))
         first, second = shell.peers
         assert first == second
         assert (first.host, first.local_host) == ("127.0.0.1", "127.0.0.1")
@@ -129,9 +138,9 @@ def test_two_connections_have_two_keys() -> None:
 # --- sends ----------------------------------------------------------------------------------
 
 
-def batch(index: int, count: int) -> r.SendRecords:
+def batch(index: int, count: int) -> SendRecords:
     records = b"".join(record(offset) for offset in range(count))
-    return r.SendRecords("g", queue(index), records, struct.pack(f"<{count}i", *[100] * count))
+    return SendRecords("g", queue(index), records, struct.pack(f"<{count}i", *[100] * count))
 
 
 def test_records_arrive_as_they_were_sent() -> None:
@@ -177,7 +186,7 @@ def test_a_refused_batch_keeps_its_place_in_the_stream() -> None:
         stored = decode_send_outcome(await stream.read())
         await stream.done_writing()
         assert isinstance(refused, BrokerBusyError)
-        assert isinstance(stored, r.SendReply)
+        assert isinstance(stored, SendReply)
 
     run(shell, test)
 

@@ -14,7 +14,8 @@ from rocketmq_wire.grpc.bulk.records import (
     PullRange,
     decode_chunk,
 )
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.messages import PullMessages, PullStatus
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.fake_shell import FakeQueue, offsets_of, queue
 from support.grpc_clients import Client, run, shell_with, until
 
@@ -49,8 +50,8 @@ def test_ranges_are_streamed_one_after_the_other_and_wholly() -> None:
 def test_a_range_without_an_end_goes_up_to_the_queues_end_and_says_so() -> None:
     async def test(client: Client, _: GrpcServer) -> None:
         found, last = await client.chunks(PullRange(queue(0), 5))
-        assert (found.start, found.end, found.status) == (5, 9, r.PullStatus.FOUND)
-        assert (last.start, last.end, last.status) == (9, 9, r.PullStatus.NO_NEW_MESSAGE)
+        assert (found.start, found.end, found.status) == (5, 9, PullStatus.FOUND)
+        assert (last.start, last.end, last.status) == (9, 9, PullStatus.NO_NEW_MESSAGE)
 
     run(shell_with(FakeQueue(0, 9)), test)
 
@@ -74,7 +75,7 @@ def test_a_held_pull_is_given_up_when_its_client_goes() -> None:
     shell = shell_with(FakeQueue(0, 1))
 
     async def test(client: Client, _: GrpcServer) -> None:
-        pull = r.PullMessages("g", queue(0), 1, 32, suspend_ms=20_000)
+        pull = PullMessages("g", queue(0), 1, 32, suspend_ms=20_000)
         asking = asyncio.ensure_future(client.call(pull))
         await until(lambda: shell.held == 1)
         asking.cancel()
@@ -112,13 +113,13 @@ def test_a_filtered_stream_covers_what_did_not_match() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "status", "goes_on_at"),
     [
-        (0, 10, r.PullStatus.OFFSET_ILLEGAL, 20),
-        (31, 40, r.PullStatus.OFFSET_ILLEGAL, 30),
-        (30, 40, r.PullStatus.NO_NEW_MESSAGE, 30),
+        (0, 10, PullStatus.OFFSET_ILLEGAL, 20),
+        (31, 40, PullStatus.OFFSET_ILLEGAL, 30),
+        (30, 40, PullStatus.NO_NEW_MESSAGE, 30),
     ],
 )
 def test_offsets_that_are_not_there_end_the_stream_with_the_queues_bounds(
-    start: int, end: int, status: r.PullStatus, goes_on_at: int
+    start: int, end: int, status: PullStatus, goes_on_at: int
 ) -> None:
     async def test(client: Client, _: GrpcServer) -> None:
         other, missing = await client.chunks(
@@ -162,8 +163,8 @@ def test_a_client_that_stops_reading_makes_the_broker_hold_a_few_chunks() -> Non
                 break
         # A gigabyte is there. What was read for it fits the client's window and two chunks.
         assert len(shell.asked) < 40
-        others = await client.call(r.GetMaxOffset(queue(0)))
-        assert others == [r.OffsetReply(10_000_000)]
+        others = await client.call(GetMaxOffset(queue(0)))
+        assert others == [OffsetReply(10_000_000)]
         stream.cancel()
 
     run(shell, test)

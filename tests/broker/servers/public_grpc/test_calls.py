@@ -8,9 +8,10 @@ import pytest
 from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import put_timestamp
 from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.consumption import ConsumeDirectly, ConsumeResult, GetRunningInfo
-from rocketmq_wire.requests.core import CreateTopic, ListGroupClients, PullMessages, SendMessage
+from rocketmq_wire.requests.groups import ListGroupClients, PutGroup
+from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeResult, GetRunningInfo
+from rocketmq_wire.requests.messages import PullMessages, SendMessage
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
 from support import public_serving
 from support.public_peer import PublicPeer, outgoing, queue_of, resource

@@ -11,7 +11,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import LITE
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.requests.core import CreateTopic
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
 from support.public_peer import PublicPeer, outgoing, resource
 from support.remoting_peer import RemotingPeer

@@ -9,7 +9,7 @@ import pytest
 from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import put_timestamp
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import PullMessages, SendMessage
+from rocketmq_wire.requests.messages import PullMessages, SendMessage
 from rocketmq_wire.stubs import public
 from support import public_serving
 from support.public_peer import PublicPeer, outgoing, resource

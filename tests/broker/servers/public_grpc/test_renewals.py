@@ -18,7 +18,7 @@ from rocketmq_wire.grpc.public.codes import Code
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
-from rocketmq_wire.requests.core import CreateTopic
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
 from support import public_serving
 from support.engines import BROKER, PEER, EngineUnderTest, queue_of

@@ -15,15 +15,8 @@ from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import Header, HeaderCodec
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    CreateTopic,
-    DeleteTopic,
-    GetCommittedOffset,
-    GetMaxOffset,
-    GetRoute,
-    Heartbeat,
-    ListGroupClients,
+from rocketmq_wire.requests.groups import Heartbeat, ListGroupClients
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,
@@ -31,6 +24,8 @@ from rocketmq_wire.requests.core import (
     SendMessage,
     SendReply,
 )
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, GetMaxOffset
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic, GetRoute
 from support.remoting_peer import RemotingPeer
 from support.storage_blocks import bodies_of
 

@@ -16,18 +16,15 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.requests.core import (
-    CreateTopic,
-    DeleteTopic,
-    GetCommittedOffset,
-    GetMaxOffset,
-    ListTopics,
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
     SendBatch,
     SendMessage,
     SendRecords,
 )
+from rocketmq_wire.requests.offsets import GetCommittedOffset, GetMaxOffset
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic, ListTopics
 from support.engines import PEER, STORE_HOST, EngineUnderTest, queue_of
 from support.storage_blocks import bodies_of
 

@@ -11,7 +11,7 @@ from rocketmq_broker.engine.core.outcomes import Hold
 from rocketmq_broker.servers.shell.group_commit import GroupCommit
 from rocketmq_broker.servers.shell.held_pulls import HeldPull, HeldPulls
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import PullMessages
+from rocketmq_wire.requests.messages import PullMessages
 
 
 def held(index=0, start=5, peer_key=1, topic="orders"):

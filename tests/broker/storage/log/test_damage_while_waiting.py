@@ -16,7 +16,9 @@ from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.core import CreateTopic, Heartbeat, SendMessage
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.messages import SendMessage
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import NOW_MS, STORE_HOST, EngineUnderTest, queue_of
 
 ORDERS = queue_of("orders")

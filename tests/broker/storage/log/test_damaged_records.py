@@ -16,8 +16,9 @@ from rocketmq_wire.errors import BrokerError, CorruptRecordError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.pop_checkpoints import REVIVE_TOPIC_PREFIX
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.consumption import SendBack
-from rocketmq_wire.requests.core import CreateTopic, Heartbeat, SendMessage
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.messages import SendBack, SendMessage
+from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, EndTransaction, Resolution
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, pop, turn

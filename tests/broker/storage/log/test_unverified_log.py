@@ -15,8 +15,9 @@ from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.requests.admin import ViewMessage
-from rocketmq_wire.requests.core import Boundary, CreateTopic, PullMessages
+from rocketmq_wire.requests.messages import PullMessages, ViewMessage
+from rocketmq_wire.requests.offsets import Boundary
+from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import NOW_MS, PEER, EngineUnderTest, queue_of
 from support.storage_blocks import block_of, bodies_of, read_all
 from support.storage_histories import TINY

@@ -16,7 +16,7 @@ from rocketmq_broker.storage.repair.repair_plan import RepairPlan
 from rocketmq_broker.storage.settings import PLAN_NAME
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.records.record import decode_record
-from rocketmq_wire.requests.core import Boundary
+from rocketmq_wire.requests.offsets import Boundary
 from support.crash_files import CrashFiles, Density, State, crashes
 from support.storage_blocks import block_of
 from support.storage_histories import KNOWN_QUEUES, NOW, TINY, History

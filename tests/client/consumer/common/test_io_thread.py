@@ -11,13 +11,8 @@ from rocketmq_client.consumer.common.io_thread import IoThread, TooManyRequestsE
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    GetMaxOffset,
-    OffsetReply,
-    Reply,
-    Request,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

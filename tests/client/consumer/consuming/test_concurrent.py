@@ -22,7 +22,7 @@ from rocketmq_client.consumer.pulling.pull_control import PullControl
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.consumption import SendBack
+from rocketmq_wire.requests.messages import SendBack
 from support.group_fakes import FakeWire
 from support.received import received
 

@@ -8,11 +8,7 @@ from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStat
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.consuming.direct import consume_for_tool
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.requests.consumption import (
-    ConsumeDirectly,
-    ConsumeDirectlyReply,
-    ConsumeResult,
-)
+from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
 from support.records import GOLDEN_RECORD
 
 REQUEST = ConsumeDirectly("g", "c@1", "0A", "broker-a", GOLDEN_RECORD)

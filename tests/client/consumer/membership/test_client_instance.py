@@ -18,7 +18,9 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueSet, Route, Subscription
 from rocketmq_wire.remoting.session import Deferred
-from rocketmq_wire.requests.consumption import (
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import CheckSubscription, ClientsReply, ListGroupClients
+from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
     ConsumeResult,
@@ -28,8 +30,6 @@ from rocketmq_wire.requests.consumption import (
     ResetOffsets,
     RunningInfoReply,
 )
-from rocketmq_wire.requests.core import ClientsReply, Done, ListGroupClients, Reply, Request
-from rocketmq_wire.requests.remoting import CheckSubscription
 
 SETTINGS = ConnectionSettings(name_servers=("127.0.0.1:1",))
 

@@ -13,18 +13,10 @@ from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.consumption import LockQueues, UnlockQueues
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    GetMaxOffset,
-    OffsetReply,
-    PullMessages,
-    PullReply,
-    PullStatus,
-    Reply,
-    Request,
-    SearchOffset,
-)
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import LockQueues, UnlockQueues
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, SearchOffset
 from support.group_fakes import FakeInstance, FakeWire
 from support.received import received
 from support.records import lay_out, make_messages, sealed

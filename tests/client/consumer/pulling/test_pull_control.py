@@ -9,7 +9,7 @@ from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Verdict
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus
 from support.received import received
 
 QUEUE = QueueId("T", "a", 0)

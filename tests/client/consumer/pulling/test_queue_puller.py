@@ -11,7 +11,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from support.group_fakes import FakeWire
 from support.received import received
 from support.records import make_records

@@ -19,7 +19,8 @@ from rocketmq_wire.errors import (
     DeadlineExceededError,
     RocketMQError,
 )
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.messages import SendRecords, SendReply
 from support.fake_shell import FakeQueue, FakeShell, queue, record
 from support.grpc_serving import Serving, serving
 
@@ -39,18 +40,18 @@ def transport(server: Serving) -> Iterator[GrpcTransport]:
     opened.close()
 
 
-def batch(index: int, count: int, size: int = 100) -> r.SendRecords:
+def batch(index: int, count: int, size: int = 100) -> SendRecords:
     records = b"".join(record(n, size) for n in range(count))
-    return r.SendRecords("g", queue(index), records, size.to_bytes(4, "little") * count)
+    return SendRecords("g", queue(index), records, size.to_bytes(4, "little") * count)
 
 
-def submit(transport: GrpcTransport, request: r.SendRecords, timeout_ms: int = TIMEOUT_MS) -> int:
+def submit(transport: GrpcTransport, request: SendRecords, timeout_ms: int = TIMEOUT_MS) -> int:
     return transport.submit(request, broker="broker-a", timeout_ms=timeout_ms)
 
 
-def take(transport: GrpcTransport, count: int) -> dict[int, r.Reply | RocketMQError]:
+def take(transport: GrpcTransport, count: int) -> dict[int, Reply | RocketMQError]:
     """The next `count` answers by ticket."""
-    answers: dict[int, r.Reply | RocketMQError] = {}
+    answers: dict[int, Reply | RocketMQError] = {}
     deadline = time.monotonic() + 20
     while len(answers) < count:
         assert time.monotonic() < deadline
@@ -73,7 +74,7 @@ def test_many_batches_are_under_way_and_each_gets_its_own_answer(
     answers = take(transport, 200)
     starts = [(n % 2, 3 * (n // 2)) for n in range(200)]
     found = [answers[ticket] for ticket in tickets]
-    assert [(a.queue_index, a.start) for a in found if isinstance(a, r.SendReply)] == starts
+    assert [(a.queue_index, a.start) for a in found if isinstance(a, SendReply)] == starts
     assert len({peer.key for peer in server.shell.peers}) == 1
 
 
@@ -100,7 +101,7 @@ def test_a_late_answer_goes_to_nobody_and_keeps_its_place(
     until(lambda: len(server.shell.sent) == 2)
     server.loop.call_soon_threadsafe(gate.set)
     reply = take(transport, 1)[second]
-    assert isinstance(reply, r.SendReply)
+    assert isinstance(reply, SendReply)
     assert (reply.start, reply.count) == (1, 5)
 
 
@@ -142,7 +143,7 @@ def test_a_batch_too_large_for_the_stream_has_a_call_of_its_own(
     small = submit(transport, batch(0, 1))
     reply = transport.call(large, timeout_ms=TIMEOUT_MS)
     assert reply.count == STREAMED_SIZE_MAX // 1_000 + 1
-    assert isinstance(take(transport, 1)[small], r.SendReply)
+    assert isinstance(take(transport, 1)[small], SendReply)
 
 
 def test_a_batch_over_the_brokers_limit_is_refused_alone(

@@ -40,7 +40,14 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.http2 import Kind
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus, SendRecords
+from rocketmq_wire.requests.offsets import (
+    GetCommittedOffset,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+)
+from rocketmq_wire.requests.topics import GetRoute, ListTopics
 from support.fake_shell import FakeQueue, FakeShell, offsets_of, queue, record
 from support.grpc_serving import Serving, serving
 from support.http2_peer import HEAD, OK_TRAILERS, headers
@@ -90,24 +97,24 @@ def offsets_in(chunks: list[RangeChunk]) -> list[int]:
 
 
 def test_a_call_is_answered(transport: GrpcTransport) -> None:
-    reply = transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
-    assert reply == r.OffsetReply(100_000)
+    reply = transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    assert reply == OffsetReply(100_000)
 
 
 def test_a_refusal_is_raised_as_its_own_class(transport: GrpcTransport) -> None:
     with pytest.raises(TopicNotFoundError, match="No topic route info for nöthing"):
-        transport.call(r.GetRoute("nöthing"), timeout_ms=TIMEOUT_MS)
+        transport.call(GetRoute("nöthing"), timeout_ms=TIMEOUT_MS)
     with pytest.raises(ProgressNotFoundError):
-        transport.call(r.GetCommittedOffset("g", queue(0)), timeout_ms=TIMEOUT_MS)
+        transport.call(GetCommittedOffset("g", queue(0)), timeout_ms=TIMEOUT_MS)
 
 
 def test_many_calls_give_answers_and_failures_in_their_places(transport: GrpcTransport) -> None:
     wanted = [
-        r.GetMinOffset(queue(1)),
-        r.GetRoute("nothing"),
-        r.GetCommittedOffset("g", queue(0)),
-        r.GetMaxOffset(queue(1)),
-        r.GetMaxOffset(queue(2**40)),
+        GetMinOffset(queue(1)),
+        GetRoute("nothing"),
+        GetCommittedOffset("g", queue(0)),
+        GetMaxOffset(queue(1)),
+        GetMaxOffset(queue(2**40)),
     ]
     answers = transport.call_many([("broker-a", one) for one in wanted], timeout_ms=TIMEOUT_MS)
     assert isinstance(answers[4], LocalProtocolError)
@@ -116,29 +123,29 @@ def test_many_calls_give_answers_and_failures_in_their_places(transport: GrpcTra
     assert isinstance(answers[1], TopicNotFoundError)
     assert isinstance(answers[2], ProgressNotFoundError)
     answers = transport.call_many([("broker-a", one) for one in wanted[:4]], timeout_ms=TIMEOUT_MS)
-    assert (answers[0], answers[3]) == (r.OffsetReply(50), r.OffsetReply(1_000))
+    assert (answers[0], answers[3]) == (OffsetReply(50), OffsetReply(1_000))
 
 
 def test_a_call_that_takes_too_long_is_given_up_and_the_connection_lives(
     transport: GrpcTransport, shell: FakeShell
 ) -> None:
-    pull = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    pull = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
     # Client and server both keep the deadline: whichever notices first words the reason.
     with pytest.raises(DeadlineExceededError, match="did not answer in time"):
         transport.call(pull, timeout_ms=50)
     until(lambda: shell.held == 0)
-    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
 
 
 def test_a_large_answer_and_a_large_request_pass(
     transport: GrpcTransport, shell: FakeShell
 ) -> None:
-    pull = r.PullMessages("g", queue(0), 0, 30_000, bytes_max=4_000_000)
+    pull = PullMessages("g", queue(0), 0, 30_000, bytes_max=4_000_000)
     reply = transport.call(pull, timeout_ms=TIMEOUT_MS)
     assert offsets_of(reply.records[0]) == list(range(30_000))
     records = b"".join(record(n) for n in range(40_000))
     sizes = (100).to_bytes(4, "little") * 40_000
-    sent = transport.call(r.SendRecords("g", queue(0), records, sizes), timeout_ms=TIMEOUT_MS)
+    sent = transport.call(SendRecords("g", queue(0), records, sizes), timeout_ms=TIMEOUT_MS)
     assert (sent.start, sent.count) == (100_000, 40_000)
     assert shell.sent[0].records == records
 
@@ -147,16 +154,16 @@ def test_a_connection_closed_while_idle_does_not_cost_a_call(
     server: Serving, transport: GrpcTransport
 ) -> None:
     for _ in range(2):
-        transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+        transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
         server.stop()
         server.start()
-    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
 
 
 def test_a_call_cut_off_by_a_stop_is_a_lost_connection(
     server: Serving, transport: GrpcTransport
 ) -> None:
-    pull = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    pull = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
     transport.submit(pull, broker=None, timeout_ms=TIMEOUT_MS)
     until(lambda: server.shell.held == 1)
     server.stop()
@@ -171,21 +178,21 @@ def test_a_call_cut_off_by_a_stop_is_a_lost_connection(
 def test_submitted_requests_are_answered_by_their_tickets(
     transport: GrpcTransport, shell: FakeShell
 ) -> None:
-    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    held = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
     first = transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
-    second = transport.submit(r.GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
-    third = transport.submit(r.GetRoute("nothing"), broker=None, timeout_ms=TIMEOUT_MS)
+    second = transport.submit(GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
+    third = transport.submit(GetRoute("nothing"), broker=None, timeout_ms=TIMEOUT_MS)
     answers: dict[int, object] = {}
     while len(answers) < 2:
         answers.update(transport.completed(timeout_ms=TIMEOUT_MS))
-    assert answers[second] == r.OffsetReply(100_000)
+    assert answers[second] == OffsetReply(100_000)
     assert isinstance(answers[third], TopicNotFoundError)
     until(lambda: shell.held == 1)
     shell.arrive(queue(0))
     ((ticket, reply),) = transport.completed(timeout_ms=TIMEOUT_MS)
     assert ticket == first
-    assert isinstance(reply, r.PullReply)
-    assert reply.status is r.PullStatus.FOUND
+    assert isinstance(reply, PullReply)
+    assert reply.status is PullStatus.FOUND
 
 
 def test_nothing_to_wait_for_takes_as_long_as_it_may(transport: GrpcTransport) -> None:
@@ -195,7 +202,7 @@ def test_nothing_to_wait_for_takes_as_long_as_it_may(transport: GrpcTransport) -
 
 
 def test_a_wake_from_another_thread_ends_the_waiting(transport: GrpcTransport) -> None:
-    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    held = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
     for is_busy in (False, True):
         if is_busy:
             transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
@@ -215,15 +222,15 @@ def test_a_port_where_nobody_listens_is_a_connect_error() -> None:
         taken.bind(("127.0.0.1", 0))
         transport = transport_to(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(ConnectError, match="refused"):
-            transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+            transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
 
 
 def test_the_first_endpoint_that_can_be_reached_is_used(server: Serving) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         transport = transport_to(f"127.0.0.1:{taken.getsockname()[1]};{server.endpoints}")
-        reply = transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
-        assert reply == r.OffsetReply(100_000)
+        reply = transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+        assert reply == OffsetReply(100_000)
         transport.close()
 
 
@@ -238,7 +245,7 @@ def test_a_port_of_another_protocol_is_named_as_such() -> None:
         thread.start()
         transport = transport_to(f"127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(RemoteProtocolError, match="does not speak HTTP/2"):
-            transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+            transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
         thread.join()
 
 
@@ -249,7 +256,7 @@ def test_a_grpc_server_without_the_service_is_told_apart() -> None:
     transport = transport_to(f"127.0.0.1:{port}")
     told = r"^\[ROCKETMQ_UNSUPPORTED\] .*through nameServer"
     with pytest.raises(UnsupportedRequestError, match=told):
-        transport.call(r.ListTopics(), timeout_ms=TIMEOUT_MS)
+        transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
     with pytest.raises(UnsupportedRequestError, match=told):
         list(transport.read_ranges([OffsetRange(queue(0), 0, 1)], SPEC))
     transport.close()
@@ -341,7 +348,7 @@ def test_a_download_that_is_given_up_ends_at_the_broker(
 
     until(is_quiet)
     assert asked < 100
-    assert transport.call(r.GetMinOffset(queue(1)), timeout_ms=TIMEOUT_MS) == r.OffsetReply(50)
+    assert transport.call(GetMinOffset(queue(1)), timeout_ms=TIMEOUT_MS) == OffsetReply(50)
 
 
 def test_time_in_which_the_consumer_works_counts_towards_no_outage(
@@ -417,7 +424,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import ReadSpec
 from rocketmq_client.transport.grpc.transport import GrpcTransport
 from rocketmq_wire.model import OffsetRange, QueueId
-from rocketmq_wire.requests.core import GetMaxOffset
+from rocketmq_wire.requests.offsets import GetMaxOffset
 
 queue = QueueId("orders", "broker-a", 0)
 transport = GrpcTransport(ConnectionSettings(endpoints=sys.argv[1]))
@@ -452,11 +459,11 @@ def test_a_forked_child_and_its_parent_both_go_on_and_neither_needs_grpcio(
 def test_closing_forgets_what_is_under_way_and_a_later_call_connects_again(
     transport: GrpcTransport,
 ) -> None:
-    held = r.PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
+    held = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)
     transport.submit(held, broker=None, timeout_ms=TIMEOUT_MS)
     transport.close()
     assert transport.completed(timeout_ms=0) == []
-    transport.call(r.GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
 
 
 def test_a_download_that_outlives_its_transports_closing_leaves_no_connection_behind(

@@ -24,7 +24,9 @@ from rocketmq_wire.grpc.bulk.records import (
     encode_chunk,
 )
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests import core as r
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.topics import GetRoute
 from support.fake_shell import FakeQueue, FakeShell, queue, record
 from support.fault_proxy import unreachable_address
 from support.grpc_serving import serving
@@ -46,11 +48,11 @@ def test_a_machine_that_is_away_costs_one_timeout_and_not_one_for_every_request(
         transport = transport_to(address, connect_timeout_ms=300)
         began = time.monotonic()
         tickets = {
-            transport.submit(r.GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
+            transport.submit(GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
             for _ in range(20)
         }
         answers = dict(transport.completed(timeout_ms=TIMEOUT_MS))
-        wanted: list[r.Request[r.Reply]] = [r.GetRoute("a"), r.GetMaxOffset(queue(0))] * 5
+        wanted: list[Request[Reply]] = [GetRoute("a"), GetMaxOffset(queue(0))] * 5
         errors = transport.call_many([(None, one) for one in wanted], timeout_ms=TIMEOUT_MS)
         # One for each request would take thirty times as long.
         assert time.monotonic() - began < 10 * 0.3
@@ -63,13 +65,13 @@ def test_a_refused_connection_is_tried_again_at_once() -> None:
     with serving(FakeShell({queue(0): FakeQueue(0, 9)})) as server:
         transport = transport_to(server.endpoints)
         server.stop()
-        transport.submit(r.GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
+        transport.submit(GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
         ((_, error),) = transport.completed(timeout_ms=TIMEOUT_MS)
         assert isinstance(error, ConnectError)
         server.start()
-        transport.submit(r.GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
+        transport.submit(GetMaxOffset(queue(0)), broker=None, timeout_ms=TIMEOUT_MS)
         ((_, reply),) = transport.completed(timeout_ms=TIMEOUT_MS)
-        assert reply == r.OffsetReply(9)
+        assert reply == OffsetReply(9)
         transport.close()
 
 

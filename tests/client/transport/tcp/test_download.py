@@ -22,11 +22,8 @@ from rocketmq_wire.model import (
     OffsetRange,
     Subscription,
 )
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    OffsetReply,
-    PullMessages,
-)
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue, offsets_in
 from support.tcp_downloads import (

@@ -34,13 +34,9 @@ from rocketmq_wire.model import (
     QueueSet,
     Route,
 )
-from rocketmq_wire.requests.core import (
-    GetMaxOffset,
-    GetRoute,
-    ListGroupClients,
-    OffsetReply,
-    RouteReply,
-)
+from rocketmq_wire.requests.groups import ListGroupClients
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.topics import GetRoute, RouteReply
 from support.simulated_broker import SimulatedQueue
 from support.tcp_downloads import (
     QUEUES,

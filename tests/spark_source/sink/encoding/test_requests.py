@@ -24,7 +24,7 @@ from rocketmq_wire.model import BrokerAddresses, Host, QueueId, QueueSet, Route
 from rocketmq_wire.records.batch import decode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
-from rocketmq_wire.requests.core import SendBatch, SendMessage
+from rocketmq_wire.requests.messages import SendBatch, SendMessage
 from support.batch_blocks import block_from_batch
 
 MAP = pa.map_(pa.string(), pa.string())

@@ -30,7 +30,7 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.core import PullReply, PullStatus, SendReply, SendStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus, SendReply, SendStatus
 from support.records import lay_out
 
 TOPIC = "decisions"

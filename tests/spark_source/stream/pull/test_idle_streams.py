@@ -12,7 +12,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import PullMessages, Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 

@@ -12,7 +12,7 @@ from rocketmq_wire.errors import RemoteProtocolError, TopicNotFoundError
 from rocketmq_wire.grpc.bulk import records
 from rocketmq_wire.grpc.bulk.records import PullRange, PullRecords, RecordChunk
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.core import PullReply, PullStatus, SendReply, SendStatus
+from rocketmq_wire.requests.messages import PullReply, PullStatus, SendReply, SendStatus
 from rocketmq_wire.stubs import message_class
 
 QUEUE = QueueId("orders", "broker-a", 3)

@@ -6,17 +6,16 @@ import json
 
 from rocketmq_wire.model import CommittedOffset, QueueId, Subscription
 from rocketmq_wire.remoting.codec import decode_request, encode_reply
-from rocketmq_wire.requests.admin import (
+from rocketmq_wire.requests.brokers import ChangeBrokerSettings, SettingsReply
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers, Heartbeat
+from rocketmq_wire.requests.offsets import (
     AllCommittedOffsetsReply,
-    ChangeBrokerSettings,
-    ConsumersReply,
+    ConsumeStatsReply,
     GetAllCommittedOffsets,
-    GetConsumers,
     QueueOffsetsReply,
     ResetClientOffsets,
-    SettingsReply,
 )
-from rocketmq_wire.requests.core import ConsumeStatsReply, Heartbeat, Reply, Request
 from support.remoting_exchanges import header_of
 
 QUEUE = QueueId("orders", "broker-a", 1)

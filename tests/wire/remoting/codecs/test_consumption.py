@@ -6,7 +6,8 @@ import json
 
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.remoting.codec import decode_request, encode_reply
-from rocketmq_wire.requests.consumption import LockQueues, QueuesReply, SendBack
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply
+from rocketmq_wire.requests.messages import SendBack
 from support.remoting_exchanges import header_of
 
 

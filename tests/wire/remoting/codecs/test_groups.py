@@ -15,15 +15,9 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_request
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import (
-    Boundary,
-    CreateTopic,
-    GetCommittedOffset,
-    Heartbeat,
-    ListTopicConfigs,
-    SearchOffset,
-    TopicConfigsReply,
-)
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.offsets import Boundary, GetCommittedOffset, SearchOffset
+from rocketmq_wire.requests.topics import CreateTopic, ListTopicConfigs, TopicConfigsReply
 from support.remoting_exchanges import EXCHANGES, NAMELESS, header_of
 
 

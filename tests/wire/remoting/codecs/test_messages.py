@@ -9,7 +9,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import (
+from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,

@@ -28,17 +28,21 @@ from rocketmq_wire.records.receipt_handles import (
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.pop import decode_bits, encode_bits
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import Done, Reply, Request
+from rocketmq_wire.requests.assignment import (
+    Assignment,
+    AssignmentReply,
+    ConsumeMode,
+    QueryAssignment,
+    SetConsumeMode,
+)
+from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.pop import (
     AckMessage,
     AckMessages,
     AckSpan,
-    Assignment,
-    AssignmentReply,
     AwaitMessages,
     AwaitMessagesReply,
     ChangeInvisibleTime,
-    ConsumeMode,
     GetPollingCount,
     InitMode,
     InvisibleTimeReply,
@@ -48,8 +52,6 @@ from rocketmq_wire.requests.pop import (
     PoppedSpan,
     PopReply,
     PopStatus,
-    QueryAssignment,
-    SetConsumeMode,
     ack_of,
     ack_spans,
     change_of,

@@ -20,17 +20,10 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.core import (
-    ClusterReply,
-    ConsumeStatsReply,
-    GetCluster,
-    GetConsumeStats,
-    GetRoute,
-    GetTopicStats,
-    PullMessages,
-    RouteReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
+from rocketmq_wire.requests.topics import GetRoute, GetTopicStats, RouteReply, TopicStatsReply
 from support.remoting_exchanges import BROKER_A, QUEUE, ROUTE, ask, header_of
 
 ROUTE_OF_4_9_3 = (

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.records.recall_handles import RecallHandle, decode_handle, encode_handle
 from rocketmq_wire.remoting.codec import decode_request, encode_request
-from rocketmq_wire.requests.recall import RecallHandle, RecallMessage, decode_handle, encode_handle
+from rocketmq_wire.requests.messages import RecallMessage
 from rocketmq_wire.requests.transactions import (
     CheckTransaction,
     EndTransaction,

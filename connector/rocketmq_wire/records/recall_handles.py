@@ -1,4 +1,4 @@
-"""Recall of messages that are to be delivered later, and the handles by which they are named.
+"""The handles by which clients name messages that wait for their delivery time.
 
 handle = base64url of "v1 topic broker timestamp unique-key", the timestamp in milliseconds
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.requests.core import Reply, Request
-from rocketmq_wire.requests.permissions import PUBLISH, AccessRight
 
 _VERSION: Final = "v1"
+
+
 _PART_COUNT: Final = 5
+
+
 _HANDLE_SIZE_MAX: Final = 4_096
 
 
@@ -27,27 +29,6 @@ class RecallHandle:
     broker: str
     due_ms: int
     unique_key: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecallReply(Reply):
-    message_id: str
-    """The recalled message's unique key."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecallMessage(Request[RecallReply]):
-    """370: do not deliver a message that waits for its time.
-
-    Raises BrokerError: 604 for a handle that names no waiting message, 17 for its topic. Brokers
-    before 5.3.2 do not know it (3), later ones take it only with recallMessageEnable (16).
-    """
-
-    access: ClassVar[AccessRight] = PUBLISH
-    topic: str
-    handle: str
-    group: str = ""
-    broker: str = ""
 
 
 def encode_handle(handle: RecallHandle) -> str:

@@ -1,4 +1,4 @@
-"""What consumers and brokers ask of each other besides pulls: send-backs, locks, resets, states."""
+"""Requests that a broker sends, or passes on from a tool, to one member of a group."""
 
 from __future__ import annotations
 
@@ -8,67 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.core import Done, Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.permissions import (
     ADMIN,
     GET_TOPIC,
-    JOIN_GROUP,
     JOIN_GROUP_OR_ADMIN,
     NOTHING,
     AccessRight,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SendBack(Request[Done]):
-    """36: have a message that could not be consumed delivered to the group again, later.
-
-    Raises GroupNotFoundError (26), and BrokerError (1) when no message is at that position.
-    """
-
-    access: ClassVar[AccessRight] = JOIN_GROUP
-    # A second one would make a second copy.
-    repeatable: ClassVar[bool] = False
-    group: str
-    physical_offset: int
-    """Where the message's record begins in the broker's log."""
-    delay_level: int = 0
-    """0: by the attempts so far; below 0: straight to the dead letters."""
-    message_id: str = ""
-    topic: str = ""
-    """The topic that the message was first sent to."""
-    attempts_max: int | None = None
-    """Beyond so many attempts it is a dead letter; None lets the group's configuration say."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuesReply(Reply):
-    """Some queues, sorted."""
-
-    queues: tuple[QueueId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LockQueues(Request[QueuesReply]):
-    """41: own queues of one broker for a minute; the reply names those that were had."""
-
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
-    group: str
-    client_id: str
-    queues: tuple[QueueId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnlockQueues(Request[Done]):
-    """42: give queues up; those of others stay as they are."""
-
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
-    group: str
-    client_id: str
-    queues: tuple[QueueId, ...]
-
-
-# --- what a broker asks of a client -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +52,27 @@ class GetClientOffsets(Request[OffsetsReply]):
     access: ClassVar[AccessRight] = GET_TOPIC
     group: str
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class MembersOffsetsReply(Reply):
+    """By client id, how far each member is."""
+
+    members: Mapping[str, Mapping[QueueId, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GetMembersOffsets(Request[MembersOffsetsReply]):
+    """223: how far the members of a group are in a topic, as they say themselves.
+
+    Raises BrokerError (206) when nobody is online.
+    """
+
+    access: ClassVar[AccessRight] = GET_TOPIC
+    group: str
+    topic: str
+    client_id: str = ""
+    """Empty for all members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,24 +160,3 @@ class ConsumeDirectly(Request[ConsumeDirectlyReply]):
     broker: str
     record: bytes
     """The message as stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class MembersOffsetsReply(Reply):
-    """By client id, how far each member is."""
-
-    members: Mapping[str, Mapping[QueueId, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class GetMembersOffsets(Request[MembersOffsetsReply]):
-    """223: how far the members of a group are in a topic, as they say themselves.
-
-    Raises BrokerError (206) when nobody is online.
-    """
-
-    access: ClassVar[AccessRight] = GET_TOPIC
-    group: str
-    topic: str
-    client_id: str = ""
-    """Empty for all members."""

@@ -1,0 +1,101 @@
+"""Requests about brokers and name servers: clusters, settings, write permission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rocketmq_wire.model import ClusterInfo
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.permissions import ADMIN, NOTHING, AccessRight
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReply(Reply):
+    cluster: ClusterInfo
+
+
+@dataclass(frozen=True, slots=True)
+class GetCluster(Request[ClusterReply]):
+    """106."""
+
+    access: ClassVar[AccessRight] = NOTHING
+    to_name_server: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsReply(Reply):
+    """Names and values as RocketMQ writes them into its configuration files."""
+
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GetBrokerSettings(Request[SettingsReply]):
+    """26."""
+
+    access: ClassVar[AccessRight] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class GetNameServerSettings(Request[SettingsReply]):
+    """319."""
+
+    access: ClassVar[AccessRight] = NOTHING
+    to_name_server: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBrokerSettings(Request[Done]):
+    """25: change settings of a running broker. Names that it does not know are ignored."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GetRuntimeInfo(Request[SettingsReply]):
+    """28: what a broker counts and measures of itself."""
+
+    access: ClassVar[AccessRight] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class CleanConsumeQueues(Request[Done]):
+    """306: drop consume-queue files of which the log has expired."""
+
+    access: ClassVar[AccessRight] = ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class CountReply(Reply):
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WipeWritePermission(Request[CountReply]):
+    """205: tell clients to write nothing to a broker any more; the reply counts its topics."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    to_name_server: ClassVar[bool] = True
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddWritePermission(Request[CountReply]):
+    """327: take `WipeWritePermission` back."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    to_name_server: ClassVar[bool] = True
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNameServerEntry(Request[Done]):
+    """102: forget an entry of a name server's own table; tools do so with a topic's order."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    to_name_server: ClassVar[bool] = True
+    namespace: str
+    key: str

@@ -1,0 +1,104 @@
+"""Requests about topics: routes, configurations, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rocketmq_wire.model import QueueId, QueueStats, Route, TopicConfig
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.permissions import ADMIN, GET_ROUTE, GET_TOPIC, NOTHING, AccessRight
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReply(Reply):
+    route: Route
+
+
+@dataclass(frozen=True, slots=True)
+class GetRoute(Request[RouteReply]):
+    """105. Raises TopicNotFoundError (17)."""
+
+    access: ClassVar[AccessRight] = GET_ROUTE
+    to_name_server: ClassVar[bool] = True
+    topic: str
+    standard_json: bool = True
+    """False for old clients, which read numeric map keys only without quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsReply(Reply):
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopics(Request[TopicsReply]):
+    """206."""
+
+    access: ClassVar[AccessRight] = NOTHING
+    to_name_server: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicFromNameServer(Request[Done]):
+    """216."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    to_name_server: ClassVar[bool] = True
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Request[Done]):
+    """17: creates a topic or changes it."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    config: TopicConfig
+    default_topic: str = "TBW102"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Request[Done]):
+    """215."""
+
+    access: ClassVar[AccessRight] = ADMIN
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigsReply(Reply):
+    configs: tuple[TopicConfig, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopicConfigs(Request[TopicConfigsReply]):
+    """21."""
+
+    access: ClassVar[AccessRight] = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopicConfig(Request[TopicConfigsReply]):
+    """351: one topic as the broker keeps it; tools of 5.x ask this before anything about a topic.
+
+    Raises TopicNotFoundError (17). Brokers of 4.9 do not know it.
+    """
+
+    access: ClassVar[AccessRight] = GET_TOPIC
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatsReply(Reply):
+    queues: Mapping[QueueId, QueueStats]
+    is_current: bool = field(default=True, compare=False)
+    """False on a replica's word."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopicStats(Request[TopicStatsReply]):
+    """202: bounds and newest store time of every queue of one broker in one call."""
+
+    access: ClassVar[AccessRight] = GET_TOPIC
+    topic: str
