@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import groups.test_shared_seats as ours
 import pytest
 
+import client.consumer.test_shared_batch_members as ours
 from real.adoption import adopt
 from rocketmq_client.settings import ConnectionSettings
 from support.consuming import Topic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import groups.test_pop_consumers as ours
 import pytest
 
+import client.consumer.test_pop as ours
 from real.adoption import adopt
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import groups.test_public_pop_consumer as ours
 import pytest
 
+import client.consumer.test_public_pop as ours
 from real.adoption import adopt
 from support.real_cluster import VERSIONS, RealCluster
 

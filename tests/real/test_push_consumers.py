@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import groups.test_orderly_push_consumer as in_order
-import groups.test_push_consumer as ours
 import pytest
 
+import client.consumer.test_orderly_push as in_order
+import client.consumer.test_push as ours
 from real.adoption import adopt
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import connector.test_sink_checks as checks
-import connector.test_sink_transactions as ours
 import pytest
 
+import spark_source.sink.transactional.test_commit as ours
+import spark_source.sink.transactional.test_recovery as checks
 from real.adoption import adopt
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import RealCluster

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import connector.test_client_transactions as ours
 import pytest
 
+import client.producer.test_transactional as ours
 from real.adoption import adopt
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import RealCluster
