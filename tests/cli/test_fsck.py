@@ -17,7 +17,7 @@ from support.documented_fields import documented
 from support.storage_blocks import block_of
 
 _NOW = 1_700_000_000_000
-_SMALL = StoreConfig(segment_size=4096, queue_file_entries=16, seal_size=1024)
+_SMALL = StoreConfig(segment_size=4096, queue_file_entries=16, checksum_range_size=1024)
 _BODIES = [b"%03d" % number * 20 for number in range(40)]
 
 

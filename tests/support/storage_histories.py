@@ -21,7 +21,7 @@ TINY = StoreConfig(
     queue_file_entries=4,
     index_slot_count=8,
     index_entry_count=10,
-    seal_size=300,
+    checksum_range_size=300,
     retention_ms=1000,
 )
 QueueKey = tuple[str, int]

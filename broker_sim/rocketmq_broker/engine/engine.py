@@ -31,7 +31,7 @@ from rocketmq_broker.engine.pop import assignment as pop_assignment
 from rocketmq_broker.engine.pop.orderly import ORDERS_FILE
 from rocketmq_broker.engine.pop.registry import Pops
 from rocketmq_broker.engine.transactions import half_messages as transactions
-from rocketmq_broker.storage.disk.config_files import GROUPS, PROGRESS, TIMERS, TOPICS
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, GROUPS, TIMERS, TOPICS
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
 from rocketmq_wire.requests.contract import Done, Reply, Request
@@ -112,7 +112,7 @@ class Engine:
             auto_create_queues=config.auto_create_topic_queues,
         )
         self.groups = groups.Groups(load(GROUPS), save, auto_create=config.auto_create_group)
-        self.progress = progress.Progress(load(PROGRESS))
+        self.progress = progress.Progress(load(CONSUMER_OFFSETS))
         self._waits_for_sync = config.flush == "sync"
         self._pulling = self._open_pulling(config)
         self.timers = self._open_timers()
@@ -297,7 +297,7 @@ class Engine:
         self.pops.advance()
         self.transactions.settle()
         content = self.progress.take_changes()
-        return ConfigFile(PROGRESS, content) if content is not None else None
+        return ConfigFile(CONSUMER_OFFSETS, content) if content is not None else None
 
     def _rules_by_request(self) -> dict[type, Callable[..., Outcome]]:
         sending = self._sending

@@ -43,7 +43,7 @@ class StoreConfig:
     index_entry_count: int = 4_000_000
     unpublished_size_max: int = 128 * _MIB
     """Appends are refused as "busy" while this much waits for the disk."""
-    seal_size: int = 16 * _MIB
+    checksum_range_size: int = 16 * _MIB
     """A checksum is closed and a new one begun after this much log."""
     verified_size: int = 256 * _MIB
     """At the start at least this much acknowledged log is compared with its checksums."""
@@ -61,7 +61,7 @@ class StoreConfig:
     def __post_init__(self) -> None:
         if not 0 < self.segment_size <= SEGMENT_SIZE_MAX:
             raise ValueError(f"segment_size must be in (0, {SEGMENT_SIZE_MAX}]")
-        if self.queue_file_entries < 1 or self.seal_size < 1 or self.index_slot_count < 1:
+        if self.queue_file_entries < 1 or self.checksum_range_size < 1 or self.index_slot_count < 1:
             raise ValueError("file sizes must be positive")
 
 
@@ -149,7 +149,7 @@ class RecoveryReport:
     verified_size: int = 0
     """Bytes of acknowledged log that were compared with their checksums."""
     removed_files: tuple[str, ...] = ()
-    clamped_progress: tuple[str, ...] = ()
+    clamped_offsets: tuple[str, ...] = ()
     """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""
     adopted: Adoption | None = None
     """Set if RocketMQ itself made this store, or had it open since we closed it."""

@@ -33,7 +33,7 @@ from rocketmq_broker.storage.queues.consume_queue import QueueIndex
 from rocketmq_broker.storage.queues.due_times import entry_hashes
 from rocketmq_broker.storage.queues.queue_table import make_entries
 from rocketmq_broker.storage.queues.reading import ReadResult, gather, select
-from rocketmq_broker.storage.recovery.offset_recovery import drop_progress
+from rocketmq_broker.storage.recovery.offset_recovery import delete_committed_offsets
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME, LOCK_NAME, Recovered, recover
 from rocketmq_broker.storage.settings import (
     Appended,
@@ -330,8 +330,8 @@ class Store:
         """
         with self._lock:
             gone = frozenset(topics)
-            self.configs.bury_topics(gone, self._log.end)
-            drop_progress(self.configs, gone)
+            self.configs.mark_topics_deleted(gone, self._log.end)
+            delete_committed_offsets(self.configs, gone)
             self._queues.remove_topics(gone)
 
     @property

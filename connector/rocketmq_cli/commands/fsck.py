@@ -190,7 +190,7 @@ def _print_sound(directory: str, found: Inspection, configs: list[ConfigFileErro
 
 def _offer(plan: RepairPlan) -> str:
     """What a repair would do to the messages."""
-    if plan.lost_count or plan.untold_size:
+    if plan.lost_count or plan.unattributed_size:
         return (
             "sets the damage aside and gives up the messages that are listed as lost; all others "
             "stay where they are."
@@ -204,15 +204,15 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     size = plan.mark.segment_size
     lines = [
         f"set aside  {each.file} byte={each.position % size} length={each.size}: {each.reason}"
-        for each in plan.stretches
+        for each in plan.damaged_ranges
     ]
-    lines += [f"rewritten  {name}: {_rewritten(name)}" for name in plan.anew]
+    lines += [f"rewritten  {name}: {_rewritten(name)}" for name in plan.rewritten]
     lines += [f"lost       {line}" for line in describe(plan.lost_by_queue())]
     lines.append(f"in all     {plural(plan.lost_count, 'message')} lost")
-    if plan.untold_size:
+    if plan.unattributed_size:
         lines.append(
-            f"untold     whose messages {plan.untold_size} bytes of the damage held; the queues "
-            "that may have had them go on behind as many offsets as fit in there"
+            f"untold     whose messages {plan.unattributed_size} bytes of the damage held; the "
+            "queues that may have had them go on behind as many offsets as fit in there"
         )
     if plan.unproven_count:
         lines.append(

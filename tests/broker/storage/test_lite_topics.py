@@ -37,7 +37,7 @@ SIZES = StoreConfig(
     STORE_HOST,
     segment_size=4_096,
     queue_file_entries=10,
-    seal_size=512,
+    checksum_range_size=512,
     index_slot_count=16,
     index_entry_count=20,
 )
@@ -117,7 +117,7 @@ def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -
     for added in range(3):
         broker = opened(root)
         assert broker.store.report.lite_parents == (parent,)
-        assert broker.store.report.clamped_progress == ()
+        assert broker.store.report.clamped_offsets == ()
         assert served(broker, "chats") == bodies("lite", parent.message_count)
         assert served(broker, "orders") == bodies("order", 12 + added)
         assert broker.engine.progress.get("buyers", queue_of("orders")) == 4 + added

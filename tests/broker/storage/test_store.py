@@ -19,7 +19,7 @@ from rocketmq_wire.model import Bounds
 from support.storage_blocks import block_of, bodies_of, make_block, make_message, read_all
 
 NOW = 1_700_000_000_000
-TINY = StoreConfig(segment_size=4096, queue_file_entries=10, seal_size=1024)
+TINY = StoreConfig(segment_size=4096, queue_file_entries=10, checksum_range_size=1024)
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.storage.disk.config_files import TOPICS
-from rocketmq_broker.storage.queues.light_queues import is_for_lite_topics
+from rocketmq_broker.storage.queues.lite_queues import is_lite_parent
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
@@ -119,7 +119,7 @@ class Topics:
             raise refusals.not_writable(queue.topic)
         if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
             raise refusals.not_writable(queue.topic)
-        if is_for_lite_topics(config.attributes):
+        if is_lite_parent(config.attributes):
             raise refusals.message_illegal(
                 f"topic {queue.topic} has message.type=LITE: lite topics are not supported"
             )
@@ -162,8 +162,8 @@ class Topics:
                 config.name, f"perm {config.permission} is not a permission"
             )
         known = self._table.get(config.name)
-        if is_for_lite_topics(config.attributes) and not (
-            known is not None and is_for_lite_topics(known.attributes)
+        if is_lite_parent(config.attributes) and not (
+            known is not None and is_lite_parent(known.attributes)
         ):
             raise refusals.topic_illegal(
                 config.name, "cannot have message.type=LITE: lite topics are not supported"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rocketmq_broker.storage.queues.light_queues import parent_of
+from rocketmq_broker.storage.queues.lite_queues import parent_of
 from rocketmq_wire.model import QueueId
 
 # Neither a topic's nor a group's name can contain it.

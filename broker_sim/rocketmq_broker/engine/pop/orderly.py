@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_broker.engine.pop.in_flight import GroupQueue
-from rocketmq_broker.storage.queues.light_queues import is_light_queue, parent_of
+from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 _SEPARATOR: Final = "@"
@@ -60,7 +60,7 @@ class Orders:
         """The entries of lite topics, kept as they are."""
         for key, queues in ((stored or {}).get("table") or {}).items():
             topic, _, group = key.partition(_SEPARATOR)
-            if is_light_queue(topic):
+            if is_lite_queue(topic):
                 self._unserved[key] = queues
                 continue
             for index, taken in queues.items():

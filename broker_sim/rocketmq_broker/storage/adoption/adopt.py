@@ -18,14 +18,14 @@ import numpy as np
 
 from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.decode.layout import CRC_AT, CRC_MASK, PHYSICAL_OFFSET_AT, Layout, read_layout
-from rocketmq_broker.storage.adoption.rocketmq_queues import RocketMQQueue, foreign_queues
+from rocketmq_broker.storage.adoption.rocketmq_queues import RocketMQQueue, rocketmq_queues
 from rocketmq_broker.storage.adoption.rocketmq_timers import adopt_timers
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
 from rocketmq_broker.storage.disk.files import File, Files, join, write_file
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, LogChecksum
+from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME, LogChecksum
 from rocketmq_broker.storage.log.scan import RECORD_HEAD, Bytes, Scanned, chain, columns_of
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
 from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY
@@ -41,13 +41,13 @@ _LOCK_WORD: Final = b"lock"
 QueueKey = tuple[str, int]
 
 
-def is_foreign(files: Files, *, was_visited: bool) -> bool:
+def is_written_by_rocketmq(files: Files, *, has_lock_word: bool) -> bool:
     """True if RocketMQ itself made this store, or had it open since we closed it."""
     if not any(name.isdecimal() for name in files.names(LOG_DIRECTORY)):
         return False
     # Our own store has these two from its first moment on: one that lost its mark is damaged.
     has_own_files = {MARK_NAME, DERIVED_NAME} & set(files.names(""))
-    return was_visited or not has_own_files
+    return has_lock_word or not has_own_files
 
 
 def adopt(files: Files, config: StoreConfig, lock: File, *, was_clean: bool) -> Adoption:
@@ -91,7 +91,7 @@ class _Adoption:
     def run(self) -> Adoption:
         start = self._bases[0]
         topics = self._living_topics()
-        queues = foreign_queues(self._files, log_start=start)
+        queues = rocketmq_queues(self._files, log_start=start)
         try:
             self._open_segments()
             dead = _Dead(dict(self._configs.dead_before))
@@ -268,7 +268,7 @@ class _Adoption:
         }
         self._configs.set_dead({**kept, **needed})
         adopt_timers(self._files, self._configs)
-        self._configs.adopt_lite_progress()
+        self._configs.adopt_lmq_offsets()
         self._files.unlink(DERIVED_NAME)
         self._files.sync_directory("")
         for segment in self._segments.values():
@@ -276,7 +276,7 @@ class _Adoption:
                 segment.sync()
         self._files.sync_directory(LOG_DIRECTORY)
         seals = b"".join(seal.encode() for seal in self._seals(start, end))
-        write_file(self._files, SEALS_NAME, seals)
+        write_file(self._files, LOG_CHECKSUMS_NAME, seals)
         entries = next(
             (queue.entries_per_file for queue in queues.values() if queue.entries_per_file),
             self._config.queue_file_entries,
@@ -313,7 +313,7 @@ class _Adoption:
         position = start
         while position < end:
             segment = self._segments[position - position % self._size]
-            stop = min(segment.end, end, position + self._config.seal_size)
+            stop = min(segment.end, end, position + self._config.checksum_range_size)
             data = segment.view[position - segment.start : stop - segment.start]
             yield LogChecksum(position, stop, crc32(data, 0))
             position = stop

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY
-from rocketmq_broker.storage.queues.light_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import served_topics
 
 BLANK_SIZE: Final = 2**31 - 1
 """The size in an entry that only fills the place before a queue's first message."""
@@ -42,7 +42,7 @@ class RocketMQQueue:
         return self.living[int(np.searchsorted(self.living, log_end)) :]
 
 
-def foreign_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], RocketMQQueue]:
+def rocketmq_queues(files: Files, *, log_start: int) -> dict[tuple[str, int], RocketMQQueue]:
     """Every queue with a directory, without light queues."""
     queues = {}
     for topic in served_topics(files):

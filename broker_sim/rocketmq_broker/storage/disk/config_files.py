@@ -28,18 +28,18 @@ _LOG = logging.getLogger(__name__)
 
 CONFIG_DIRECTORY: Final = "config"
 TOPICS: Final = "topics.json"
-PROGRESS: Final = "consumerOffset.json"
-LITE_PROGRESS: Final = "lmqConsumerOffset.json"
+CONSUMER_OFFSETS: Final = "consumerOffset.json"
+LMQ_OFFSETS: Final = "lmqConsumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
 TIMERS: Final = "timers.json"
 TOPIC_TABLE: Final = "topicConfigTable"
-PROGRESS_TABLE: Final = "offsetTable"
+OFFSET_TABLE: Final = "offsetTable"
 GROUP_TABLE: Final = "subscriptionGroupTable"
 _DEAD_BEFORE: Final = "deadBefore"
 _TABLES: Final = {
     TOPICS: TOPIC_TABLE,
-    PROGRESS: PROGRESS_TABLE,
-    LITE_PROGRESS: PROGRESS_TABLE,
+    CONSUMER_OFFSETS: OFFSET_TABLE,
+    LMQ_OFFSETS: OFFSET_TABLE,
     GROUPS: GROUP_TABLE,
 }
 _BACKUP: Final = ".bak"
@@ -90,8 +90,8 @@ class Configs:
             if name == TOPICS:
                 content = {**content, _DEAD_BEFORE: self._dead_before}
             self._write(name, content)
-            if name == PROGRESS and self._has_lite_progress():
-                self._write(LITE_PROGRESS, {**content, "lmqOffsetTable": {}})
+            if name == CONSUMER_OFFSETS and self._has_lite_progress():
+                self._write(LMQ_OFFSETS, {**content, "lmqOffsetTable": {}})
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         text = json.dumps(content, ensure_ascii=False, indent="\t")
@@ -102,23 +102,25 @@ class Configs:
             self._saved.add(name)
 
     def _has_lite_progress(self) -> bool:
-        if LITE_PROGRESS in self._saved:
+        if LMQ_OFFSETS in self._saved:
             return True
-        return LITE_PROGRESS in self._files.names(CONFIG_DIRECTORY)
+        return LMQ_OFFSETS in self._files.names(CONFIG_DIRECTORY)
 
-    def adopt_lite_progress(self) -> None:
+    def adopt_lmq_offsets(self) -> None:
         """Take over progress that a RocketMQ with lite topics has kept since we had this store."""
-        kept = self.load(LITE_PROGRESS)
-        version, table = kept.get("dataVersion"), kept.get(PROGRESS_TABLE)
+        kept = self.load(LMQ_OFFSETS)
+        version, table = kept.get("dataVersion"), kept.get(OFFSET_TABLE)
         if not isinstance(version, dict) or not isinstance(table, dict):
             return
         if not version.get("timestamp"):
             return  # It is as we wrote it: RocketMQ would have said when.
-        content = self.load(PROGRESS)
-        own = content.get(PROGRESS_TABLE)
+        content = self.load(CONSUMER_OFFSETS)
+        own = content.get(OFFSET_TABLE)
         own = own if isinstance(own, dict) else {}
         ours = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-        self.save(PROGRESS, {**content, "dataVersion": ours, PROGRESS_TABLE: {**own, **table}})
+        self.save(
+            CONSUMER_OFFSETS, {**content, "dataVersion": ours, OFFSET_TABLE: {**own, **table}}
+        )
 
     def set_dead(self, dead_before: Mapping[str, int]) -> None:
         """Return once `topics.json` says which records are dead; it is left alone if it does."""
@@ -126,7 +128,7 @@ class Configs:
             self._dead_before = dict(dead_before)
             self.save(TOPICS, self.load(TOPICS))
 
-    def bury_topics(self, gone: Collection[str], position: int) -> None:
+    def mark_topics_deleted(self, gone: Collection[str], position: int) -> None:
         """Return once topics are gone from `topics.json` and their records so far are dead."""
         topics = self.load(TOPICS)
         table = topics.get(TOPIC_TABLE)
@@ -135,7 +137,7 @@ class Configs:
         self._dead_before = {**self._dead_before, **dict.fromkeys(gone, position)}
         self.save(TOPICS, topics)
 
-    def settle_dead(self, *, log_start: int, log_end: int) -> None:
+    def clamp_dead(self, *, log_start: int, log_end: int) -> None:
         """After a crash: forget positions that no record is before, and none may be past the log.
 
         A dead position past the end of a shortened log would kill what is written there next.
@@ -188,7 +190,7 @@ def _check_tables(name: str, content: Mapping[str, object]) -> None:
     for key, value in (table or {}).items():
         if not isinstance(value, dict):
             raise ConfigFileError(name, f"{key} is no object")
-        numbers = (*value, *value.values()) if name in (PROGRESS, LITE_PROGRESS) else ()
+        numbers = (*value, *value.values()) if name in (CONSUMER_OFFSETS, LMQ_OFFSETS) else ()
         if not all(_is_number(one) for one in numbers):
             raise ConfigFileError(name, f"{key} has offsets that are no numbers")
     if version is not None and not _is_number(version.get("counter", 0)):

@@ -20,12 +20,12 @@ class Durability:
     """Owns the mark and the seals; `end` is how far the log is durable."""
 
     def __init__(
-        self, log: CommitLog, mark_file: MarkFile, seals: LogChecksumFile, seal_size: int
+        self, log: CommitLog, mark_file: MarkFile, seals: LogChecksumFile, checksum_range_size: int
     ) -> None:
         mark = mark_file.mark
         assert mark is not None
         self._log, self._mark_file, self._seals = log, mark_file, seals
-        self._seal_size = seal_size
+        self._seal_size = checksum_range_size
         self._mark: Mark = mark
         self._lock = threading.Lock()
         self._failure: StorageError | None = None

@@ -13,7 +13,7 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files, read_file, write_file
 from rocketmq_broker.storage.errors import DamagedStoreError
 
-SEALS_NAME: Final = "log.seals"
+LOG_CHECKSUMS_NAME: Final = "log.seals"
 _FIELDS: Final = struct.Struct(">QQI")
 _CHECKSUM: Final = struct.Struct(">I")
 _SEAL_SIZE: Final = _FIELDS.size + _CHECKSUM.size
@@ -38,14 +38,14 @@ class LogChecksumFile:
     """The seals up to the mark's anchor; what a crash left behind them is written over."""
 
     def __init__(self, files: Files, *, log_start: int, anchor: int, create: bool = False) -> None:
-        self._file = files.open(SEALS_NAME, create=create)
+        self._file = files.open(LOG_CHECKSUMS_NAME, create=create)
         self.seals = self._load(log_start=log_start, anchor=anchor)
         self._position = len(self.seals) * _SEAL_SIZE
         kept = [seal for seal in self.seals if seal.end > log_start]
         if len(self.seals) - len(kept) >= _FORGOTTEN_COUNT_MIN:
-            write_file(files, SEALS_NAME, b"".join(seal.encode() for seal in kept))
+            write_file(files, LOG_CHECKSUMS_NAME, b"".join(seal.encode() for seal in kept))
             self._file.close()
-            self._file = files.open(SEALS_NAME)
+            self._file = files.open(LOG_CHECKSUMS_NAME)
             self._position = len(kept) * _SEAL_SIZE
         self.seals = kept
 
@@ -63,13 +63,15 @@ class LogChecksumFile:
         reached = seals[-1].end if seals else log_start
         if reached < anchor:
             reason = "a checksum of acknowledged log is missing or damaged"
-            raise DamagedStoreError(SEALS_NAME, len(seals) * _SEAL_SIZE, reason, anchor, reached)
+            raise DamagedStoreError(
+                LOG_CHECKSUMS_NAME, len(seals) * _SEAL_SIZE, reason, anchor, reached
+            )
         return seals
 
 
 def read_log_checksums(files: Files, *, anchor: int) -> list[LogChecksum]:
     """The seals up to the first that cannot be read; changes nothing in the file."""
-    return _whole_seals(read_file(files, SEALS_NAME) or b"", anchor)
+    return _whole_seals(read_file(files, LOG_CHECKSUMS_NAME) or b"", anchor)
 
 
 def _whole_seals(data: bytes, anchor: int) -> list[LogChecksum]:

@@ -21,14 +21,14 @@ def verify(log: CommitLog, mark: Mark, seals: Sequence[LogChecksum], *, start: i
 
     Raises DamagedStoreError: the log is not what was acknowledged.
     """
-    stretches = [seal for seal in seals if seal.end > start and seal.start >= log.start]
+    damaged_ranges = [seal for seal in seals if seal.end > start and seal.start >= log.start]
     if mark.end > mark.anchor:
-        stretches.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
-    for stretch in stretches:
+        damaged_ranges.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
+    for stretch in damaged_ranges:
         found = checksum_of(log, stretch)
         if found != stretch.checksum:
             raise damage_in(log, stretch, found)
-    return sum(stretch.end - stretch.start for stretch in stretches)
+    return sum(stretch.end - stretch.start for stretch in damaged_ranges)
 
 
 def checksum_of(log: CommitLog, stretch: LogChecksum) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_broker.storage.disk.files import Files, read_file, write_file
-from rocketmq_broker.storage.queues.light_queues import is_light_queue
+from rocketmq_broker.storage.queues.lite_queues import is_lite_queue
 from rocketmq_wire.model import Bounds
 
 DERIVED_NAME: Final = "derived.json"
@@ -97,7 +97,7 @@ def load_derived(files: Files) -> Derived | None:
             bounds={
                 (topic, int(queue_index)): Bounds(int(start), int(end))
                 for topic, queues in content["queues"].items()
-                if not is_light_queue(topic)
+                if not is_lite_queue(topic)
                 for queue_index, (start, end) in queues.items()
             },
             index_position=int(index["position"]),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.queues.light_queues import is_light_queue, parent_of
+from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
@@ -100,7 +100,7 @@ class Holes:
 
     def served(self) -> Holes:
         """Without those of light queues."""
-        return Holes(hole for hole in self if not is_light_queue(hole.topic))
+        return Holes(hole for hole in self if not is_lite_queue(hole.topic))
 
 
 def load_holes(files: Files) -> Holes:

@@ -19,7 +19,7 @@ from rocketmq_broker.storage.queues.consume_queue import (
     QueueIndex,
     join_entries,
 )
-from rocketmq_broker.storage.queues.light_queues import light_queues, parent_of
+from rocketmq_broker.storage.queues.lite_queues import lite_queues, parent_of
 from rocketmq_broker.storage.settings import Arrival
 
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
@@ -116,7 +116,7 @@ class QueueTable:
 
     def remove_topics(self, topics: Collection[str]) -> None:
         """Forget the queues of topics and their light queues, and remove their files, durably."""
-        gone = {*topics, *(name for name in light_queues(self._files) if parent_of(name) in topics)}
+        gone = {*topics, *(name for name in lite_queues(self._files) if parent_of(name) in topics)}
         self._pending = deque(
             replace(pending, queue=None)
             if pending.queue is not None and pending.queue.topic in gone

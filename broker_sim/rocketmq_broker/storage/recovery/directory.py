@@ -10,14 +10,14 @@ from rocketmq_broker.storage.disk.files import names_in_directory
 from rocketmq_broker.storage.errors import DataDirectoryError
 from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME
+from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME, LOCK_NAME
 
 # One of these is enough: nobody else has them.
-_SIGNS: Final = frozenset({LOG_DIRECTORY, QUEUE_DIRECTORY, MARK_NAME, SEALS_NAME})
+_SIGNS: Final = frozenset({LOG_DIRECTORY, QUEUE_DIRECTORY, MARK_NAME, LOG_CHECKSUMS_NAME})
 # A broker that ended while it began may have left only these.
 _OTHERS: Final = frozenset(
     {ABORT_NAME, CHECKPOINT_NAME, CONFIG_DIRECTORY, DERIVED_NAME, INDEX_DIRECTORY, LOCK_NAME}

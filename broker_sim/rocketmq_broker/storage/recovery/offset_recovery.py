@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rocketmq_broker.storage.disk.config_files import (
-    PROGRESS,
-    PROGRESS_TABLE,
+    CONSUMER_OFFSETS,
+    OFFSET_TABLE,
     TOPIC_TABLE,
     TOPICS,
     Configs,
 )
-from rocketmq_broker.storage.queues.light_queues import is_light_queue, parent_of
+from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
 from rocketmq_broker.storage.queues.queue_table import QueueTable
 
 
-def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
+def clamp_committed_offsets(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
     """Settle `consumerOffset.json` with the log; returns what was changed, for the report.
 
     Progress behind a queue's start is left: the group is told that its messages have expired. So is
     progress in light queues, whose ends are not known here.
     """
-    content = configs.load(PROGRESS)
-    table = content.get(PROGRESS_TABLE)
+    content = configs.load(CONSUMER_OFFSETS)
+    table = content.get(OFFSET_TABLE)
     if not isinstance(table, dict):
         return ()
     topics = configs.load(TOPICS).get(TOPIC_TABLE)
@@ -35,14 +35,14 @@ def reconcile_progress(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
         for index, offset in offsets.items() if isinstance(offsets, dict) else ():
             queue = queues.get(topic, int(index))
             end = queue.end if queue is not None else 0
-            if is_light_queue(topic):
+            if is_lite_queue(topic):
                 end = int(offset)
             if is_dead or int(offset) > end:
                 changed.append(f"{key}/{index}")
             if not is_dead:
                 settled.setdefault(key, {})[str(index)] = min(int(offset), end)
     if changed:
-        configs.save(PROGRESS, {**content, PROGRESS_TABLE: settled})
+        configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: settled})
     return tuple(changed)
 
 
@@ -56,13 +56,13 @@ def _is_of(name: str, topics: Collection[str]) -> bool:
     return name in topics or parent_of(name) in topics
 
 
-def drop_progress(configs: Configs, topics: Collection[str]) -> None:
+def delete_committed_offsets(configs: Configs, topics: Collection[str]) -> None:
     """Return once no group has progress in topics, or their light queues, any more: on disk too."""
-    content = configs.load(PROGRESS)
-    table = content.get(PROGRESS_TABLE)
+    content = configs.load(CONSUMER_OFFSETS)
+    table = content.get(OFFSET_TABLE)
     if isinstance(table, dict):
         kept = {
             key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topics)
         }
         if len(kept) < len(table):
-            configs.save(PROGRESS, {**content, PROGRESS_TABLE: kept})
+            configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: kept})

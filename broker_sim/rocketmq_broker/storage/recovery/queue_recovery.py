@@ -15,7 +15,7 @@ from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.scan import QueueRows, Scanned
 from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY, QueueIndex
 from rocketmq_broker.storage.queues.derived import Derived
-from rocketmq_broker.storage.queues.light_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import served_topics
 from rocketmq_broker.storage.queues.lost_messages import Holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable, make_entries
 from rocketmq_wire.model import Bounds

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.decode.layout import read_layout
-from rocketmq_broker.storage.adoption.adopt import adopt, is_foreign
+from rocketmq_broker.storage.adoption.adopt import adopt, is_written_by_rocketmq
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
 from rocketmq_broker.storage.disk.files import File, Files
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
@@ -32,10 +32,10 @@ from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_
 from rocketmq_broker.storage.log.verification import verify
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import Derived, load_derived, save_derived
-from rocketmq_broker.storage.queues.light_queues import is_for_lite_topics, lite_topic_counts
+from rocketmq_broker.storage.queues.lite_queues import is_lite_parent, lite_topic_counts
 from rocketmq_broker.storage.queues.lost_messages import load_holes, save_holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable
-from rocketmq_broker.storage.recovery.offset_recovery import reconcile_progress
+from rocketmq_broker.storage.recovery.offset_recovery import clamp_committed_offsets
 from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery
 from rocketmq_broker.storage.settings import (
     PLAN_NAME,
@@ -85,9 +85,9 @@ def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
         raise StorageError(PLAN_NAME, 0, reason)
     was_clean = ABORT_NAME not in files.names("")
     # RocketMQ writes a word into the file that it locks; we never do.
-    was_visited = lock.size() > 0
+    has_lock_word = lock.size() > 0
     adopted = None
-    if is_foreign(files, was_visited=was_visited):
+    if is_written_by_rocketmq(files, has_lock_word=has_lock_word):
         adopted = adopt(files, config, lock, was_clean=was_clean)
     if lock.size():
         # From here on the mark holds again: the queues that RocketMQ made are needed no more.
@@ -185,13 +185,13 @@ class _Recovery:
 
         files.open(ABORT_NAME, create=True).close()
         files.sync_directory("")
-        durability = Durability(self._log, self._mark_file, seals, self._config.seal_size)
+        durability = Durability(self._log, self._mark_file, seals, self._config.checksum_range_size)
         durability.sync()
         recovery.finish(end)
         if list(living_holes) != list(holes):
             save_holes(files, living_holes)
-        self._configs.settle_dead(log_start=mark.log_start, log_end=end)
-        clamped = reconcile_progress(self._configs, queues)
+        self._configs.clamp_dead(log_start=mark.log_start, log_end=end)
+        clamped = clamp_committed_offsets(self._configs, queues)
         index, index_position = self._open_index(queues, derived)
         report = RecoveryReport(
             was_clean=was_clean,
@@ -202,7 +202,7 @@ class _Recovery:
             scanned_records=self._scanned_count,
             verified_size=verified_size,
             removed_files=tuple(self._removed),
-            clamped_progress=clamped,
+            clamped_offsets=clamped,
             adopted=adopted,
             lite_parents=tuple(self._lite_parents(queues)),
         )
@@ -355,9 +355,7 @@ class _Recovery:
         counts = lite_topic_counts(self._files)
         table = self._configs.load(TOPICS).get(TOPIC_TABLE)
         topics = table if isinstance(table, dict) else {}
-        declared = [
-            name for name, each in topics.items() if is_for_lite_topics(each.get("attributes"))
-        ]
+        declared = [name for name, each in topics.items() if is_lite_parent(each.get("attributes"))]
         for topic in sorted({*counts, *declared}):
             messages = sum(queue.end - queue.start for queue in queues if queue.topic == topic)
             yield LiteParent(topic, counts[topic], messages)

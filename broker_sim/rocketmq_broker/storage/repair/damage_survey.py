@@ -16,7 +16,11 @@ from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME, LogChecksum, read_log_checksums
+from rocketmq_broker.storage.log.log_checksums import (
+    LOG_CHECKSUMS_NAME,
+    LogChecksum,
+    read_log_checksums,
+)
 from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_broker.storage.queues.derived import Derived, load_derived
 from rocketmq_broker.storage.queues.lost_messages import load_holes
@@ -24,7 +28,7 @@ from rocketmq_broker.storage.repair.listed_messages import ListedMessages
 from rocketmq_broker.storage.repair.log_files import LogFiles
 from rocketmq_broker.storage.repair.queue_gaps import QueueGaps
 from rocketmq_broker.storage.repair.record_search import RecordSearch, Span
-from rocketmq_broker.storage.repair.repair_plan import RepairPlan, Stretch
+from rocketmq_broker.storage.repair.repair_plan import DamagedRange, RepairPlan
 
 Said = Callable[[str], None]
 _SEAL_SIZE: Final = 16 * 1024 * 1024
@@ -42,10 +46,10 @@ class _Sources:
     mark: Mark
     seals: tuple[LogChecksum, ...]
     """Those that can be read, up to the first that cannot."""
-    anew: tuple[str, ...]
+    rewritten: tuple[str, ...]
 
 
-def survey(
+def survey_damage(
     files: Files, folder: str, *, keeps_unproven: bool, progress: Said | None = None
 ) -> RepairPlan:
     """Look at everything, and change nothing."""
@@ -60,40 +64,40 @@ def survey(
     unsealed = _unsealed(sources)
     bad = sorted((*_differing(sources, say), *unsealed))
     search = RecordSearch(log, listed, dead_before, mark)
-    stretches: list[Stretch] = []
+    damage: list[DamagedRange] = []
     spans: list[Span] = []
     for base in log.bases(mark.log_start, mark.end):
         say(f"looking at {segment_name(base)}")
         found, kept = search.look(base, bad)
-        stretches += found
+        damage += found
         spans += kept
     unproven = 0
     places, ends_of = [span.position for span in spans], [span.end for span in spans]
     for start, end in bad:
         inside = spans[bisect_right(ends_of, start) : bisect_left(places, end)]
-        is_located = any(each.position < end and each.end > start for each in stretches)
+        is_located = any(each.position < end and each.end > start for each in damage)
         if is_located or keeps_unproven or (start, end) in unsealed:
             unproven += len(inside)
         else:
-            stretches += _joined(inside, mark.segment_size)
-    gaps = QueueGaps(log, mark, dead_before, _merged(stretches), load_holes(files))
+            damage += _joined(inside, mark.segment_size)
+    gaps = QueueGaps(log, mark, dead_before, _merged(damage), load_holes(files))
     for base in log.bases(mark.log_start, mark.end):
         say(f"reading {segment_name(base)}")
         gaps.read(base)
-    stretches = gaps.timed()
+    damage = gaps.timed()
     lost, ends = gaps.result(listed, search.hints)
     listed.close()
-    if not stretches:
+    if not damage:
         # A queue may list what it likes: of a log without damage nothing is lost.
         lost = []
-    seals = _seals_after(sources, stretches, bad)
+    seals = _seals_after(sources, damage, bad)
     return RepairPlan(
         folder=folder,
-        stretches=tuple(stretches),
+        damaged_ranges=tuple(damage),
         lost=tuple(lost),
-        untold_size=gaps.untold_size,
+        unattributed_size=gaps.unattributed_size,
         unproven_count=unproven,
-        anew=sources.anew,
+        rewritten=sources.rewritten,
         holes=tuple(gaps.all_holes(lost)),
         ends=tuple((topic, index, end) for (topic, index), end in sorted(ends.items()) if end),
         seals=tuple(seals),
@@ -104,17 +108,17 @@ def survey(
 
 def _sources(files: Files, derived: Derived | None) -> _Sources:
     mark = read_mark(files)
-    anew: list[str] = []
+    rewritten: list[str] = []
     if mark is None:
-        anew.append(MARK_NAME)
+        rewritten.append(MARK_NAME)
         mark = _found_mark(files, derived)
     log = LogFiles(files, mark.segment_size)
     seals = read_log_checksums(files, anchor=mark.anchor)
     reached = seals[-1].end if seals else mark.log_start
-    if reached < mark.anchor and MARK_NAME not in anew:
-        anew.append(SEALS_NAME)
+    if reached < mark.anchor and MARK_NAME not in rewritten:
+        rewritten.append(LOG_CHECKSUMS_NAME)
     kept = tuple(seal for seal in seals if seal.end > mark.log_start)
-    return _Sources(log, mark, kept, tuple(anew))
+    return _Sources(log, mark, kept, tuple(rewritten))
 
 
 def _found_mark(files: Files, derived: Derived | None) -> Mark:
@@ -167,7 +171,7 @@ def _unsealed(sources: _Sources) -> list[tuple[int, int]]:
 
 def _all_seals(sources: _Sources) -> list[LogChecksum]:
     mark, seals = sources.mark, list(sources.seals)
-    if MARK_NAME not in sources.anew and mark.end > mark.anchor:
+    if MARK_NAME not in sources.rewritten and mark.end > mark.anchor:
         seals.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     return seals
 
@@ -181,19 +185,19 @@ def _checksum(log: LogFiles, start: int, end: int) -> int | None:
     return found
 
 
-def _joined(spans: list[Span], segment_size: int) -> list[Stretch]:
+def _joined(spans: list[Span], segment_size: int) -> list[DamagedRange]:
     """All of these records, and a filler behind them, as damage."""
     return [
-        Stretch(segment_name(span.position - span.position % segment_size), *at, _UNPROVEN)
+        DamagedRange(segment_name(span.position - span.position % segment_size), *at, _UNPROVEN)
         for span in spans
         for at in [(span.position, span.end - span.position)]
     ]
 
 
-def _merged(stretches: list[Stretch]) -> list[Stretch]:
+def _merged(damage: list[DamagedRange]) -> list[DamagedRange]:
     """Ascending, and those that touch within one file as one."""
-    merged: list[Stretch] = []
-    for stretch in sorted(stretches, key=lambda each: each.position):
+    merged: list[DamagedRange] = []
+    for stretch in sorted(damage, key=lambda each: each.position):
         last = merged[-1] if merged else None
         if last is not None and last.file == stretch.file and last.end >= stretch.position:
             size = max(last.end, stretch.end) - last.position
@@ -204,26 +208,26 @@ def _merged(stretches: list[Stretch]) -> list[Stretch]:
 
 
 def _seals_after(
-    sources: _Sources, stretches: list[Stretch], bad: list[tuple[int, int]]
+    sources: _Sources, damage: list[DamagedRange], bad: list[tuple[int, int]]
 ) -> Iterator[LogChecksum]:
     """Checksums of the log as it will be: the old ones where nothing changes."""
     log, mark, reached = sources.log, sources.mark, sources.mark.log_start
     for seal in _all_seals(sources):
-        yield from _new_seals(log, reached, seal.start, stretches)
+        yield from _new_seals(log, reached, seal.start, damage)
         is_bad = (max(seal.start, mark.log_start), seal.end) in bad
-        if is_bad or any(each.position < seal.end and each.end > seal.start for each in stretches):
+        if is_bad or any(each.position < seal.end and each.end > seal.start for each in damage):
             start = max(seal.start, mark.log_start)
-            yield LogChecksum(start, seal.end, crc32(log.repaired(start, seal.end, stretches), 0))
+            yield LogChecksum(start, seal.end, crc32(log.repaired(start, seal.end, damage), 0))
         else:
             yield seal
         reached = seal.end
-    yield from _new_seals(log, reached, mark.end, stretches)
+    yield from _new_seals(log, reached, mark.end, damage)
 
 
 def _new_seals(
-    log: LogFiles, start: int, end: int, stretches: list[Stretch]
+    log: LogFiles, start: int, end: int, damage: list[DamagedRange]
 ) -> Iterator[LogChecksum]:
     while start < end:
         stop = min(end, start + _SEAL_SIZE, start - start % log.segment_size + log.segment_size)
-        yield LogChecksum(start, stop, crc32(log.repaired(start, stop, stretches), 0))
+        yield LogChecksum(start, stop, crc32(log.repaired(start, stop, damage), 0))
         start = stop

@@ -30,7 +30,7 @@ from rocketmq_broker.storage.log.scan import Bytes
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, Entries
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, load_derived
-from rocketmq_broker.storage.queues.light_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import served_topics
 
 _ENTRIES_PER_STEP: Final = 16_384
 

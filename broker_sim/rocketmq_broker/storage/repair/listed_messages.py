@@ -14,7 +14,7 @@ from rocketmq_broker.storage.errors import MissingFileError
 from rocketmq_broker.storage.log.durable_mark import Mark
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, OpenFiles, QueueIndex
 from rocketmq_broker.storage.queues.derived import Derived
-from rocketmq_broker.storage.queues.light_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import served_topics
 from rocketmq_broker.storage.queues.lost_messages import QueueKey
 from rocketmq_broker.storage.settings import StoreConfig
 from rocketmq_wire.model import Bounds

@@ -11,7 +11,7 @@ import numpy as np
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.log.scan import Bytes
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
-from rocketmq_broker.storage.repair.repair_plan import Stretch
+from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 
 
 class LogFiles:
@@ -64,7 +64,7 @@ class LogFiles:
             yield None if data is None else data[start - base : stop - base]
             start = stop
 
-    def repaired(self, start: int, end: int, stretches: Sequence[Stretch]) -> bytearray:
+    def repaired(self, start: int, end: int, damaged_ranges: Sequence[DamagedRange]) -> bytearray:
         """The bytes that `[start, end)` has once the stretches are written over."""
         result = bytearray(end - start)
         position = start
@@ -73,7 +73,7 @@ class LogFiles:
             if piece is not None:
                 result[position - start : stop - start] = piece.tobytes()
             position = stop
-        for stretch in stretches:
+        for stretch in damaged_ranges:
             first, last = max(stretch.position, start), min(stretch.end, end)
             if first < last:
                 data = memoryview(stretch.blank(self.segment_size))

@@ -16,7 +16,7 @@ from rocketmq_broker.storage.log.scan import Bytes, QueueRows, chain, columns_of
 from rocketmq_broker.storage.queues.lost_messages import Hole, Holes, QueueKey
 from rocketmq_broker.storage.repair.listed_messages import Listed, ListedMessages
 from rocketmq_broker.storage.repair.log_files import LogFiles
-from rocketmq_broker.storage.repair.repair_plan import Stretch
+from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 
 _ROWS_PER_CHUNK: Final = 16_384
 
@@ -42,13 +42,13 @@ class QueueGaps:
         log: LogFiles,
         mark: Mark,
         dead_before: Mapping[str, int],
-        stretches: Sequence[Stretch],
+        damaged_ranges: Sequence[DamagedRange],
         holes: Holes,
     ) -> None:
         self.newest_ms = 0
-        self.untold_size = 0
+        self.unattributed_size = 0
         self._log, self._mark, self._dead_before = log, mark, dead_before
-        self._stretches = list(stretches)
+        self._stretches = list(damaged_ranges)
         self._old_holes = holes.living(mark.log_start, dead_before)
         self._kept: dict[QueueKey, _Kept] = {}
         self._times: dict[int, int] = {}
@@ -67,7 +67,7 @@ class QueueGaps:
         if data is not None:
             self._read_piece(data[:limit], base, at)
 
-    def timed(self) -> list[Stretch]:
+    def timed(self) -> list[DamagedRange]:
         """The stretches with the time of what stands before them, or else behind."""
         return [
             replace(each, store_ms=self._times[each.position] or self._oldest_ms)
@@ -80,7 +80,7 @@ class QueueGaps:
         """What is lost now, and each queue's next offset."""
         late = [each for each in self._stretches if each.end > listed.position]
         unknown = [each.size - listed.known_size(each.position, each.end) for each in late]
-        self.untold_size = sum(size for size in unknown if size >= BLANK_SIZE_MIN)
+        self.unattributed_size = sum(size for size in unknown if size >= BLANK_SIZE_MIN)
         lost: list[Hole] = []
         ends: dict[QueueKey, int] = {}
         for key in sorted(
@@ -88,9 +88,9 @@ class QueueGaps:
         ):
             kept = self._kept.get(key)
             begin, end = self._bounds(key, kept, listed, hints)
-            if self.untold_size and (kept is None or kept.position < late[-1].position):
+            if self.unattributed_size and (kept is None or kept.position < late[-1].position):
                 # Whatever was in there must not get its offset a second time.
-                end += self.untold_size // BLANK_SIZE_MIN
+                end += self.unattributed_size // BLANK_SIZE_MIN
             ends[key] = end
             gaps = [] if kept is None else list(kept.gaps)
             if kept is None:

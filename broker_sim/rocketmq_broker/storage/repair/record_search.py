@@ -24,7 +24,7 @@ from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
 from rocketmq_broker.storage.queues.lost_messages import QueueKey
 from rocketmq_broker.storage.repair.listed_messages import ListedMessages
 from rocketmq_broker.storage.repair.log_files import LogFiles
-from rocketmq_broker.storage.repair.repair_plan import Stretch
+from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.filters.tags import java_hash
 from rocketmq_wire.model import StoredMessage
@@ -82,14 +82,14 @@ class RecordSearch:
                 at = max(text.rfind(magic, 0, at) for magic in _MAGICS)
         return 0
 
-    def look(self, base: int, bad: Ranges) -> tuple[list[Stretch], list[Span]]:
+    def look(self, base: int, bad: Ranges) -> tuple[list[DamagedRange], list[Span]]:
         """The damage of one file, and the records that are sound in its bad ranges."""
         data, name = self._log.data(base), segment_name(base)
         limit = min(self._log.segment_size, self._mark.end - base)
         if data is None:
             self._last_damage = base
-            return [Stretch(name, base, limit, "the file is missing", is_missing=True)], []
-        stretches: list[Stretch] = []
+            return [DamagedRange(name, base, limit, "the file is missing", is_missing=True)], []
+        damaged_ranges: list[DamagedRange] = []
         spans: list[Span] = []
         at = 0
         while at < limit:
@@ -105,12 +105,12 @@ class RecordSearch:
                 end = self._next_sound(data, base, at, limit)
                 self._note_hints(data, base, at, end)
                 self._last_damage = base + at
-                stretches.append(Stretch(name, base + at, end - at, found))
+                damaged_ranges.append(DamagedRange(name, base + at, end - at, found))
                 at = end
             else:
                 spans.append(Span(base + at, base + found))
                 at = found
-        return stretches, spans
+        return damaged_ranges, spans
 
     def _believe(self, data: Bytes, base: int, at: int) -> int:
         """Take the records that a checksum vouches for; returns how far they go."""

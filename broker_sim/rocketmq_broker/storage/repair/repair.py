@@ -16,22 +16,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rocketmq_broker.storage.adoption.adopt import is_foreign
+from rocketmq_broker.storage.adoption.adopt import is_written_by_rocketmq
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import File, Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import SEALS_NAME
+from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, save_derived
 from rocketmq_broker.storage.queues.lost_messages import save_holes
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME
-from rocketmq_broker.storage.repair.damage_survey import Said, survey
+from rocketmq_broker.storage.repair.damage_survey import Said, survey_damage
 from rocketmq_broker.storage.repair.repair_plan import (
     QUARANTINE_DIRECTORY,
+    DamagedRange,
     RepairPlan,
-    Stretch,
     load_plan,
 )
 from rocketmq_broker.storage.settings import PLAN_NAME
@@ -59,15 +59,17 @@ def plan_repair(
     unfinished = load_plan(files)
     if unfinished is not None:
         return unfinished
-    if is_foreign(files, was_visited=lock.size() > 0):
+    if is_written_by_rocketmq(files, has_lock_word=lock.size() > 0):
         reason = (
             "this store was last written by RocketMQ itself, and only what this broker has "
             "checksums of can be repaired: put the damaged files back from a backup or a replica"
         )
         raise StorageError(LOG_DIRECTORY, 0, reason)
-    plan = survey(files, _next_folder(files), keeps_unproven=keeps_unproven, progress=progress)
+    plan = survey_damage(
+        files, _next_folder(files), keeps_unproven=keeps_unproven, progress=progress
+    )
     if plan.is_empty and rebuilds_queues:
-        return replace(plan, anew=(QUEUE_DIRECTORY,))
+        return replace(plan, rewritten=(QUEUE_DIRECTORY,))
     return plan
 
 
@@ -81,7 +83,7 @@ def carry_out(files: Files, plan: RepairPlan, progress: Said | None = None) -> N
     files.make_directory(CONFIG_DIRECTORY)
     if plan.holes:
         save_holes(files, plan.holes)
-    write_file(files, SEALS_NAME, b"".join(seal.encode() for seal in plan.seals))
+    write_file(files, LOG_CHECKSUMS_NAME, b"".join(seal.encode() for seal in plan.seals))
     write_first_mark(files, plan.mark)
     # Whatever queues and index there are is not looked at any more: the log says it all.
     ends = {(topic, index): Bounds(end, end) for topic, index, end in plan.ends}
@@ -110,25 +112,25 @@ def _set_aside(files: Files, plan: RepairPlan, say: Callable[[str], None]) -> No
     files.make_directory(plan.folder)
     files.sync_directory("")
     files.sync_directory(QUARANTINE_DIRECTORY)
-    for stretch in plan.stretches:
+    for stretch in plan.damaged_ranges:
         if not stretch.is_missing:
             say(f"copying {stretch.size:,} bytes of {stretch.file}")
             _copy_stretch(files, plan, stretch)
     # Small, and what they said may matter to whoever looks at the damage later.
-    for name in (MARK_NAME, SEALS_NAME, DERIVED_NAME):
+    for name in (MARK_NAME, LOG_CHECKSUMS_NAME, DERIVED_NAME):
         data = read_file(files, name)
         if data is not None:
             write_file(files, join(plan.folder, name), data)
     files.sync_directory(plan.folder)
 
 
-def copy_name(stretch: Stretch, segment_size: int) -> str:
+def copy_name(stretch: DamagedRange, segment_size: int) -> str:
     """The copy of a stretch: its file, where in it, and how long."""
     base = stretch.file.rpartition("/")[2]
     return f"commitlog-{base}-{stretch.position % segment_size}-{stretch.size}"
 
 
-def _copy_stretch(files: Files, plan: RepairPlan, stretch: Stretch) -> None:
+def _copy_stretch(files: Files, plan: RepairPlan, stretch: DamagedRange) -> None:
     source = files.open(stretch.file)
     size = plan.mark.segment_size
     copy = files.open(join(plan.folder, copy_name(stretch, size)), create=True)
@@ -151,7 +153,7 @@ def _copy_stretch(files: Files, plan: RepairPlan, stretch: Stretch) -> None:
 def _blank_out(files: Files, plan: RepairPlan, say: Callable[[str], None]) -> None:
     files.make_directory(LOG_DIRECTORY)
     size = plan.mark.segment_size
-    for stretch in plan.stretches:
+    for stretch in plan.damaged_ranges:
         say(f"writing over {stretch.size:,} bytes of {stretch.file}")
         file = files.open(stretch.file, create=True)
         try:

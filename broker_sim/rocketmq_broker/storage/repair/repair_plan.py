@@ -23,7 +23,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DamagedRange:
     """Damaged bytes of one file of the log."""
 
     file: str
@@ -56,15 +56,15 @@ class RepairPlan:
 
     folder: str
     """Where the damaged bytes go."""
-    stretches: tuple[Stretch, ...]
+    damaged_ranges: tuple[DamagedRange, ...]
     lost: tuple[Hole, ...]
     """Offsets whose messages are gone, by what this repair found."""
-    untold_size: int
+    unattributed_size: int
     """Bytes of damage of which nobody knows whose messages they were."""
     unproven_count: int
     """Messages kept beside the damage: sound in all that can still be checked, but the checksum
     that proved each of their bytes is among what is damaged."""
-    anew: tuple[str, ...]
+    rewritten: tuple[str, ...]
     """Files that are written anew because they were damaged or missing."""
     holes: tuple[Hole, ...]
     """All holes of the store, with those of earlier repairs."""
@@ -77,7 +77,7 @@ class RepairPlan:
 
     @property
     def is_empty(self) -> bool:
-        return not self.stretches and not self.anew
+        return not self.damaged_ranges and not self.rewritten
 
     @property
     def lost_count(self) -> int:
@@ -104,7 +104,7 @@ class RepairPlan:
                     "missing": stretch.is_missing,
                     "reason": stretch.reason,
                 }
-                for stretch in self.stretches
+                for stretch in self.damaged_ranges
             ],
             "lost": [
                 {
@@ -117,9 +117,9 @@ class RepairPlan:
                 for hole in self.lost
             ],
             "lostMessages": self.lost_count,
-            "untoldBytes": self.untold_size,
+            "untoldBytes": self.unattributed_size,
             "unprovenMessages": self.unproven_count,
-            "writtenAnew": list(self.anew),
+            "writtenAnew": list(self.rewritten),
         }
 
     def encode(self) -> bytes:
@@ -129,12 +129,12 @@ class RepairPlan:
             "folder": self.folder,
             "stretches": [
                 [each.file, each.position, each.size, each.reason, each.is_missing, each.store_ms]
-                for each in self.stretches
+                for each in self.damaged_ranges
             ],
             "lost": [hole.as_json() for hole in self.lost],
-            "untold": self.untold_size,
+            "untold": self.unattributed_size,
             "unproven": self.unproven_count,
-            "anew": list(self.anew),
+            "anew": list(self.rewritten),
             "holes": [hole.as_json() for hole in self.holes],
             "ends": [list(end) for end in self.ends],
             "seals": [[seal.start, seal.end, seal.checksum] for seal in self.seals],
@@ -158,11 +158,11 @@ def load_plan(files: Files) -> RepairPlan | None:
             raise ValueError(f"its version is {content['version']}")
         return RepairPlan(
             folder=content["folder"],
-            stretches=tuple(Stretch(*each) for each in content["stretches"]),
+            damaged_ranges=tuple(DamagedRange(*each) for each in content["stretches"]),
             lost=tuple(map(Hole.of_json, content["lost"])),
-            untold_size=content["untold"],
+            unattributed_size=content["untold"],
             unproven_count=content["unproven"],
-            anew=tuple(content["anew"]),
+            rewritten=tuple(content["anew"]),
             holes=tuple(map(Hole.of_json, content["holes"])),
             ends=tuple((topic, index, end) for topic, index, end in content["ends"]),
             seals=tuple(LogChecksum(*each) for each in content["seals"]),

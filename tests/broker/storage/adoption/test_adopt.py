@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 TINY = StoreConfig(
     segment_size=2048,
     queue_file_entries=10,
-    seal_size=512,
+    checksum_range_size=512,
     index_slot_count=16,
     index_entry_count=20,
 )

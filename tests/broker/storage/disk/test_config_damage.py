@@ -10,9 +10,9 @@ import pytest
 
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_broker.storage.disk.config_files import (
+    CONSUMER_OFFSETS,
     GROUPS,
-    LITE_PROGRESS,
-    PROGRESS,
+    LMQ_OFFSETS,
     TOPICS,
     Configs,
 )
@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [TOPICS, PROGRESS, GROUPS])
+@pytest.mark.parametrize("name", [TOPICS, CONSUMER_OFFSETS, GROUPS])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     directory: Path, name: str, damage: str
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     "table", ['{"t@g":3}', '{"t@g":{"0":"--5"}}', '{"t@g":{"0":"x"}}', '{"t@g":{"x":1}}']
 )
 def test_progress_that_is_no_number_is_named(directory: Path, table: str) -> None:
-    (directory / "config" / PROGRESS).write_text(f'{{"offsetTable":{table}}}')
+    (directory / "config" / CONSUMER_OFFSETS).write_text(f'{{"offsetTable":{table}}}')
     with pytest.raises(ConfigFileError, match="t@g"):
         broker(directory).start()
 
@@ -82,17 +82,17 @@ def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
     files = MemoryFiles()
     files.make_directory("config")
     good = {"offsetTable": {"orders@g": {"0": 7}}}
-    Configs(files).save(PROGRESS, good)
+    Configs(files).save(CONSUMER_OFFSETS, good)
     text = f'{{"dataVersion":{{"timestamp":1700000000000}},"offsetTable":{{"t@g":{bad}}}}}'
-    files.open(f"config/{LITE_PROGRESS}", create=True).pwrite(text.encode(), 0)
+    files.open(f"config/{LMQ_OFFSETS}", create=True).pwrite(text.encode(), 0)
     configs = Configs(files)
-    with pytest.raises(ConfigFileError, match=rf"file=config/{LITE_PROGRESS}: t@g"):
-        configs.adopt_lite_progress()
-    assert configs.load(PROGRESS) == good
+    with pytest.raises(ConfigFileError, match=rf"file=config/{LMQ_OFFSETS}: t@g"):
+        configs.adopt_lmq_offsets()
+    assert configs.load(CONSUMER_OFFSETS) == good
 
 
 def test_a_file_that_may_not_be_read_is_named(directory: Path) -> None:
-    file = directory / "config" / PROGRESS
+    file = directory / "config" / CONSUMER_OFFSETS
     file.unlink()
     file.mkdir()
     with pytest.raises(ConfigFileError, match="Is a directory"):
@@ -119,26 +119,26 @@ def test_rocketmqs_backup_stands_in_until_the_first_save(
     files = MemoryFiles()
     files.make_directory("config")
     before = {"offsetTable": {"orders@g": {"0": 7}}}
-    files.open(f"config/{PROGRESS}.bak", create=True).pwrite(json.dumps(before).encode(), 0)
+    files.open(f"config/{CONSUMER_OFFSETS}.bak", create=True).pwrite(json.dumps(before).encode(), 0)
     if damage is not None:
-        files.open(f"config/{PROGRESS}", create=True).pwrite(damage.encode(), 0)
+        files.open(f"config/{CONSUMER_OFFSETS}", create=True).pwrite(damage.encode(), 0)
     configs = Configs(files)
     with caplog.at_level(logging.WARNING):
-        assert configs.load(PROGRESS) == before
-    assert f"config/{PROGRESS}.bak is used" in caplog.text
-    configs.save(PROGRESS, {"offsetTable": {}})
-    assert configs.load(PROGRESS) == {"offsetTable": {}}
+        assert configs.load(CONSUMER_OFFSETS) == before
+    assert f"config/{CONSUMER_OFFSETS}.bak is used" in caplog.text
+    configs.save(CONSUMER_OFFSETS, {"offsetTable": {}})
+    assert configs.load(CONSUMER_OFFSETS) == {"offsetTable": {}}
     # From here on it would be older than what was saved.
-    assert files.names("config") == [PROGRESS]
+    assert files.names("config") == [CONSUMER_OFFSETS]
 
 
 def test_a_damaged_backup_is_no_help() -> None:
     files = MemoryFiles()
     files.make_directory("config")
     for ending in ("", ".bak"):
-        files.open(f"config/{PROGRESS}{ending}", create=True).pwrite(b"{", 0)
-    with pytest.raises(ConfigFileError, match=rf"file=config/{PROGRESS}: not JSON"):
-        Configs(files).load(PROGRESS)
+        files.open(f"config/{CONSUMER_OFFSETS}{ending}", create=True).pwrite(b"{", 0)
+    with pytest.raises(ConfigFileError, match=rf"file=config/{CONSUMER_OFFSETS}: not JSON"):
+        Configs(files).load(CONSUMER_OFFSETS)
 
 
 def test_torn_addresses_are_forgotten(directory: Path, caplog: pytest.LogCaptureFixture) -> None:

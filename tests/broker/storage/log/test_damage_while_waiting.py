@@ -23,7 +23,7 @@ from support.engines import NOW_MS, STORE_HOST, EngineUnderTest, queue_of
 
 ORDERS = queue_of("orders")
 CONFIG = StoreConfig(
-    FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, seal_size=200, verified_size=300
+    FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, checksum_range_size=200, verified_size=300
 )
 """A stretch is a message or two, and the start compares the last of them."""
 LEVEL_3_MS, LEVEL_4_MS = DELAYS_MS[2], DELAYS_MS[3]

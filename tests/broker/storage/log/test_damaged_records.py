@@ -24,7 +24,7 @@ from support.engines import STORE_HOST, EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, pop, turn
 
 SEALED = StoreConfig(
-    FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, seal_size=200, verified_size=300
+    FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, checksum_range_size=200, verified_size=300
 )
 
 

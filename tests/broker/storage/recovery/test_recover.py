@@ -18,7 +18,7 @@ NOW = 1_700_000_000_000
 TINY = StoreConfig(
     segment_size=2048,
     queue_file_entries=10,
-    seal_size=512,
+    checksum_range_size=512,
     index_slot_count=16,
     index_entry_count=20,
 )
@@ -139,7 +139,7 @@ def test_progress_past_the_end_of_its_queue_is_set_to_the_end(tmp_path: Path) ->
     name.write_bytes(data[:size])
     store = open_store(tmp_path)
     assert store.bounds("orders", 0) == Bounds(0, 1)
-    assert store.report.clamped_progress == ("orders@g/0",)
+    assert store.report.clamped_offsets == ("orders@g/0",)
     assert store.configs.load("consumerOffset.json") == {
         "offsetTable": {"orders@g": {"0": 1}, "orders@h": {"0": 1}}
     }

@@ -194,7 +194,7 @@ def test_a_block_of_zeros_loses_the_records_that_it_touches() -> None:
     zeros = lambda content: content[:1024] + bytes(512) + content[1536:]  # noqa: E731
     files, plan = repaired(changed(history.files.state(), LOG, zeros))
     lost = {place for position, size, place in places(history) if 1024 - size < position < 1536}
-    assert len(plan.stretches) == 1
+    assert len(plan.damaged_ranges) == 1
     check(files, history, lost)
 
 
@@ -220,7 +220,7 @@ def test_a_lost_mark_or_lost_checksums_lose_no_message(
         history.files.state(), name, lambda content: None if is_gone else b"\xff" * len(content)
     )
     files, plan = repaired(state)
-    assert plan.anew == (name,)
+    assert plan.rewritten == (name,)
     assert plan.lost_count == 0
     check(files, history, set())
 

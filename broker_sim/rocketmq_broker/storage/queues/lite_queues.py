@@ -21,18 +21,18 @@ _PREFIX: Final = "%LMQ%$"
 _SEPARATOR: Final = "$"
 
 
-def is_light_queue(name: str) -> bool:
+def is_lite_queue(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
 def parent_of(name: str) -> str:
     """The topic that holds the messages: a light queue's parent, or the topic itself."""
-    if not is_light_queue(name):
+    if not is_lite_queue(name):
         return name
     return name[len(_PREFIX) :].partition(_SEPARATOR)[0]
 
 
-def is_for_lite_topics(attributes: object) -> bool:
+def is_lite_parent(attributes: object) -> bool:
     """True for the attributes of a parent topic, as `topics.json` has them."""
     if not isinstance(attributes, Mapping):
         return False
@@ -41,14 +41,14 @@ def is_for_lite_topics(attributes: object) -> bool:
 
 def served_topics(files: Files) -> list[str]:
     """The topics that have a directory of consume queues, without light queues."""
-    return [name for name in files.names(QUEUE_DIRECTORY) if not is_light_queue(name)]
+    return [name for name in files.names(QUEUE_DIRECTORY) if not is_lite_queue(name)]
 
 
-def light_queues(files: Files) -> list[str]:
+def lite_queues(files: Files) -> list[str]:
     """The light queues that have a directory."""
-    return [name for name in files.names(QUEUE_DIRECTORY) if is_light_queue(name)]
+    return [name for name in files.names(QUEUE_DIRECTORY) if is_lite_queue(name)]
 
 
 def lite_topic_counts(files: Files) -> Counter[str]:
     """How many lite topics have a light queue, by parent topic."""
-    return Counter(map(parent_of, light_queues(files)))
+    return Counter(map(parent_of, lite_queues(files)))
