@@ -20,7 +20,7 @@ from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription
 from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients
-from rocketmq_wire.requests.offsets import QueueOffsetsReply, ResetClientOffsets
+from rocketmq_wire.requests.offsets import OffsetsReply, ResetClientOffsets
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
 
@@ -86,7 +86,7 @@ class Old:
         if isinstance(request, GetBrokerSettings):
             return SettingsReply(self.settings)
         if isinstance(request, ResetClientOffsets):
-            return self.failure or QueueOffsetsReply(dict.fromkeys(self.moves, 0))
+            return self.failure or OffsetsReply(dict.fromkeys(self.moves, 0))
         return None
 
 

@@ -65,7 +65,6 @@ from rocketmq_wire.requests.members import (
     GetMembersOffsets,
     GetRunningInfo,
     MembersOffsetsReply,
-    OffsetsReply,
     QueueInfo,
     ResetOffsets,
     RunningInfoReply,
@@ -97,7 +96,7 @@ from rocketmq_wire.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
     OffsetReply,
-    QueueOffsetsReply,
+    OffsetsReply,
     ResetClientOffsets,
     SearchOffset,
 )
@@ -268,11 +267,11 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
         ),
     ),
     (GetProducers("p"), 204, ProducersReply((Connection("c@1", "10.0.0.9:5555", "GO", 1),))),
-    (ResetClientOffsets("g", "orders", -1), 222, QueueOffsetsReply({QUEUE: 7})),
+    (ResetClientOffsets("g", "orders", -1), 222, OffsetsReply({QUEUE: 7})),
     (
         ResetClientOffsets("g", "orders", 1_700_000_000_000, False, 3, 42),
         222,
-        QueueOffsetsReply({}),
+        OffsetsReply({}),
     ),
     (
         GetAllCommittedOffsets(),

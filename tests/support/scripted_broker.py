@@ -11,9 +11,9 @@ import socket
 import threading
 from collections.abc import Callable
 
+from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
-from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.session import ServerSession
 from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
 from rocketmq_wire.requests.contract import Done, Reply, Request

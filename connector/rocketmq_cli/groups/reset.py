@@ -12,7 +12,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests.brokers import GetBrokerSettings
-from rocketmq_wire.requests.offsets import QueueOffsetsReply, ResetClientOffsets
+from rocketmq_wire.requests.offsets import OffsetsReply, ResetClientOffsets
 
 _TO_THE_END = -1
 
@@ -134,7 +134,7 @@ def move_online(
     moved: set[QueueId] = set()
     failure: RocketMQError | None = None
     for broker, answer in cluster.ask_masters(request).items():
-        if isinstance(answer, QueueOffsetsReply):
+        if isinstance(answer, OffsetsReply):
             moved.update(answer.offsets)
         elif any(queue.broker == broker for queue in planned):
             # Others have no such topic or queue, and may say so.

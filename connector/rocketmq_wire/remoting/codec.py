@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     LocalProtocolError,
@@ -15,19 +16,13 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs.admin import ADMIN_CODECS
-from rocketmq_wire.remoting.codecs.connections import CONNECTION_CODECS
-from rocketmq_wire.remoting.codecs.consumption import CONSUMPTION_CODECS
-from rocketmq_wire.remoting.codecs.fields import (
-    Codec,
-    EncodedReply,
-    EncodedRequest,
-    Fields,
-    ResponseCode,
-)
+from rocketmq_wire.remoting.codecs.assignment import ASSIGNMENT_CODECS
+from rocketmq_wire.remoting.codecs.brokers import BROKER_CODECS
+from rocketmq_wire.remoting.codecs.fields import Codec, EncodedReply, EncodedRequest, Fields
 from rocketmq_wire.remoting.codecs.groups import GROUP_CODECS
 from rocketmq_wire.remoting.codecs.members import MEMBER_CODECS
-from rocketmq_wire.remoting.codecs.messages import MESSAGE_DECODERS, PULL, SEND, SEND_BATCH
+from rocketmq_wire.remoting.codecs.messages import MESSAGE_CODECS, MESSAGE_DECODERS
+from rocketmq_wire.remoting.codecs.offsets import OFFSET_CODECS
 from rocketmq_wire.remoting.codecs.pop import POP_CODECS
 from rocketmq_wire.remoting.codecs.topics import TOPIC_CODECS
 from rocketmq_wire.remoting.codecs.transactions import TRANSACTION_CODECS
@@ -41,17 +36,15 @@ _Decode = Callable[[Fields, Buffer], "Request[Reply]"]
 
 # Rows of different request types: which types belong together is checked where a row is made.
 _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
-    PULL,
-    SEND,
-    SEND_BATCH,
+    *MESSAGE_CODECS,
+    *OFFSET_CODECS,
     *GROUP_CODECS,
-    *CONSUMPTION_CODECS,
     *MEMBER_CODECS,
     *TOPIC_CODECS,
-    *ADMIN_CODECS,
-    *CONNECTION_CODECS,
+    *BROKER_CODECS,
     *TRANSACTION_CODECS,
     *POP_CODECS,
+    *ASSIGNMENT_CODECS,
 )
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}
 _DECODERS: Final[dict[int, _Decode]] = {

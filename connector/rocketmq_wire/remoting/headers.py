@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from rocketmq_wire import fastjson as lenient_json
+from rocketmq_wire.codes import CLIENT_VERSION
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.fastjson import Json
-from rocketmq_wire.remoting.codecs.fields import CLIENT_VERSION
 
 FLAG_REPLY: Final = 1
 FLAG_ONEWAY: Final = 2

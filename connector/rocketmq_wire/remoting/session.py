@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from rocketmq_wire.codes import BROKER_VERSION, CLIENT_VERSION, ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     FilterWordsError,
@@ -30,12 +31,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.filters.sql92_support import check_words
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
-from rocketmq_wire.remoting.codecs.fields import (
-    BROKER_VERSION,
-    CLIENT_VERSION,
-    EncodedReply,
-    ResponseCode,
-)
+from rocketmq_wire.remoting.codecs.fields import EncodedReply
 from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.offsets import OffsetsReply
 from rocketmq_wire.requests.permissions import (
     ADMIN,
     GET_TOPIC,
@@ -35,13 +36,6 @@ class ResetOffsets(Request[Done]):
     access: ClassVar[AccessRight] = ADMIN
     group: str
     topic: str
-    offsets: Mapping[QueueId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetsReply(Reply):
-    """Offsets by queue."""
-
     offsets: Mapping[QueueId, int]
 
 

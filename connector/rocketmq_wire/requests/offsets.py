@@ -138,12 +138,14 @@ def _in_flight(progress: CommittedOffset) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOffsetsReply(Reply):
+class OffsetsReply(Reply):
+    """Offsets by queue."""
+
     offsets: Mapping[QueueId, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ResetClientOffsets(Request[QueueOffsetsReply]):
+class ResetClientOffsets(Request[OffsetsReply]):
     """222: move a group's progress to a time, or in one queue to an offset."""
 
     access: ClassVar[AccessRight] = ADMIN

@@ -25,9 +25,9 @@ from rocketmq_wire.remoting.session import (
 )
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.groups import NotifyMembersChanged
-from rocketmq_wire.requests.members import GetClientOffsets, OffsetsReply
+from rocketmq_wire.requests.members import GetClientOffsets
 from rocketmq_wire.requests.messages import PullMessages
-from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, OffsetsReply
 from support.conversations import QUEUE, answer_to, asked, completed, frame_of, receive, start
 
 

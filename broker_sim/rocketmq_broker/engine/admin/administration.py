@@ -19,8 +19,8 @@ from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.committed_offsets import Progress
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.requests.brokers import (
     AddWritePermission,
     ChangeBrokerSettings,
@@ -50,7 +50,7 @@ from rocketmq_wire.requests.offsets import (
     Boundary,
     ConsumeStatsReply,
     GetAllCommittedOffsets,
-    QueueOffsetsReply,
+    OffsetsReply,
     ResetClientOffsets,
     SearchOffset,
 )
@@ -221,7 +221,7 @@ class Administration:
             offsets[queue] = self._reset_offset(queue, request)
         for queue, offset in offsets.items():
             self._progress.reset(request.group, queue, offset)
-        return Answer(QueueOffsetsReply(offsets))
+        return Answer(OffsetsReply(offsets))
 
     def _reset_offset(self, queue: QueueId, request: ResetClientOffsets) -> int:
         bounds = self._statistics.bounds(queue)

@@ -21,8 +21,8 @@ from rocketmq_wire.requests.members import (
     GetMembersOffsets,
     GetRunningInfo,
     MembersOffsetsReply,
-    OffsetsReply,
 )
+from rocketmq_wire.requests.offsets import OffsetsReply
 
 
 class MemberQuestions:

@@ -18,10 +18,10 @@ from rocketmq_broker.servers.public_grpc.settings import (
     PUSH,
     decided_settings,
 )
+from rocketmq_wire.codes import CLIENT_VERSION as CLIENT_VERSION_NUMBER
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status, status_of
 from rocketmq_wire.model import ConsumerInfo
-from rocketmq_wire.remoting.codecs.fields import CLIENT_VERSION as CLIENT_VERSION_NUMBER
 from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
 from rocketmq_wire.stubs import public
 

@@ -36,10 +36,10 @@ from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     GetClientOffsets,
     GetRunningInfo,
-    OffsetsReply,
     ResetOffsets,
     RunningInfoReply,
 )
+from rocketmq_wire.requests.offsets import OffsetsReply
 from rocketmq_wire.requests.topics import GetRoute, RouteReply
 
 _LOG = logging.getLogger(__name__)

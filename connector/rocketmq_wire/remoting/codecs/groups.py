@@ -1,14 +1,17 @@
-"""Requests about queues' offsets, clients and consumer groups <-> header fields and JSON bodies."""
+"""Requests about clients and consumer groups <-> header fields and JSON bodies.
+
+RocketMQ reads enumerations in a heartbeat by name or by number, and numbers also from text. Clients
+in Java write names, clients in C++ write numbers.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from rocketmq_wire import fastjson
-from rocketmq_wire.errors import RemoteProtocolError, broker_error
+from rocketmq_wire.codes import RequestCode, ResponseCode
+from rocketmq_wire.errors import broker_error
 from rocketmq_wire.fastjson import (
     Json,
-    ObjectKeyed,
     as_object,
     json_object,
     member_bool,
@@ -18,115 +21,68 @@ from rocketmq_wire.fastjson import (
     member_text,
     member_texts,
 )
-from rocketmq_wire.filters.tags import TagExpression
-from rocketmq_wire.model import Buffer, CommittedOffset, ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
+    Encoded,
     EncodedReply,
     Fields,
-    RequestCode,
-    ResponseCode,
-    decode_done,
-    decode_offset,
-    encode_done,
-    encode_offset,
+    bool_text,
+    done_codec,
     json_body,
-    queue_fields,
-    queue_of,
+    json_request,
+    no_fields,
     success,
 )
-from rocketmq_wire.remoting.codecs.heartbeat import (
-    consume_from,
-    consume_type,
-    message_model,
-    subscription_version,
+from rocketmq_wire.remoting.codecs.json_bodies import (
+    queues_from_json,
+    queues_json,
+    subscription_from_json,
+    subscription_json,
 )
 from rocketmq_wire.requests.groups import (
     CheckSubscription,
     ClientsReply,
+    Connection,
+    ConsumersReply,
+    DeleteGroup,
+    GetConsumers,
+    GetProducers,
     GroupsReply,
     Heartbeat,
     ListGroupClients,
     ListGroups,
+    ListTopicGroups,
+    LockQueues,
     NotifyMembersChanged,
+    ProducersReply,
+    PutGroup,
+    QueuesReply,
+    UnlockQueues,
     UnregisterClient,
 )
-from rocketmq_wire.requests.offsets import (
-    Boundary,
-    CommitOffset,
-    ConsumeStatsReply,
-    GetCommittedOffset,
-    GetConsumeStats,
-    GetEarliestStoreTime,
-    GetMaxOffset,
-    GetMinOffset,
-    OffsetReply,
-    SearchOffset,
+
+# --- heartbeats ------------------------------------------------------------------------------
+
+
+# In the order in which Java declares them.
+_CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+
+
+_MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+
+
+_CONSUME_FROM: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
 )
 
-Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
 
-
-# --- offsets --------------------------------------------------------------------------------
-
-
-def _encode_get_progress(request: GetCommittedOffset) -> Encoded:
-    fields = queue_fields(request.queue)
-    fields["consumerGroup"] = request.group
-    fields["setZeroIfNotFound"] = "true" if request.zero_if_absent else "false"
-    return fields, ()
-
-
-def _decode_get_progress(fields: Fields, body: Buffer) -> GetCommittedOffset:
-    del body
-    # Clients of 4.9 do not know the field: for them absent progress may read as zero.
-    zero_if_absent = fields.boolean("setZeroIfNotFound", True)
-    return GetCommittedOffset(fields.text("consumerGroup"), queue_of(fields), zero_if_absent)
-
-
-def _encode_commit(request: CommitOffset) -> Encoded:
-    fields = queue_fields(request.queue)
-    fields["consumerGroup"] = request.group
-    fields["commitOffset"] = str(request.offset)
-    return fields, ()
-
-
-def _decode_commit(fields: Fields, body: Buffer) -> CommitOffset:
-    del body
-    return CommitOffset(
-        fields.text("consumerGroup"), queue_of(fields), fields.int64("commitOffset")
-    )
-
-
-def _encode_search(request: SearchOffset) -> Encoded:
-    fields = queue_fields(request.queue)
-    fields["timestamp"] = str(request.timestamp_ms)
-    fields["boundaryType"] = request.boundary.name
-    return fields, ()
-
-
-def _decode_search(fields: Fields, body: Buffer) -> SearchOffset:
-    del body
-    is_upper = fields.text("boundaryType", "").lower() == "upper"
-    boundary = Boundary.UPPER if is_upper else Boundary.LOWER
-    return SearchOffset(queue_of(fields), fields.int64("timestamp"), boundary)
-
-
-def _encode_queue(request: GetMaxOffset | GetMinOffset | GetEarliestStoreTime) -> Encoded:
-    return queue_fields(request.queue), ()
-
-
-def _encode_store_time(request: GetEarliestStoreTime, reply: OffsetReply) -> EncodedReply:
-    del request
-    return success({"timestamp": str(reply.value)})
-
-
-def _decode_store_time(request: GetEarliestStoreTime, reply: EncodedReply) -> OffsetReply:
-    del request
-    return OffsetReply(Fields(reply.ext_fields).int64("timestamp"))
-
-
-# --- clients --------------------------------------------------------------------------------
+_NUMBER_DIGITS_MAX: Final = 18
 
 
 def _encode_heartbeat(request: Heartbeat) -> Encoded:
@@ -135,7 +91,7 @@ def _encode_heartbeat(request: Heartbeat) -> Encoded:
         "consumerDataSet": [_consumer_json(consumer) for consumer in request.consumers],
         "producerDataSet": [{"groupName": group} for group in request.producer_groups],
     }
-    return {}, (fastjson.dumps(body).encode("utf-8", "replace"),)
+    return json_request(body)
 
 
 def _consumer_json(consumer: ConsumerInfo) -> Json:
@@ -148,21 +104,6 @@ def _consumer_json(consumer: ConsumerInfo) -> Json:
             subscription_json(*subscription) for subscription in consumer.subscriptions
         ],
         "unitMode": consumer.unit_mode,
-    }
-
-
-def subscription_json(topic: str, expression: str, kind: str, version: int) -> Json:
-    """A subscription as heartbeats and states carry it."""
-    """A subscription as heartbeats carry it."""
-    tags = TagExpression.parse(expression) if kind == "TAG" else TagExpression()
-    return {
-        "classFilterMode": False,
-        "codeSet": list(tags.hashes),
-        "expressionType": kind,
-        "subString": expression,
-        "subVersion": version,
-        "tagsSet": sorted(tags.tags),
-        "topic": topic,
     }
 
 
@@ -185,20 +126,36 @@ def _decode_heartbeat(fields: Fields, body: Buffer) -> Heartbeat:
 def _consumer_of(consumer: dict[str, Json]) -> ConsumerInfo:
     return ConsumerInfo(
         group=member_text(consumer, "groupName"),
-        consume_type=consume_type(consumer),
-        message_model=message_model(consumer),
-        consume_from=consume_from(consumer),
+        consume_type=_choice(consumer, "consumeType", _CONSUME_TYPES, "CONSUME_PASSIVELY"),
+        message_model=_choice(consumer, "messageModel", _MESSAGE_MODELS, "CLUSTERING"),
+        consume_from=_choice(
+            consumer, "consumeFromWhere", _CONSUME_FROM, "CONSUME_FROM_LAST_OFFSET"
+        ),
         subscriptions=tuple(
             (
                 member_text(subscription, "topic"),
                 member_text(subscription, "subString", "*"),
                 member_text(subscription, "expressionType", "TAG"),
-                subscription_version(subscription),
+                _subscription_version(subscription),
             )
             for subscription in member_objects(consumer, "subscriptionDataSet")
         ),
         unit_mode=member_bool(consumer, "unitMode", False),
     )
+
+
+def _subscription_version(subscription: dict[str, Json]) -> int:
+    value = subscription.get("subVersion")
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _NUMBER_DIGITS_MAX:
+        return int(value)
+    return member_int(subscription, "subVersion", 0)
+
+
+def _choice(owner: dict[str, Json], name: str, choices: tuple[str, ...], default: str) -> str:
+    value = owner.get(name)
+    if type(value) is int and 0 <= value < len(choices):
+        return choices[value]
+    return member_text(owner, name, default)
 
 
 def _encode_unregister(request: UnregisterClient) -> Encoded:
@@ -210,8 +167,7 @@ def _encode_unregister(request: UnregisterClient) -> Encoded:
     return fields, ()
 
 
-def _decode_unregister(fields: Fields, body: Buffer) -> UnregisterClient:
-    del body
+def _decode_unregister(fields: Fields, _: Buffer) -> UnregisterClient:
     return UnregisterClient(
         fields.text("clientID"),
         fields.optional_text("producerGroup"),
@@ -228,22 +184,21 @@ def _encode_check(request: CheckSubscription) -> Encoded:
             request.topic, subscription.expression, subscription.kind, 0
         ),
     }
-    return {}, (fastjson.dumps(body).encode("utf-8", "replace"),)
+    return json_request(body)
 
 
-def _decode_check(fields: Fields, body: Buffer) -> CheckSubscription:
-    del fields
+def _decode_check(_: Fields, body: Buffer) -> CheckSubscription:
     check = json_object(body)
     subscription = member_object(check, "subscriptionData")
     return CheckSubscription(
         client_id=member_text(check, "clientId", ""),
         group=member_text(check, "group", ""),
         topic=member_text(subscription, "topic"),
-        subscription=Subscription(
-            member_text(subscription, "subString", "*"),
-            member_text(subscription, "expressionType", "TAG"),
-        ),
+        subscription=subscription_from_json(subscription),
     )
+
+
+# --- members ---------------------------------------------------------------------------------
 
 
 _NOBODY_ONLINE: Final = "no consumer for this group"
@@ -256,8 +211,7 @@ def _encode_clients(request: ListGroupClients, reply: ClientsReply) -> EncodedRe
     return success(body={"consumerIdList": list(reply.client_ids)})
 
 
-def _decode_clients(request: ListGroupClients, reply: EncodedReply) -> ClientsReply:
-    del request
+def _decode_clients(_: ListGroupClients, reply: EncodedReply) -> ClientsReply:
     if reply.code == ResponseCode.SYSTEM_ERROR:
         # The catch-all code: only this remark means that nobody is online.
         if (reply.remark or "").startswith(_NOBODY_ONLINE):
@@ -266,81 +220,70 @@ def _decode_clients(request: ListGroupClients, reply: EncodedReply) -> ClientsRe
     return ClientsReply(member_texts(json_body(reply), "consumerIdList"))
 
 
-# --- groups ---------------------------------------------------------------------------------
-
-
-def queue_key(queue: QueueId) -> str:
-    """A queue as the key of a JSON map."""
-    return fastjson.canonical(
-        {"brokerName": queue.broker, "queueId": queue.index, "topic": queue.topic}
-    )
-
-
-def queue_of_key(key: str) -> QueueId:
-    """The queue that is the key of a JSON map: an object, or text that holds one."""
-    queue = as_object(fastjson.loads(key), "a queue")
-    return QueueId(
-        member_text(queue, "topic"), member_text(queue, "brokerName"), member_int(queue, "queueId")
-    )
-
-
-def _encode_get_stats(request: GetConsumeStats) -> Encoded:
-    fields = {"consumerGroup": request.group}
-    if request.topic is not None:
-        fields["topic"] = request.topic
-    return fields, ()
-
-
-def _decode_get_stats(fields: Fields, body: Buffer) -> GetConsumeStats:
-    del body
-    return GetConsumeStats(fields.text("consumerGroup"), fields.optional_text("topic"))
-
-
-def _encode_stats(request: GetConsumeStats, reply: ConsumeStatsReply) -> EncodedReply:
-    del request
-    return success(body=stats_json(reply))
-
-
-def stats_json(stats: ConsumeStatsReply) -> Json:
-    """A group's place in some queues, as a map keyed by queues."""
-    table = ObjectKeyed(
+def _connections_json(connections: tuple[Connection, ...]) -> list[Json]:
+    return [
         {
-            queue_key(queue): {
-                "brokerOffset": progress.broker_offset,
-                "consumerOffset": progress.consumer_offset,
-                "lastTimestamp": progress.updated_ms,
-                "pullOffset": progress.pull_offset,
-            }
-            for queue, progress in stats.queues.items()
+            "clientAddr": connection.address,
+            "clientId": connection.client_id,
+            "language": connection.language,
+            "version": connection.version,
+        }
+        for connection in connections
+    ]
+
+
+def _connections_of(body: dict[str, Json]) -> tuple[Connection, ...]:
+    return tuple(
+        Connection(
+            member_text(connection, "clientId"),
+            member_text(connection, "clientAddr", ""),
+            member_text(connection, "language", ""),
+            member_int(connection, "version", 0),
+        )
+        for connection in member_objects(body, "connectionSet")
+    )
+
+
+def _encode_consumers(_: GetConsumers, reply: ConsumersReply) -> EncodedReply:
+    table: dict[str, Json] = {
+        topic: subscription_json(topic, subscription.expression, subscription.kind, version)
+        for topic, (subscription, version) in reply.subscriptions.items()
+    }
+    return success(
+        body={
+            "connectionSet": _connections_json(reply.connections),
+            "consumeFromWhere": reply.consume_from,
+            "consumeType": reply.consume_type,
+            "messageModel": reply.message_model,
+            "subscriptionTable": table,
         }
     )
-    return {"consumeTps": float(stats.tps), "offsetTable": table}
 
 
-def _decode_stats(request: GetConsumeStats, reply: EncodedReply) -> ConsumeStatsReply:
-    del request
-    return stats_of(json_body(reply))
+def _decode_consumers(_: GetConsumers, reply: EncodedReply) -> ConsumersReply:
+    body = json_body(reply)
+    subscriptions = {}
+    for topic, value in member_object(body, "subscriptionTable").items():
+        entry = as_object(value, "subscriptionTable")
+        version = member_int(entry, "subVersion", 0)
+        subscriptions[topic] = (subscription_from_json(entry), version)
+    return ConsumersReply(
+        _connections_of(body),
+        member_text(body, "consumeType", ""),
+        member_text(body, "messageModel", ""),
+        member_text(body, "consumeFromWhere", ""),
+        subscriptions,
+    )
 
 
-def stats_of(stats: dict[str, Json]) -> ConsumeStatsReply:
-    """What `stats_json` wrote."""
-    queues = {}
-    for key, value in member_object(stats, "offsetTable").items():
-        progress = as_object(value, "offsetTable")
-        queues[queue_of_key(key)] = CommittedOffset(
-            broker_offset=member_int(progress, "brokerOffset"),
-            consumer_offset=member_int(progress, "consumerOffset"),
-            updated_ms=member_int(progress, "lastTimestamp", 0),
-            pull_offset=member_int(progress, "pullOffset", 0),
-        )
-    tps = stats.get("consumeTps")
-    if tps is not None and not isinstance(tps, (int, float)):
-        raise RemoteProtocolError(f"consumeTps is {str(tps)[:40]!r}, no number")
-    return ConsumeStatsReply(queues, float(tps or 0))
+def _encode_producers(_: GetProducers, reply: ProducersReply) -> EncodedReply:
+    return success(body={"connectionSet": _connections_json(reply.connections)})
 
 
-def _encode_groups(request: ListGroups, reply: GroupsReply) -> EncodedReply:
-    del request
+# --- configurations --------------------------------------------------------------------------
+
+
+def _encode_groups(_: ListGroups, reply: GroupsReply) -> EncodedReply:
     table: dict[str, Json] = {
         group: {
             "attributes": {},
@@ -359,79 +302,72 @@ def _encode_groups(request: ListGroups, reply: GroupsReply) -> EncodedReply:
     return success(body={"dataVersion": version, "subscriptionGroupTable": table})
 
 
-def _decode_groups(request: ListGroups, reply: EncodedReply) -> GroupsReply:
-    del request
+def _decode_groups(_: ListGroups, reply: EncodedReply) -> GroupsReply:
     return GroupsReply(tuple(sorted(member_object(json_body(reply), "subscriptionGroupTable"))))
 
 
-CODE = RequestCode
+def _encode_put(request: PutGroup) -> Encoded:
+    return json_request(dict(request.settings))
+
+
+def _encode_delete(request: DeleteGroup) -> Encoded:
+    forgets = bool_text(request.forgets_offsets)
+    return {"groupName": request.group, "cleanOffset": forgets}, ()
+
+
+def _decode_delete(fields: Fields, _: Buffer) -> DeleteGroup:
+    return DeleteGroup(fields.text("groupName"), fields.boolean("cleanOffset", False))
+
+
+def _encode_group_list(_: ListTopicGroups, reply: GroupsReply) -> EncodedReply:
+    return success(body={"groupList": list(reply.groups)})
+
+
+def _decode_group_list(_: ListTopicGroups, reply: EncodedReply) -> GroupsReply:
+    return GroupsReply(tuple(sorted(member_texts(json_body(reply), "groupList"))))
+
+
+# --- queue locks -----------------------------------------------------------------------------
+
+
+def _encode_lock(request: LockQueues | UnlockQueues) -> Encoded:
+    body = {
+        "clientId": request.client_id,
+        "consumerGroup": request.group,
+        "mqSet": queues_json(request.queues),
+        "onlyThisBroker": False,
+    }
+    return json_request(body)
+
+
+def _lock_of(body: Buffer) -> tuple[str, str, tuple[QueueId, ...]]:
+    lock = json_object(body)
+    group, client_id = member_text(lock, "consumerGroup"), member_text(lock, "clientId")
+    return group, client_id, queues_from_json(lock, "mqSet")
+
+
+def _encode_locked(_: LockQueues, reply: QueuesReply) -> EncodedReply:
+    return success(body={"lockOKMQSet": queues_json(reply.queues)})
+
+
+def _decode_locked(_: LockQueues, reply: EncodedReply) -> QueuesReply:
+    return QueuesReply(queues_from_json(json_body(reply), "lockOKMQSet"))
+
+
 GROUP_CODECS: Final = (
-    Codec(
-        CODE.QUERY_CONSUMER_OFFSET,
-        GetCommittedOffset,
-        _encode_get_progress,
-        _decode_get_progress,
-        encode_offset,
-        decode_offset,
+    done_codec(RequestCode.HEART_BEAT, Heartbeat, _encode_heartbeat, _decode_heartbeat),
+    done_codec(
+        RequestCode.UNREGISTER_CLIENT, UnregisterClient, _encode_unregister, _decode_unregister
+    ),
+    done_codec(RequestCode.CHECK_CLIENT_CONFIG, CheckSubscription, _encode_check, _decode_check),
+    done_codec(
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        NotifyMembersChanged,
+        lambda request: ({"consumerGroup": request.group}, ()),
+        lambda fields, _: NotifyMembersChanged(fields.text("consumerGroup")),
     ),
     Codec(
-        CODE.UPDATE_CONSUMER_OFFSET,
-        CommitOffset,
-        _encode_commit,
-        _decode_commit,
-        encode_done,
-        decode_done,
-    ),
-    Codec(
-        CODE.SEARCH_OFFSET_BY_TIMESTAMP,
-        SearchOffset,
-        _encode_search,
-        _decode_search,
-        encode_offset,
-        decode_offset,
-    ),
-    Codec(
-        CODE.GET_MAX_OFFSET,
-        GetMaxOffset,
-        _encode_queue,
-        lambda fields, _: GetMaxOffset(queue_of(fields)),
-        encode_offset,
-        decode_offset,
-    ),
-    Codec(
-        CODE.GET_MIN_OFFSET,
-        GetMinOffset,
-        _encode_queue,
-        lambda fields, _: GetMinOffset(queue_of(fields)),
-        encode_offset,
-        decode_offset,
-    ),
-    Codec(
-        CODE.GET_EARLIEST_MSG_STORETIME,
-        GetEarliestStoreTime,
-        _encode_queue,
-        lambda fields, _: GetEarliestStoreTime(queue_of(fields)),
-        _encode_store_time,
-        _decode_store_time,
-    ),
-    Codec(
-        CODE.HEART_BEAT,
-        Heartbeat,
-        _encode_heartbeat,
-        _decode_heartbeat,
-        encode_done,
-        decode_done,
-    ),
-    Codec(
-        CODE.UNREGISTER_CLIENT,
-        UnregisterClient,
-        _encode_unregister,
-        _decode_unregister,
-        encode_done,
-        decode_done,
-    ),
-    Codec(
-        CODE.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         ListGroupClients,
         lambda request: ({"consumerGroup": request.group}, ()),
         lambda fields, _: ListGroupClients(fields.text("consumerGroup")),
@@ -440,35 +376,56 @@ GROUP_CODECS: Final = (
         frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}),
     ),
     Codec(
-        CODE.NOTIFY_CONSUMER_IDS_CHANGED,
-        NotifyMembersChanged,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        GetConsumers,
         lambda request: ({"consumerGroup": request.group}, ()),
-        lambda fields, _: NotifyMembersChanged(fields.text("consumerGroup")),
-        encode_done,
-        decode_done,
+        lambda fields, _: GetConsumers(fields.text("consumerGroup")),
+        _encode_consumers,
+        _decode_consumers,
     ),
     Codec(
-        CODE.CHECK_CLIENT_CONFIG,
-        CheckSubscription,
-        _encode_check,
-        _decode_check,
-        encode_done,
-        decode_done,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        GetProducers,
+        lambda request: ({"producerGroup": request.group}, ()),
+        lambda fields, _: GetProducers(fields.text("producerGroup")),
+        _encode_producers,
+        lambda _, reply: ProducersReply(_connections_of(json_body(reply))),
     ),
     Codec(
-        CODE.GET_CONSUME_STATS,
-        GetConsumeStats,
-        _encode_get_stats,
-        _decode_get_stats,
-        _encode_stats,
-        _decode_stats,
-    ),
-    Codec(
-        CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         ListGroups,
-        lambda _: ({}, ()),
+        no_fields,
         lambda _, __: ListGroups(),
         _encode_groups,
         _decode_groups,
+    ),
+    done_codec(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        PutGroup,
+        _encode_put,
+        lambda _, body: PutGroup(json_object(body)),
+    ),
+    done_codec(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroup, _encode_delete, _decode_delete),
+    Codec(
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        ListTopicGroups,
+        lambda request: ({"topic": request.topic}, ()),
+        lambda fields, _: ListTopicGroups(fields.text("topic")),
+        _encode_group_list,
+        _decode_group_list,
+    ),
+    Codec(
+        RequestCode.LOCK_BATCH_MQ,
+        LockQueues,
+        _encode_lock,
+        lambda _, body: LockQueues(*_lock_of(body)),
+        _encode_locked,
+        _decode_locked,
+    ),
+    done_codec(
+        RequestCode.UNLOCK_BATCH_MQ,
+        UnlockQueues,
+        _encode_lock,
+        lambda _, body: UnlockQueues(*_lock_of(body)),
     ),
 )

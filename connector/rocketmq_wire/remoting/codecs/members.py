@@ -1,11 +1,11 @@
-"""What tools ask of consumers, and brokers pass on (220, 221, 223, 307, 309) <-> frame contents."""
+"""Requests that a broker sends or passes on to one member <-> header fields and JSON bodies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from rocketmq_wire import fastjson
+from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import (
     Json,
@@ -18,18 +18,24 @@ from rocketmq_wire.fastjson import (
     member_objects,
     member_text,
 )
-from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
+    Encoded,
     EncodedReply,
     Fields,
-    RequestCode,
-    decode_done,
-    encode_done,
+    bool_text,
+    done_codec,
     json_body,
     success,
 )
-from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key, subscription_json
+from rocketmq_wire.remoting.codecs.json_bodies import (
+    offsets_from_json,
+    offsets_json,
+    queue_key,
+    queue_of_key,
+    subscription_json,
+)
 from rocketmq_wire.requests.members import (
     ConsumeDirectly,
     ConsumeDirectlyReply,
@@ -39,83 +45,64 @@ from rocketmq_wire.requests.members import (
     GetMembersOffsets,
     GetRunningInfo,
     MembersOffsetsReply,
-    OffsetsReply,
     QueueInfo,
     ResetOffsets,
     RunningInfoReply,
 )
-
-Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
+from rocketmq_wire.requests.offsets import OffsetsReply
 
 _MIB: Final = 1024 * 1024
 
 
-def _offsets_json(offsets: Mapping[QueueId, int]) -> ObjectKeyed:
-    return ObjectKeyed({queue_key(queue): offset for queue, offset in offsets.items()})
-
-
-def _offsets_of(owner: dict[str, Json], name: str) -> dict[QueueId, int]:
-    table = member_object(owner, name)
-    return {queue_of_key(key): member_int(table, key) for key in table}
-
-
 def _encode_reset(request: ResetOffsets) -> Encoded:
     fields = {"topic": request.topic, "group": request.group, "timestamp": "0", "isForce": "true"}
-    body = fastjson.dumps({"offsetTable": _offsets_json(request.offsets)})
+    body = fastjson.dumps({"offsetTable": offsets_json(request.offsets)})
     return fields, (body.encode("utf-8", "replace"),)
 
 
 def _decode_reset(fields: Fields, body: Buffer) -> ResetOffsets:
-    offsets = _offsets_of(json_object(body), "offsetTable")
+    offsets = offsets_from_json(json_object(body), "offsetTable")
     return ResetOffsets(fields.text("group"), fields.text("topic"), offsets)
 
 
-def _encode_progress(request: GetClientOffsets, reply: OffsetsReply) -> EncodedReply:
-    del request
-    table = _offsets_json(reply.offsets)
+def _encode_client_offsets(_: GetClientOffsets, reply: OffsetsReply) -> EncodedReply:
+    table = offsets_json(reply.offsets)
     return success(body={"consumerTable": {}, "messageQueueTable": table})
 
 
-def _decode_progress(request: GetClientOffsets, reply: EncodedReply) -> OffsetsReply:
-    del request
-    return OffsetsReply(_offsets_of(json_body(reply), "messageQueueTable"))
+def _decode_client_offsets(_: GetClientOffsets, reply: EncodedReply) -> OffsetsReply:
+    return OffsetsReply(offsets_from_json(json_body(reply), "messageQueueTable"))
 
 
 def _encode_members(request: GetMembersOffsets) -> Encoded:
     return {"topic": request.topic, "group": request.group, "clientAddr": request.client_id}, ()
 
 
-def _encode_members_progress(
-    request: GetMembersOffsets, reply: MembersOffsetsReply
-) -> EncodedReply:
-    del request
+def _encode_members_offsets(_: GetMembersOffsets, reply: MembersOffsetsReply) -> EncodedReply:
     members: dict[str, Json] = {
-        client_id: _offsets_json(offsets) for client_id, offsets in reply.members.items()
+        client_id: offsets_json(offsets) for client_id, offsets in reply.members.items()
     }
     return success(body={"consumerTable": members, "messageQueueTable": {}})
 
 
-def _decode_members_progress(
-    request: GetMembersOffsets, reply: EncodedReply
-) -> MembersOffsetsReply:
-    del request
+def _decode_members_offsets(_: GetMembersOffsets, reply: EncodedReply) -> MembersOffsetsReply:
     table = member_object(json_body(reply), "consumerTable")
-    return MembersOffsetsReply({client_id: _offsets_of(table, client_id) for client_id in table})
+    return MembersOffsetsReply(
+        {client_id: offsets_from_json(table, client_id) for client_id in table}
+    )
 
 
 def _encode_get_info(request: GetRunningInfo) -> Encoded:
     fields = {"consumerGroup": request.group, "clientId": request.client_id}
-    return {**fields, "jstackEnable": "true" if request.with_stacks else "false"}, ()
+    return {**fields, "jstackEnable": bool_text(request.with_stacks)}, ()
 
 
-def _decode_get_info(fields: Fields, body: Buffer) -> GetRunningInfo:
-    del body
+def _decode_get_info(fields: Fields, _: Buffer) -> GetRunningInfo:
     with_stacks = fields.boolean("jstackEnable", False)
     return GetRunningInfo(fields.text("consumerGroup"), fields.text("clientId"), with_stacks)
 
 
-def _encode_info(request: GetRunningInfo, reply: RunningInfoReply) -> EncodedReply:
-    del request
+def _encode_info(_: GetRunningInfo, reply: RunningInfoReply) -> EncodedReply:
     queues = {queue_key(queue): _queue_json(info) for queue, info in reply.queues.items()}
     rates: dict[str, Json] = {
         topic: {
@@ -159,8 +146,7 @@ def _queue_json(info: QueueInfo) -> Json:
     }
 
 
-def _decode_info(request: GetRunningInfo, reply: EncodedReply) -> RunningInfoReply:
-    del request
+def _decode_info(_: GetRunningInfo, reply: EncodedReply) -> RunningInfoReply:
     info = json_body(reply)
     queues = {
         queue_of_key(key): _queue_of(as_object(value, "mqTable"))
@@ -211,6 +197,9 @@ def _number(owner: dict[str, Json], name: str) -> float:
     return float(value)
 
 
+_CONSUME_RESULTS: Final = {result.value: result for result in ConsumeResult}
+
+
 def _encode_directly(request: ConsumeDirectly) -> Encoded:
     fields = {
         "consumerGroup": request.group,
@@ -231,8 +220,7 @@ def _decode_directly(fields: Fields, body: Buffer) -> ConsumeDirectly:
     )
 
 
-def _encode_consumed(request: ConsumeDirectly, reply: ConsumeDirectlyReply) -> EncodedReply:
-    del request
+def _encode_consumed(_: ConsumeDirectly, reply: ConsumeDirectlyReply) -> EncodedReply:
     return success(
         body={
             "autoCommit": reply.auto_commit,
@@ -244,8 +232,7 @@ def _encode_consumed(request: ConsumeDirectly, reply: ConsumeDirectlyReply) -> E
     )
 
 
-def _decode_consumed(request: ConsumeDirectly, reply: EncodedReply) -> ConsumeDirectlyReply:
-    del request
+def _decode_consumed(_: ConsumeDirectly, reply: EncodedReply) -> ConsumeDirectlyReply:
     body = json_body(reply)
     name = member_text(body, "consumeResult")
     if name not in _CONSUME_RESULTS:
@@ -259,31 +246,27 @@ def _decode_consumed(request: ConsumeDirectly, reply: EncodedReply) -> ConsumeDi
     )
 
 
-_CONSUME_RESULTS: Final = {result.value: result for result in ConsumeResult}
 MEMBER_CODECS: Final = (
-    Codec(
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        ConsumeDirectly,
-        _encode_directly,
-        _decode_directly,
-        _encode_consumed,
-        _decode_consumed,
-    ),
-    Codec(
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-        ResetOffsets,
-        _encode_reset,
-        _decode_reset,
-        encode_done,
-        decode_done,
+    done_codec(
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsets, _encode_reset, _decode_reset
     ),
     Codec(
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
         GetClientOffsets,
         lambda request: ({"topic": request.topic, "group": request.group}, ()),
         lambda fields, _: GetClientOffsets(fields.text("group"), fields.text("topic")),
-        _encode_progress,
-        _decode_progress,
+        _encode_client_offsets,
+        _decode_client_offsets,
+    ),
+    Codec(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        GetMembersOffsets,
+        _encode_members,
+        lambda fields, _: GetMembersOffsets(
+            fields.text("group"), fields.text("topic"), fields.text("clientAddr", "")
+        ),
+        _encode_members_offsets,
+        _decode_members_offsets,
     ),
     Codec(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -294,13 +277,11 @@ MEMBER_CODECS: Final = (
         _decode_info,
     ),
     Codec(
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        GetMembersOffsets,
-        _encode_members,
-        lambda fields, _: GetMembersOffsets(
-            fields.text("group"), fields.text("topic"), fields.text("clientAddr", "")
-        ),
-        _encode_members_progress,
-        _decode_members_progress,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        ConsumeDirectly,
+        _encode_directly,
+        _decode_directly,
+        _encode_consumed,
+        _decode_consumed,
     ),
 )

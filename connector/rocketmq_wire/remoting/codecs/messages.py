@@ -1,49 +1,66 @@
-"""Pull and send requests (10, 11, 310, 320, 361) and their replies <-> header fields and bodies."""
+"""Requests that read, send, send back, look up or recall messages <-> fields and bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.model import DEFAULT_TOPIC, Buffer, QueueId, Subscription
 from rocketmq_wire.remoting.codecs.fields import (
     BROKER_NAME,
     Codec,
+    Encoded,
     EncodedReply,
     Fields,
-    RequestCode,
+    bool_text,
+    done_codec,
     queue_of,
+    success,
+    topic_fields,
 )
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,
+    QueryMessages,
+    RecallMessage,
+    RecallReply,
+    RecordsReply,
+    SendBack,
     SendBatch,
     SendMessage,
     SendReply,
     SendStatus,
+    ViewMessage,
 )
 
+# --- pull ------------------------------------------------------------------------------------
+
+
 _PULL_COMMIT: Final = 0x1
+
+
 _PULL_SUSPEND: Final = 0x2
+
+
 _PULL_SUBSCRIPTION: Final = 0x4
 
+
 _PULL_STATUSES = {status.value: status for status in PullStatus}
+
+
 _PULL_REMARKS = {
     PullStatus.FOUND: "FOUND",
     PullStatus.NO_NEW_MESSAGE: "OFFSET_OVERFLOW_ONE",
     PullStatus.NO_MATCHED_MESSAGE: "NO_MATCHED_MESSAGE",
     PullStatus.OFFSET_ILLEGAL: "OFFSET_OVERFLOW_BADLY",
 }
-_SEND_STATUSES = {status.value: status for status in SendStatus}
 
 
-# --- pull -----------------------------------------------------------------------------------
-
-
-def _encode_pull(request: PullMessages) -> tuple[dict[str, str], tuple[Buffer, ...]]:
+def _encode_pull(request: PullMessages) -> Encoded:
     sys_flag = 0
     if request.commit is not None:
         sys_flag |= _PULL_COMMIT
@@ -72,8 +89,7 @@ def _encode_pull(request: PullMessages) -> tuple[dict[str, str], tuple[Buffer, .
     return fields, ()
 
 
-def _decode_pull(fields: Fields, body: Buffer) -> PullMessages:
-    del body
+def _decode_pull(fields: Fields, _: Buffer) -> PullMessages:
     sys_flag = fields.int32("sysFlag")
     subscription = Subscription(
         fields.text("subscription", "*"), fields.text("expressionType", "").strip() or "TAG"
@@ -92,8 +108,7 @@ def _decode_pull(fields: Fields, body: Buffer) -> PullMessages:
     )
 
 
-def _encode_pull_reply(request: PullMessages, reply: PullReply) -> EncodedReply:
-    del request
+def _encode_pull_reply(_: PullMessages, reply: PullReply) -> EncodedReply:
     return EncodedReply(
         reply.status.value,
         reply.remark or _PULL_REMARKS[reply.status],
@@ -108,8 +123,7 @@ def _encode_pull_reply(request: PullMessages, reply: PullReply) -> EncodedReply:
     )
 
 
-def _decode_pull_reply(request: PullMessages, reply: EncodedReply) -> PullReply:
-    del request
+def _decode_pull_reply(_: PullMessages, reply: EncodedReply) -> PullReply:
     fields = Fields(reply.ext_fields)
     if fields.has("offsetDelta") and fields.int64("offsetDelta"):
         raise RemoteProtocolError("the topic is a static one (offsetDelta): not supported")
@@ -124,7 +138,8 @@ def _decode_pull_reply(request: PullMessages, reply: EncodedReply) -> PullReply:
     )
 
 
-# --- send -----------------------------------------------------------------------------------
+# --- send ------------------------------------------------------------------------------------
+
 
 # The names of code 10 in the order of the letters a to n that 310 and 320 use.
 _SEND_NAMES: Final = (
@@ -132,10 +147,15 @@ _SEND_NAMES: Final = (
     *("bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes"),
     *("batch", BROKER_NAME),
 )
+
+
 _LETTERS: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
 
 
-def _encode_send(request: SendMessage) -> tuple[dict[str, str], tuple[Buffer, ...]]:
+_SEND_STATUSES = {status.value: status for status in SendStatus}
+
+
+def _encode_send(request: SendMessage) -> Encoded:
     fields = _send_fields(request, is_batch=False)
     fields["j"] = str(request.reconsume_times)
     if request.reconsume_times_max is not None:
@@ -143,7 +163,7 @@ def _encode_send(request: SendMessage) -> tuple[dict[str, str], tuple[Buffer, ..
     return fields, (request.body,)
 
 
-def _encode_batch(request: SendBatch) -> tuple[dict[str, str], tuple[Buffer, ...]]:
+def _encode_batch(request: SendBatch) -> Encoded:
     fields = _send_fields(request, is_batch=True)
     fields["j"] = "0"
     return fields, (request.body,)
@@ -161,7 +181,7 @@ def _send_fields(request: SendMessage | SendBatch, *, is_batch: bool) -> dict[st
         "h": str(request.flag),
         "i": str(request.properties, "utf-8", "replace"),
         "k": "false",
-        "m": "true" if is_batch else "false",
+        "m": bool_text(is_batch),
     }
     if request.queue.broker:
         fields["n"] = request.queue.broker
@@ -224,8 +244,7 @@ def _decode_send(
     )
 
 
-def _encode_send_reply(request: SendMessage | SendBatch, reply: SendReply) -> EncodedReply:
-    del request
+def _encode_send_reply(_: SendMessage | SendBatch, reply: SendReply) -> EncodedReply:
     fields = {
         "msgId": reply.message_id,
         "queueId": str(reply.queue_index),
@@ -242,8 +261,7 @@ def _encode_send_reply(request: SendMessage | SendBatch, reply: SendReply) -> En
     return EncodedReply(reply.status.value, remark, fields)
 
 
-def _decode_send_reply(request: SendMessage | SendBatch, reply: EncodedReply) -> SendReply:
-    del request
+def _decode_send_reply(_: SendMessage | SendBatch, reply: EncodedReply) -> SendReply:
     fields = Fields(reply.ext_fields)
     message_id = fields.text("msgId")
     return SendReply(
@@ -257,33 +275,179 @@ def _decode_send_reply(request: SendMessage | SendBatch, reply: EncodedReply) ->
     )
 
 
-PULL: Final = Codec(
-    RequestCode.PULL_MESSAGE,
-    PullMessages,
-    _encode_pull,
-    _decode_pull,
-    _encode_pull_reply,
-    _decode_pull_reply,
-    frozenset(_PULL_STATUSES),
+# --- send back and recall --------------------------------------------------------------------
+
+
+# Clients before 3.4.9 send an attempt limit that does not mean what it says.
+_ATTEMPTS_VERSION_MIN: Final = 121
+
+
+def _encode_send_back(request: SendBack) -> Encoded:
+    fields = {
+        "offset": str(request.physical_offset),
+        "group": request.group,
+        "delayLevel": str(request.delay_level),
+        "unitMode": "false",
+    }
+    if request.message_id:
+        fields["originMsgId"] = request.message_id
+    if request.topic:
+        fields["originTopic"] = request.topic
+    if request.attempts_max is not None:
+        fields["maxReconsumeTimes"] = str(request.attempts_max)
+    return fields, ()
+
+
+def _decode_send_back(fields: Fields, _: Buffer) -> SendBack:
+    says_attempts = fields.has("maxReconsumeTimes") and fields.version >= _ATTEMPTS_VERSION_MIN
+    return SendBack(
+        group=fields.text("group"),
+        physical_offset=fields.int64("offset"),
+        delay_level=fields.int32("delayLevel"),
+        message_id=fields.text("originMsgId", ""),
+        topic=fields.text("originTopic", ""),
+        attempts_max=fields.int32("maxReconsumeTimes") if says_attempts else None,
+    )
+
+
+def _encode_recall(request: RecallMessage) -> Encoded:
+    fields = {"recallHandle": request.handle, **topic_fields(request.topic, request.broker)}
+    if request.group:
+        fields["producerGroup"] = request.group
+    return fields, ()
+
+
+def _decode_recall(fields: Fields, _: Buffer) -> RecallMessage:
+    return RecallMessage(
+        topic=fields.text("topic"),
+        handle=fields.text("recallHandle"),
+        group=fields.text("producerGroup", ""),
+        broker=fields.text(BROKER_NAME, ""),
+    )
+
+
+def _encode_recalled(_: RecallMessage, reply: RecallReply) -> EncodedReply:
+    # Java reads the region of every answer to a producer.
+    return success({"msgId": reply.message_id, "MSG_REGION": "DefaultRegion"})
+
+
+def _decode_recalled(_: RecallMessage, reply: EncodedReply) -> RecallReply:
+    return RecallReply(Fields(reply.ext_fields).text("msgId"))
+
+
+# --- lookup ----------------------------------------------------------------------------------
+
+
+def _encode_view(request: ViewMessage) -> Encoded:
+    fields = {"offset": str(request.physical_offset)}
+    if request.topic:
+        fields["topic"] = request.topic
+    return fields, ()
+
+
+def _decode_view(fields: Fields, _: Buffer) -> ViewMessage:
+    return ViewMessage(fields.int64("offset"), fields.text("topic", ""))
+
+
+def _encode_query(request: QueryMessages) -> Encoded:
+    fields = {
+        "topic": request.topic,
+        "key": request.key,
+        "maxNum": str(request.count_max),
+        "beginTimestamp": str(request.begin_ms),
+        "endTimestamp": str(request.end_ms),
+        "_UNIQUE_KEY_QUERY": bool_text(request.is_unique_key),
+    }
+    return fields, ()
+
+
+def _decode_query(fields: Fields, _: Buffer) -> QueryMessages:
+    return QueryMessages(
+        topic=fields.text("topic"),
+        key=fields.text("key"),
+        count_max=fields.int32("maxNum"),
+        begin_ms=fields.int64("beginTimestamp"),
+        end_ms=fields.int64("endTimestamp"),
+        is_unique_key=fields.boolean("_UNIQUE_KEY_QUERY", False),
+    )
+
+
+def _encode_record(_: ViewMessage, reply: RecordsReply) -> EncodedReply:
+    return success()._replace(body=reply.records)
+
+
+def _encode_records(_: QueryMessages, reply: RecordsReply) -> EncodedReply:
+    fields = {
+        "indexLastUpdateTimestamp": str(reply.index_end_ms),
+        "indexLastUpdatePhyoffset": str(reply.index_end),
+    }
+    return success(fields)._replace(body=reply.records)
+
+
+def _decode_records(_: object, reply: EncodedReply) -> RecordsReply:
+    fields = Fields(reply.ext_fields)
+    return RecordsReply(
+        reply.body,
+        fields.int64("indexLastUpdateTimestamp", 0),
+        fields.int64("indexLastUpdatePhyoffset", 0),
+    )
+
+
+MESSAGE_CODECS: Final = (
+    Codec(
+        RequestCode.PULL_MESSAGE,
+        PullMessages,
+        _encode_pull,
+        _decode_pull,
+        _encode_pull_reply,
+        _decode_pull_reply,
+        frozenset(_PULL_STATUSES),
+    ),
+    Codec(
+        RequestCode.SEND_MESSAGE_V2,
+        SendMessage,
+        _encode_send,
+        _decode_letters,  # type: ignore[arg-type]  # 310 may carry a batch: see `_decode_send`.
+        _encode_send_reply,
+        _decode_send_reply,
+        frozenset(_SEND_STATUSES),
+    ),
+    Codec(
+        RequestCode.SEND_BATCH_MESSAGE,
+        SendBatch,
+        _encode_batch,
+        _decode_batch,
+        _encode_send_reply,
+        _decode_send_reply,
+        frozenset(_SEND_STATUSES),
+    ),
+    done_codec(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack, _encode_send_back, _decode_send_back),
+    Codec(
+        RequestCode.RECALL_MESSAGE,
+        RecallMessage,
+        _encode_recall,
+        _decode_recall,
+        _encode_recalled,
+        _decode_recalled,
+    ),
+    Codec(
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        ViewMessage,
+        _encode_view,
+        _decode_view,
+        _encode_record,
+        _decode_records,
+    ),
+    Codec(
+        RequestCode.QUERY_MESSAGE,
+        QueryMessages,
+        _encode_query,
+        _decode_query,
+        _encode_records,
+        _decode_records,
+    ),
 )
-SEND: Final = Codec(
-    RequestCode.SEND_MESSAGE_V2,
-    SendMessage,
-    _encode_send,
-    _decode_letters,  # type: ignore[arg-type]  # 310 may carry a batch: see `_decode_send`.
-    _encode_send_reply,
-    _decode_send_reply,
-    frozenset(_SEND_STATUSES),
-)
-SEND_BATCH: Final = Codec(
-    RequestCode.SEND_BATCH_MESSAGE,
-    SendBatch,
-    _encode_batch,
-    _decode_batch,
-    _encode_send_reply,
-    _decode_send_reply,
-    frozenset(_SEND_STATUSES),
-)
+
 
 MESSAGE_DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {
     RequestCode.SEND_MESSAGE: _decode_long_names,

@@ -1,4 +1,4 @@
-"""Pops, acknowledgements and invisible times (200050 to 200053, 200151) <-> fields and bodies."""
+"""Requests of pop consumption <-> header fields and bodies."""
 
 from __future__ import annotations
 
@@ -8,47 +8,59 @@ import json
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.receipt_handles import RetryKind
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
+    Encoded,
     EncodedReply,
     Fields,
-    RequestCode,
-    decode_done,
-    encode_done,
+    bool_text,
+    done_codec,
     queue_fields,
     queue_of,
     success,
 )
-from rocketmq_wire.remoting.codecs.pop_modes import MODE_CODECS
 from rocketmq_wire.requests.pop import (
     AckMessage,
     AckMessages,
     AckSpan,
+    AwaitMessages,
+    AwaitMessagesReply,
     ChangeInvisibleTime,
+    GetPollingCount,
     InitMode,
     InvisibleTimeReply,
     PeekMessages,
+    PollingCountReply,
     PopMessages,
     PoppedSpan,
     PopReply,
     PopStatus,
 )
 
-Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
-_V = TypeVar("_V")
+# --- pop and peek ----------------------------------------------------------------------------
+
 
 _STATUSES: Final = {status.value: status for status in PopStatus}
+
+
 _KINDS: Final = {kind.value: kind for kind in RetryKind}
+
+
 _INIT_MODES: Final = {mode.value: mode for mode in InitMode}
+
+
 _BITS_MAX: Final = 4_096
+
+
 _OFFSET_COUNT_MAX: Final = 100_000
 
 
-# --- pop and peek ---------------------------------------------------------------------------
+_V = TypeVar("_V")
 
 
 def _encode_pop(request: PopMessages) -> Encoded:
@@ -62,15 +74,14 @@ def _encode_pop(request: PopMessages) -> Encoded:
         "initMode": str(request.init_mode.value),
         "expType": request.subscription.kind,
         "exp": request.subscription.expression,
-        "order": "true" if request.is_orderly else "false",
+        "order": bool_text(request.is_orderly),
     }
     if request.attempt_id:
         fields["attemptId"] = request.attempt_id
     return fields, ()
 
 
-def _decode_pop(fields: Fields, body: Buffer) -> PopMessages:
-    del body
+def _decode_pop(fields: Fields, _: Buffer) -> PopMessages:
     return PopMessages(
         group=fields.text("consumerGroup"),
         queue=queue_of(fields),
@@ -93,13 +104,11 @@ def _encode_peek(request: PeekMessages) -> Encoded:
     return {**fields, "maxMsgNums": str(request.count_max)}, ()
 
 
-def _decode_peek(fields: Fields, body: Buffer) -> PeekMessages:
-    del body
+def _decode_peek(fields: Fields, _: Buffer) -> PeekMessages:
     return PeekMessages(fields.text("consumerGroup"), queue_of(fields), fields.int32("maxMsgNums"))
 
 
-def _encode_popped(request: PopMessages | PeekMessages, reply: PopReply) -> EncodedReply:
-    del request
+def _encode_popped(_: PopMessages | PeekMessages, reply: PopReply) -> EncodedReply:
     fields = {
         "popTime": str(reply.pop_ms),
         "invisibleTime": str(reply.invisible_ms),
@@ -132,8 +141,7 @@ def _attempts_of(span: PoppedSpan) -> list[str]:
     return [*each, f"{kind} {queue} {min(span.attempts)}"]
 
 
-def _decode_popped(request: PopMessages | PeekMessages, reply: EncodedReply) -> PopReply:
-    del request
+def _decode_popped(_: PopMessages | PeekMessages, reply: EncodedReply) -> PopReply:
     fields = Fields(reply.ext_fields)
     return PopReply(
         status=_STATUSES[reply.code],
@@ -184,7 +192,49 @@ def _offsets_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
-# --- acks and invisible times ---------------------------------------------------------------
+# --- waiting ---------------------------------------------------------------------------------
+
+
+def _encode_await(request: AwaitMessages) -> Encoded:
+    fields = {
+        "consumerGroup": request.group,
+        **queue_fields(request.queue),
+        "pollTime": str(request.poll_ms),
+        "bornTime": str(request.born_ms),
+        "order": bool_text(request.is_orderly),
+    }
+    if request.attempt_id:
+        fields["attemptId"] = request.attempt_id
+    return fields, ()
+
+
+def _decode_await(fields: Fields, _: Buffer) -> AwaitMessages:
+    return AwaitMessages(
+        group=fields.text("consumerGroup"),
+        queue=queue_of(fields),
+        poll_ms=fields.int64("pollTime"),
+        born_ms=fields.int64("bornTime", 0),
+        is_orderly=fields.boolean("order", False),
+        attempt_id=fields.text("attemptId", ""),
+    )
+
+
+def _encode_arrival(_: AwaitMessages, reply: AwaitMessagesReply) -> EncodedReply:
+    return success(
+        {"hasMsg": bool_text(reply.has_message), "pollingFull": bool_text(reply.is_polling_full)}
+    )
+
+
+def _decode_arrival(_: AwaitMessages, reply: EncodedReply) -> AwaitMessagesReply:
+    fields = Fields(reply.ext_fields)
+    return AwaitMessagesReply(fields.boolean("hasMsg", False), fields.boolean("pollingFull", False))
+
+
+def _decode_polling_count(_: GetPollingCount, reply: EncodedReply) -> PollingCountReply:
+    return PollingCountReply(Fields(reply.ext_fields).int32("pollingNum"))
+
+
+# --- acknowledgements and invisible times ----------------------------------------------------
 
 
 def _encode_ack(request: AckMessage | ChangeInvisibleTime) -> Encoded:
@@ -199,8 +249,7 @@ def _encode_ack(request: AckMessage | ChangeInvisibleTime) -> Encoded:
     return fields, ()
 
 
-def _decode_ack(fields: Fields, body: Buffer) -> AckMessage:
-    del body
+def _decode_ack(fields: Fields, _: Buffer) -> AckMessage:
     return AckMessage(
         fields.text("consumerGroup"),
         queue_of(fields),
@@ -215,8 +264,7 @@ def _decode_change(fields: Fields, body: Buffer) -> ChangeInvisibleTime:
     return ChangeInvisibleTime(ack.group, ack.queue, ack.offset, ack.handle, invisible_ms)
 
 
-def _encode_changed(request: ChangeInvisibleTime, reply: InvisibleTimeReply) -> EncodedReply:
-    del request
+def _encode_changed(_: ChangeInvisibleTime, reply: InvisibleTimeReply) -> EncodedReply:
     return success(
         {
             "popTime": str(reply.pop_ms),
@@ -226,8 +274,7 @@ def _encode_changed(request: ChangeInvisibleTime, reply: InvisibleTimeReply) -> 
     )
 
 
-def _decode_changed(request: ChangeInvisibleTime, reply: EncodedReply) -> InvisibleTimeReply:
-    del request
+def _decode_changed(_: ChangeInvisibleTime, reply: EncodedReply) -> InvisibleTimeReply:
     fields = Fields(reply.ext_fields)
     return InvisibleTimeReply(
         fields.int64("popTime"), fields.int64("invisibleTime"), fields.int32("reviveQid")
@@ -280,8 +327,7 @@ def _encode_acks(request: AckMessages) -> Encoded:
     return fields, (body.encode("utf-8", "replace"),)
 
 
-def _decode_acks(fields: Fields, body: Buffer) -> AckMessages:
-    del fields
+def _decode_acks(_: Fields, body: Buffer) -> AckMessages:
     request = json_object(body)
     spans, count = [], 0
     for item in member_objects(request, "acks"):
@@ -327,15 +373,24 @@ POP_CODECS: Final = (
         _decode_popped,
         frozenset(_STATUSES),
     ),
-    Codec(RequestCode.ACK_MESSAGE, AckMessage, _encode_ack, _decode_ack, encode_done, decode_done),
     Codec(
-        RequestCode.BATCH_ACK_MESSAGE,
-        AckMessages,
-        _encode_acks,
-        _decode_acks,
-        encode_done,
-        decode_done,
+        RequestCode.NOTIFICATION,
+        AwaitMessages,
+        _encode_await,
+        _decode_await,
+        _encode_arrival,
+        _decode_arrival,
     ),
+    Codec(
+        RequestCode.POLLING_INFO,
+        GetPollingCount,
+        lambda request: ({"consumerGroup": request.group, **queue_fields(request.queue)}, ()),
+        lambda fields, _: GetPollingCount(fields.text("consumerGroup"), queue_of(fields)),
+        lambda _, reply: success({"pollingNum": str(reply.count)}),
+        _decode_polling_count,
+    ),
+    done_codec(RequestCode.ACK_MESSAGE, AckMessage, _encode_ack, _decode_ack),
+    done_codec(RequestCode.BATCH_ACK_MESSAGE, AckMessages, _encode_acks, _decode_acks),
     Codec(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         ChangeInvisibleTime,
@@ -344,5 +399,4 @@ POP_CODECS: Final = (
         _encode_changed,
         _decode_changed,
     ),
-    *MODE_CODECS,
 )

@@ -1,7 +1,7 @@
-"""Requests about routes, clusters and topics <-> header fields and JSON bodies.
+"""Requests about topics and their routes <-> header fields and JSON bodies.
 
 Name servers write numeric map keys unquoted, unless the client asked for strict JSON or is known by
-its version to need it; the cluster's tables have unquoted keys in every version.
+its version to need it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rocketmq_wire import fastjson
+from rocketmq_wire.codes import CLIENT_VERSION, RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import (
     Json,
@@ -22,29 +22,21 @@ from rocketmq_wire.fastjson import (
     member_text,
     member_texts,
 )
-from rocketmq_wire.model import (
-    DEFAULT_TOPIC,
-    BrokerAddresses,
-    Buffer,
-    ClusterInfo,
-    QueueSet,
-    QueueStats,
-    Route,
-    TopicConfig,
-)
+from rocketmq_wire.model import DEFAULT_TOPIC, Buffer, QueueSet, QueueStats, Route, TopicConfig
+from rocketmq_wire.remoting.codecs.brokers import broker_json, broker_of
 from rocketmq_wire.remoting.codecs.fields import (
-    CLIENT_VERSION,
     Codec,
+    Encoded,
     EncodedReply,
     Fields,
-    RequestCode,
-    decode_done,
-    encode_done,
+    bool_text,
+    done_codec,
     json_body,
+    json_bytes,
+    no_fields,
     success,
 )
-from rocketmq_wire.remoting.codecs.groups import queue_key, queue_of_key
-from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.remoting.codecs.json_bodies import queue_key, queue_of_key
 from rocketmq_wire.requests.topics import (
     CreateTopic,
     DeleteTopic,
@@ -60,18 +52,14 @@ from rocketmq_wire.requests.topics import (
     TopicStatsReply,
 )
 
-Encoded = tuple[dict[str, str], tuple[Buffer, ...]]
-
-
-# --- routes ---------------------------------------------------------------------------------
+# --- routes ----------------------------------------------------------------------------------
 
 
 def _encode_get_route(request: GetRoute) -> Encoded:
     return {"topic": request.topic}, ()
 
 
-def _decode_get_route(fields: Fields, body: Buffer) -> GetRoute:
-    del body
+def _decode_get_route(fields: Fields, _: Buffer) -> GetRoute:
     is_asked = fields.boolean("acceptStandardJsonOnly", False)
     return GetRoute(fields.text("topic"), is_asked or fields.version >= CLIENT_VERSION)
 
@@ -79,7 +67,7 @@ def _decode_get_route(fields: Fields, body: Buffer) -> GetRoute:
 def _encode_route(request: GetRoute, reply: RouteReply) -> EncodedReply:
     route = reply.route
     body: dict[str, Json] = {
-        "brokerDatas": [_broker_json(broker) for broker in route.brokers],
+        "brokerDatas": [broker_json(broker) for broker in route.brokers],
         "filterServerTable": {},
         "orderTopicConf": route.order_conf,
         "queueDatas": [
@@ -93,7 +81,8 @@ def _encode_route(request: GetRoute, reply: RouteReply) -> EncodedReply:
             for queues in route.queue_sets
         ],
     }
-    return _with_body(body, quotes_integer_keys=request.standard_json)
+    text = json_bytes(body, quotes_integer_keys=request.standard_json)
+    return success()._replace(body=(text,))
 
 
 def _decode_route(request: GetRoute, reply: EncodedReply) -> RouteReply:
@@ -113,69 +102,19 @@ def _decode_route(request: GetRoute, reply: EncodedReply) -> RouteReply:
         )
         for queues in member_objects(route, "queueDatas")
     )
-    brokers = tuple(_broker_of(broker) for broker in member_objects(route, "brokerDatas"))
+    brokers = tuple(broker_of(broker) for broker in member_objects(route, "brokerDatas"))
     order_conf = member_text(route, "orderTopicConf", "") or None
     return RouteReply(Route(queue_sets, brokers, order_conf))
 
 
-def _broker_json(broker: BrokerAddresses) -> Json:
-    return {
-        "brokerAddrs": dict(broker.addresses),
-        "brokerName": broker.name,
-        "cluster": broker.cluster,
-    }
+# --- topics ----------------------------------------------------------------------------------
 
 
-def _broker_of(broker: Mapping[str, Json]) -> BrokerAddresses:
-    addresses = member_object(broker, "brokerAddrs")
-    try:
-        by_id = {int(broker_id): member_text(addresses, broker_id) for broker_id in addresses}
-    except ValueError:
-        raise RemoteProtocolError("brokerAddrs has a key that is no broker id") from None
-    return BrokerAddresses(
-        member_text(broker, "brokerName"), member_text(broker, "cluster", ""), by_id
-    )
-
-
-def _encode_cluster(request: GetCluster, reply: ClusterReply) -> EncodedReply:
-    del request
-    body: dict[str, Json] = {
-        "brokerAddrTable": {broker.name: _broker_json(broker) for broker in reply.cluster.brokers},
-        "clusterAddrTable": {
-            name: list(brokers) for name, brokers in reply.cluster.clusters.items()
-        },
-    }
-    return _with_body(body, quotes_integer_keys=False)
-
-
-def _decode_cluster(request: GetCluster, reply: EncodedReply) -> ClusterReply:
-    del request
-    body = json_body(reply)
-    brokers = tuple(
-        _broker_of(as_object(broker, "brokerAddrTable"))
-        for broker in member_object(body, "brokerAddrTable").values()
-    )
-    clusters = member_object(body, "clusterAddrTable")
-    return ClusterReply(
-        ClusterInfo(brokers, {name: member_texts(clusters, name) for name in clusters})
-    )
-
-
-def _with_body(body: Json, *, quotes_integer_keys: bool) -> EncodedReply:
-    text = fastjson.dumps(body, quotes_integer_keys=quotes_integer_keys)
-    return success()._replace(body=(text.encode("utf-8", "replace"),))
-
-
-# --- topics ---------------------------------------------------------------------------------
-
-
-def _encode_topics(request: ListTopics, reply: TopicsReply) -> EncodedReply:
-    del request
+def _encode_topics(_: ListTopics, reply: TopicsReply) -> EncodedReply:
     return success(body={"topicList": list(reply.topics)})
 
 
-def _decode_topics(request: ListTopics, reply: EncodedReply) -> TopicsReply:
-    del request
+def _decode_topics(_: ListTopics, reply: EncodedReply) -> TopicsReply:
     return TopicsReply(tuple(sorted(member_texts(json_body(reply), "topicList"))))
 
 
@@ -189,7 +128,7 @@ def _encode_create(request: CreateTopic) -> Encoded:
         "perm": str(config.permission),
         "topicFilterType": config.filter_kind,
         "topicSysFlag": str(config.sys_flag),
-        "order": "true" if config.is_ordered else "false",
+        "order": bool_text(config.is_ordered),
     }
     if config.attributes:
         fields["attributes"] = ",".join(
@@ -198,8 +137,7 @@ def _encode_create(request: CreateTopic) -> Encoded:
     return fields, ()
 
 
-def _decode_create(fields: Fields, body: Buffer) -> CreateTopic:
-    del body
+def _decode_create(fields: Fields, _: Buffer) -> CreateTopic:
     config = TopicConfig(
         name=fields.text("topic"),
         read_queue_count=fields.int32("readQueueNums"),
@@ -250,15 +188,13 @@ def _config_of(config: Mapping[str, Json], name: str) -> TopicConfig:
     )
 
 
-def _encode_configs(request: ListTopicConfigs, reply: TopicConfigsReply) -> EncodedReply:
-    del request
+def _encode_configs(_: ListTopicConfigs, reply: TopicConfigsReply) -> EncodedReply:
     table: dict[str, Json] = {config.name: _config_json(config) for config in reply.configs}
     version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
     return success(body={"dataVersion": version, "topicConfigTable": table})
 
 
-def _decode_configs(request: ListTopicConfigs, reply: EncodedReply) -> TopicConfigsReply:
-    del request
+def _decode_configs(_: ListTopicConfigs, reply: EncodedReply) -> TopicConfigsReply:
     table = member_object(json_body(reply), "topicConfigTable")
     configs = (
         _config_of(as_object(value, "topicConfigTable"), name)
@@ -267,8 +203,7 @@ def _decode_configs(request: ListTopicConfigs, reply: EncodedReply) -> TopicConf
     return TopicConfigsReply(tuple(configs))
 
 
-def _encode_config(request: GetTopicConfig, reply: TopicConfigsReply) -> EncodedReply:
-    del request
+def _encode_config(_: GetTopicConfig, reply: TopicConfigsReply) -> EncodedReply:
     (config,) = reply.configs
     return success(body=_config_json(config))
 
@@ -277,8 +212,7 @@ def _decode_config(request: GetTopicConfig, reply: EncodedReply) -> TopicConfigs
     return TopicConfigsReply((_config_of(json_body(reply), request.topic),))
 
 
-def _encode_topic_stats(request: GetTopicStats, reply: TopicStatsReply) -> EncodedReply:
-    del request
+def _encode_topic_stats(_: GetTopicStats, reply: TopicStatsReply) -> EncodedReply:
     table = ObjectKeyed(
         {
             queue_key(queue): {
@@ -292,8 +226,7 @@ def _encode_topic_stats(request: GetTopicStats, reply: TopicStatsReply) -> Encod
     return success(body={"offsetTable": table, "topicPutTps": 0.0})
 
 
-def _decode_topic_stats(request: GetTopicStats, reply: EncodedReply) -> TopicStatsReply:
-    del request
+def _decode_topic_stats(_: GetTopicStats, reply: EncodedReply) -> TopicStatsReply:
     queues = {}
     for key, value in member_object(json_body(reply), "offsetTable").items():
         stats = as_object(value, "offsetTable")
@@ -315,49 +248,30 @@ TOPIC_CODECS: Final = (
         _decode_route,
     ),
     Codec(
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        GetCluster,
-        lambda _: ({}, ()),
-        lambda _, __: GetCluster(),
-        _encode_cluster,
-        _decode_cluster,
-    ),
-    Codec(
         RequestCode.GET_ALL_TOPIC_LIST,
         ListTopics,
-        lambda _: ({}, ()),
+        no_fields,
         lambda _, __: ListTopics(),
         _encode_topics,
         _decode_topics,
     ),
-    Codec(
+    done_codec(
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
         DeleteTopicFromNameServer,
         lambda request: ({"topic": request.topic}, ()),
         lambda fields, _: DeleteTopicFromNameServer(fields.text("topic")),
-        encode_done,
-        decode_done,
     ),
-    Codec(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        CreateTopic,
-        _encode_create,
-        _decode_create,
-        encode_done,
-        decode_done,
-    ),
-    Codec(
+    done_codec(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopic, _encode_create, _decode_create),
+    done_codec(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         DeleteTopic,
         lambda request: ({"topic": request.topic}, ()),
         lambda fields, _: DeleteTopic(fields.text("topic")),
-        encode_done,
-        decode_done,
     ),
     Codec(
         RequestCode.GET_ALL_TOPIC_CONFIG,
         ListTopicConfigs,
-        lambda _: ({}, ()),
+        no_fields,
         lambda _, __: ListTopicConfigs(),
         _encode_configs,
         _decode_configs,

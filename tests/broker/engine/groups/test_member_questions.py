@@ -20,12 +20,12 @@ from rocketmq_wire.requests.members import (
     GetClientOffsets,
     GetMembersOffsets,
     GetRunningInfo,
-    OffsetsReply,
     QueueInfo,
     RelayedReply,
     RunningInfoReply,
 )
 from rocketmq_wire.requests.messages import SendMessage
+from rocketmq_wire.requests.offsets import OffsetsReply
 from rocketmq_wire.requests.topics import CreateTopic
 from support.remoting_peer import RemotingPeer
 

@@ -9,10 +9,10 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
+from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError, UnsupportedRequestError
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.remoting.codecs.fields import BROKER_VERSION
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import Header, HeaderCodec
 from rocketmq_wire.requests.groups import Heartbeat, ListGroupClients

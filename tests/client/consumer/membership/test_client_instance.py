@@ -26,10 +26,10 @@ from rocketmq_wire.requests.members import (
     ConsumeResult,
     GetClientOffsets,
     GetRunningInfo,
-    OffsetsReply,
     ResetOffsets,
     RunningInfoReply,
 )
+from rocketmq_wire.requests.offsets import OffsetsReply
 
 SETTINGS = ConnectionSettings(name_servers=("127.0.0.1:1",))
 

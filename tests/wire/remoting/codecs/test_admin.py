@@ -13,7 +13,7 @@ from rocketmq_wire.requests.offsets import (
     AllCommittedOffsetsReply,
     ConsumeStatsReply,
     GetAllCommittedOffsets,
-    QueueOffsetsReply,
+    OffsetsReply,
     ResetClientOffsets,
 )
 from support.remoting_exchanges import header_of
@@ -36,7 +36,7 @@ def test_settings_are_lines_of_names_and_values() -> None:
 
 def test_offsets_of_a_reset_are_keyed_by_queues() -> None:
     request = ResetClientOffsets("g", "orders", -1)
-    assert body_of(request, QueueOffsetsReply({QUEUE: 7})) == f'{{"offsetTable":{{{QUEUE_KEY}:7}}}}'
+    assert body_of(request, OffsetsReply({QUEUE: 7})) == f'{{"offsetTable":{{{QUEUE_KEY}:7}}}}'
 
 
 def test_a_reset_of_4_9_names_neither_queue_nor_offset() -> None:
