@@ -220,6 +220,21 @@ _TLS_ADVICE: Final = {
 }
 
 
+class ForkedError(WrongSettingsError):
+    """gRPC was in use when this process was forked: its threads stayed with the parent."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_CONNECTION.FORKED] cannot connect to {self.address}: gRPC was in use when "
+            "this process was forked. Connect in the child first, start it with spawn instead of "
+            "fork, or use nameServer."
+        )
+
+
 class WrongPortError(WrongSettingsError):
     """The address speaks the other of RocketMQ's two protocols, or is a web server's."""
 

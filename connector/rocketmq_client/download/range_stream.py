@@ -31,6 +31,7 @@ from rocketmq_client.outage_clock import OutageClock, is_doubtful
 from rocketmq_client.retry import Backoff
 from rocketmq_wire.errors import (
     BrokerError,
+    DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
 )
@@ -46,6 +47,9 @@ CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
 # behind it gained nothing.
 WINDOW_SIZE_MAX: Final = CHUNK_SIZE_MAX + 640 * 1024
 WINDOW_SIZE_MIN: Final = 65_535
+# What a way is tried with that was too slow: 16 KiB/s are enough for a chunk of the first step.
+CHUNK_SIZE_MIN: Final = 16 * 1024
+_SLOWER: Final = 16
 # Turns a limit of messages into one of bytes: a record with a one-letter topic, a body of one byte
 # and the unique key that clients give every message. Only smaller ones may exceed the limit.
 _RECORD_SIZE_MIN: Final = 135
@@ -155,10 +159,13 @@ class RangeStream:
     def on_failure(self, error: RocketMQError, now_ms: int, *, heard_ms: int = 0) -> None:
         """The stream failed. Raises the error when trying again cannot help or lasted too long.
 
-        `heard_ms` is when bytes came last: before, the way was slow, not in trouble.
+        `heard_ms` is when a chunk came last: before, the way was slow, not in trouble.
         """
         if not error.retryable:
             raise error
+        if isinstance(error, DeadlineExceededError):
+            # The way may be too slow for a whole chunk in the time that one may take.
+            self.chunk_size = max(CHUNK_SIZE_MIN, self.chunk_size // _SLOWER)
         self._is_over = True
         self._patience.last_error = error
         since_ms = max(self._opened_ms, heard_ms)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.download.range_stream import (
     CHUNK_SIZE_MAX,
+    CHUNK_SIZE_MIN,
     WINDOW_SIZE_MAX,
     WINDOW_SIZE_MIN,
     RangeStream,
@@ -125,6 +126,18 @@ def test_a_broken_stream_goes_on_behind_what_was_handed_on() -> None:
     # Ranges are counted from the first one that was asked for.
     stream.on_chunk(found(0, 50, range_index=0), 500)
     assert stream.is_finished
+
+
+def test_what_took_too_long_is_asked_for_in_smaller_chunks() -> None:
+    stream = stream_of()
+    sizes = [stream.chunk_size]
+    for now_ms in range(0, 4_000, 1_000):
+        stream.on_failure(DeadlineExceededError("a", "no chunk came"), now_ms)
+        sizes.append(stream.next_stream(now_ms).chunk_size)
+    assert sizes[1] == sizes[0] // 16
+    assert sizes[-1] == CHUNK_SIZE_MIN
+    stream.on_failure(ConnectionLostError("a", "broke"), 5_000)
+    assert stream.next_stream(5_000).chunk_size == CHUNK_SIZE_MIN
 
 
 def test_an_outage_is_counted_from_the_last_chunk_and_ends_with_the_last_error() -> None:

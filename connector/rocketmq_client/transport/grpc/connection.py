@@ -1,50 +1,120 @@
-"""One socket to a gRPC server: bytes between it and the session, without any thread.
+"""One gRPC channel to one address: calls go out, their events come in on the inbox of its owner.
 
-The socket never blocks; `turn` waits for it, and for nothing longer than it is told. While somebody
-waits, a peer that is silent for some seconds is asked for a sign of life, and given up soon after:
-a machine that vanished does not close its connections.
+grpcio is imported when the first connection is made, not with this module: Spark's workers are
+forked from a process that must not have it. Its threads do not survive a fork, so a forked process
+whose parent had connections can have none.
+
+- A unary call puts its message and its end in the inbox. A streamed one has a thread of its own,
+  which waits for a message only while fewer than one are untaken: what the peer sends beyond that
+  waits in the sockets and in the call's window.
+- Pings notice a peer that is away, also while a call is silent: a machine that vanished does not
+  close its connections.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import os
 import socket
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
-
-import numpy as np
+from importlib import import_module
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from rocketmq_client.settings import split_address
 from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
-from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_client.transport.net.poll import wait_for
+from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
+from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
+from rocketmq_client.transport.tls.port_probe import HTTP2_GREETING
 from rocketmq_client.transport.tls.probe import explain_hang_up, explain_silence
-from rocketmq_client.transport.tls.socket import TlsSocket, connect_tls
+from rocketmq_client.transport.tls.socket import connect_tls
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.errors import (
     ConnectError,
-    ConnectionLostError,
-    RemoteProtocolError,
+    ForkedError,
+    RocketMQError,
     WrongSettingsError,
 )
-from rocketmq_wire.grpc_session import RECEIVE_WINDOW, Event, GrpcSession, MessageReceived
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.signing import Credentials, sign_call
 
-# Our broker answers pings while it is busy: they are gRPC's own threads' work.
+MESSAGE_SIZE_MAX: Final = 64 * 1024 * 1024
+# HTTP/2's default. Larger answers are granted as they come.
+RECEIVE_WINDOW: Final = 65_535
 PING_AFTER_MS: Final = 5_000
 SILENCE_MS_MAX: Final = 15_000
-_SEND_PARTS_MAX: Final = 64
-_PROBE_SECONDS: Final = 0.5
-# Of one turn, so that whoever waits can look at its clocks now and then.
-_RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
-
+# Fewer frames for a large message: each becomes one part to copy.
+_FRAME_SIZE_MAX: Final = 1024 * 1024
+_RECONNECT_MS: Final = 100
+_FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 
 C = TypeVar("C", bound="GrpcConnection")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A whole message of a call's answer."""
+
+    call: int
+    message: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The last event of a call."""
+
+    call: int
+    status: int
+    text: str = ""
+    metadata: Metadata = ()
+
+
+Event = MessageReceived | CallEnded
+Inbox = SimpleQueue[Event | None]
+"""Where events arrive; None wakes the owner."""
+
+
+def next_event(inbox: Inbox, timeout_ms: int) -> Event | None:
+    """The next event; None if none came in time, or somebody woke the owner."""
+    try:
+        return inbox.get(timeout=timeout_ms / 1_000) if timeout_ms > 0 else inbox.get_nowait()
+    except Empty:
+        return None
+
+
+class _Library:
+    """grpcio, once it is loaded, and whether this process is a copy of one that used it."""
+
+    module: Any = None
+    was_forked = False
+    lock = threading.Lock()
+    abandoned: Final[list[object]] = []
+    """The parent's channels. Freed here, they would wait for threads that only the parent has."""
+
+    @classmethod
+    def load(cls, address: str) -> Any:
+        """Import grpcio. Raises ForkedError."""
+        with cls.lock:
+            if cls.was_forked:
+                raise ForkedError(address)
+            if cls.module is None:
+                # With its own support for forks, a process loses some of those that it starts,
+                # as PySpark starts Java, to an abort within gRPC's handlers.
+                os.environ.setdefault(_FORK_SUPPORT, "0")
+                cls.module = import_module("grpc")
+                os.register_at_fork(after_in_child=cls._on_fork)
+            return cls.module
+
+    @classmethod
+    def _on_fork(cls) -> None:
+        cls.was_forked = True
+        cls.lock = threading.Lock()
 
 
 def connect_to_first(
@@ -67,194 +137,265 @@ def connect_to_first(
 
 
 class GrpcConnection:
-    """One HTTP/2 connection, made when it is created. Raises ConnectError and TlsError."""
+    """A channel of its own. Raises ConnectError, TlsError and ForkedError when it is created."""
+
+    _numbers = itertools.count(1)
 
     def __init__(
         self,
         address: str,
-        clock: ActiveClock,
+        inbox: Inbox,
         *,
         connect_timeout_ms: int,
         security: Security = OPEN_TO_ALL,
         metadata: tuple[tuple[str, str], ...] = (),
-        ping_after_ms: int = PING_AFTER_MS,
+        receive_window: int = RECEIVE_WINDOW,
+        ping_after_ms: int | None = PING_AFTER_MS,
         silence_ms_max: int = SILENCE_MS_MAX,
     ) -> None:
-        """`metadata` goes with every call, besides what signs it. Silence that is given up before
-        it is pinged is never pinged.
+        """`metadata` goes with every call, besides what signs it. A call's peer may send
+        `receive_window` bytes beyond the message that is waited for. A peer that is silent during a
+        call is pinged, and given up after `silence_ms_max`; None pings none.
         """
+        library = _Library.load(address)
         keep_freed_buffers()
         self.address = address
-        self._clock = clock
+        self.receive_window = receive_window
+        self.heard_at = time.monotonic()
+        """When an answer came last, or the connection was made."""
+        self.was_answered = False
+        self.is_ending = False
+        """The peer ended what was to stay open: it is going down."""
+        self.inbox = inbox
+        """The next call's; those under way keep theirs."""
         self._tls = security.tls
-        self._ping_after_ms, self._silence_ms_max = ping_after_ms, silence_ms_max
-        self._session = GrpcSession(
-            address,
-            scheme="http" if self._tls is None else "https",
-            allocate=_allocate,
-            metadata=_metadata(security.credentials, metadata),
+        self._metadata = _metadata(security.credentials, metadata)
+        self._error_class: type[Exception] = library.RpcError
+        self._streams: dict[int, _Stream] = {}
+        self._unary: dict[int, Any] = {}
+        target, self._relay = _reach(address, connect_timeout_ms, security.tls)
+        self._channel: Any = library.insecure_channel(
+            target,
+            [
+                *_options(address, connect_timeout_ms, receive_window),
+                *_ping_options(ping_after_ms, silence_ms_max),
+            ],
         )
-        self._out: deque[memoryview] = deque()
-        self._socket = _connect(address, connect_timeout_ms, security.tls)
-        self._heard_ms = clock.now_ms()
-        self._pinged_ms: int | None = None
 
     @property
     def is_stale(self) -> bool:
-        """True when no call should be started here: closed by the peer, or about to be."""
-        with contextlib.suppress(ConnectionLostError, RemoteProtocolError, WrongSettingsError):
-            self._receive()
-            return self._session.is_closing
-        return True
+        """True when no call should be started here. A plain channel connects again by itself."""
+        return self.is_ending or (self._relay is not None and self._relay.is_over)
 
-    def start(
-        self,
-        path: str,
-        message: Sequence[Buffer],
-        *,
-        timeout_ms: int | None = None,
-        receive_window: int = RECEIVE_WINDOW,
-        is_kept_open: bool = False,
-    ) -> int:
-        """Begin a call and send what can be sent at once; see `GrpcSession.start`.
-
-        Raises ConnectError when the peer takes no new calls, and ConnectionLostError.
-        """
-        if self._session.is_closing:
-            raise ConnectError(self.address, "the peer is closing the connection")
-        number = self._session.start(
-            path,
-            message,
-            timeout_ms=timeout_ms,
-            receive_window=receive_window,
-            is_kept_open=is_kept_open,
+    def start(self, path: str, message: Sequence[Buffer], *, timeout_ms: int) -> int:
+        """Begin a call with one answer; its number in the events."""
+        number = next(self._numbers)
+        future = self._channel.unary_unary(path).future(
+            _joined(message), timeout=timeout_ms / 1_000, metadata=self._metadata()
         )
-        self._begin_waiting()
+        self._unary[number] = future
+        future.add_done_callback(partial(self._on_answer, self.inbox, number))
         return number
 
-    def send(self, number: int, message: Sequence[Buffer]) -> None:
-        """Send one more message of a call that is kept open. Raises ConnectionLostError."""
-        self._session.send(number, message)
-        self._begin_waiting()
+    def stream(self, path: str, message: Sequence[Buffer], *, timeout_ms: int | None = None) -> int:
+        """Begin a call with many answers; each is waited for when the one before was `taken`."""
+        timeout = None if timeout_ms is None else timeout_ms / 1_000
+        call = self._channel.unary_stream(path)(
+            _joined(message), timeout=timeout, metadata=self._metadata()
+        )
+        return self._read(call, None)
 
-    def cancel(self, number: int) -> None:
-        """Give a call up."""
-        self._session.cancel(number)
+    def exchange(self, path: str, message: Sequence[Buffer]) -> int:
+        """Begin a stream of messages both ways, which is open until it is cancelled or ends."""
+        outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        outgoing.put(_joined(message))
+        call = self._channel.stream_stream(path)(
+            iter(outgoing.get, None), metadata=self._metadata()
+        )
+        return self._read(call, outgoing)
+
+    def send(self, number: int, message: Sequence[Buffer]) -> None:
+        """Send one more message of an exchange."""
+        stream = self._streams.get(number)
+        if stream is not None and stream.outgoing is not None:
+            stream.outgoing.put(_joined(message))
 
     def taken(self, event: MessageReceived) -> None:
-        """A message was taken; the peer is told that it may send more."""
-        self._session.taken(event)
-        self._flush()
+        """A message was taken: the next one is waited for."""
+        stream = self._streams.get(event.call)
+        if stream is not None:
+            stream.room.release()
 
-    def next_event(self) -> Event | None:
-        """The next event that is already here."""
-        return self._session.next_event()
+    def cancel(self, number: int) -> None:
+        """Give a call up; its events mean nothing any more."""
+        stream, future = self._streams.pop(number, None), self._unary.pop(number, None)
+        if stream is not None:
+            stream.cancel()
+        if future is not None:
+            future.cancel()
 
-    def turn(self, timeout_ms: int, *, also: int | None = None) -> bool:
-        """Send and receive; waits up to `timeout_ms` for something to happen. False: nothing did.
+    def heard_since(self, at: float) -> bool:
+        """True if an answer came after this time of the monotonic clock."""
+        return self.heard_at > at
 
-        `also` is a second descriptor whose input ends the waiting. Raises ConnectionLostError and
-        RemoteProtocolError; the connection is then useless.
-        """
-        self._flush()
-        if self._receive():
-            return True
-        now_ms = self._clock.now_ms()
-        wait_ms = max(0, min(timeout_ms, self._check_silence(now_ms)))
-        self._flush()
-        is_writing = bool(self._out)
-        if isinstance(self._socket, TlsSocket):
-            is_writing = self._socket.wants_write
-        is_ready = wait_for(
-            self._socket.fileno(), is_writing=is_writing, also=also, timeout_ms=wait_ms
-        )
-        if not is_ready:
-            return False
-        self._flush()
-        self._receive()
-        return True
-
-    @property
-    def landed_count(self) -> int:
-        """How often bytes of messages came."""
-        return self._session.landed_count
-
-    def heard_since(self, time_ms: int) -> bool:
-        """True if anything came after this time of the clock."""
-        return self._heard_ms > time_ms
+    def error_of(self, ended: CallEnded) -> RocketMQError | None:
+        """The error that a call ended with. It may ask the peer which language it speaks."""
+        if ended.status == OK:
+            return None
+        if ended.status == UNAVAILABLE and not self.was_answered:
+            found = self._explain()
+            if found is not None:
+                return found
+        return error_of(self.address, ended.status, ended.text, ended.metadata)
 
     def close(self) -> None:
-        """Close the socket; the peer ends what is under way."""
-        self._out.clear()
-        self._socket.close()
+        """Close the channel; the peer ends what is under way."""
+        if _Library.was_forked:
+            _Library.abandoned.append(self._channel)
+            return
+        for number in list(self._streams):
+            self.cancel(number)
+        self._channel.close()
+        if self._relay is not None:
+            self._relay.close()
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _begin_waiting(self) -> None:
-        # What was silent until now was not asked anything.
-        self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
-        self._flush()
+    def _read(self, call: Any, outgoing: SimpleQueue[bytes | None] | None) -> int:
+        number = next(self._numbers)
+        stream = self._streams[number] = _Stream(call, outgoing)
+        threading.Thread(
+            target=self._read_answers,
+            args=(self.inbox, number, stream),
+            name="grpc-reader",
+            daemon=True,
+        ).start()
+        return number
 
-    def _check_silence(self, now_ms: int) -> int:
-        """Ping a silent peer, give up a dead one; how long to wait until the next look."""
-        silent_ms = now_ms - self._heard_ms
-        if silent_ms >= self._silence_ms_max:
-            raise ConnectionLostError(self.address, f"nothing was heard of it for {silent_ms} ms")
-        if silent_ms < self._ping_after_ms:
-            return self._ping_after_ms - silent_ms
-        if self._pinged_ms is None:
-            self._pinged_ms = now_ms
-            self._session.ping()
-        return self._silence_ms_max - silent_ms
+    def _read_answers(self, inbox: Inbox, number: int, stream: _Stream) -> None:
+        """The thread of one stream."""
+        with suppress(self._error_class):
+            for message in stream.messages():
+                self._hear()
+                inbox.put(MessageReceived(number, memoryview(message)))
+        self._streams.pop(number, None)
+        stream.cancel()
+        self._put_end(inbox, number, stream.call)
 
-    def _flush(self) -> None:
-        self._out.extend(memoryview(part).cast("B") for part in self._session.data_to_send())
-        try:
-            while self._out:
-                sent = self._socket.sendmsg(list(itertools.islice(self._out, _SEND_PARTS_MAX)))
-                self._drop_sent(sent)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise self._hang_up(_reason(error)) from error
+    def _on_answer(self, inbox: Inbox, number: int, call: Any) -> None:
+        """A unary call is over; runs on a thread of gRPC's."""
+        self._unary.pop(number, None)
+        if call.code().value[0] == OK:
+            inbox.put(MessageReceived(number, memoryview(call.result())))
+        self._put_end(inbox, number, call)
 
-    def _drop_sent(self, size: int) -> None:
-        while size:
-            part = self._out.popleft()
-            if size < len(part):
-                self._out.appendleft(part[size:])
+    def _put_end(self, inbox: Inbox, number: int, call: Any) -> None:
+        status = call.code().value[0]
+        metadata = tuple(tuple(pair) for pair in call.trailing_metadata() or ())
+        if status == OK or metadata:
+            self._hear()
+        inbox.put(CallEnded(number, status, call.details() or "", metadata))
+
+    def _hear(self) -> None:
+        self.heard_at, self.was_answered = time.monotonic(), True
+
+    def _explain(self) -> RocketMQError | None:
+        """Why no answer ever came: the peer wants TLS, or a certificate, or speaks no gRPC."""
+        if self._tls is None:
+            return explain_hang_up(self.address, HTTP2_GREETING, is_tls=False, is_grpc=True)
+        if self._relay is not None and self._relay.error is not None:
+            return self._relay.error
+        tls = self._tls
+        return explain_silence(self.address, lambda: greet_again(self.address, tls))
+
+
+class _Stream:
+    """A streamed call, and how many of its messages may be read ahead of their taker: one."""
+
+    def __init__(self, call: Any, outgoing: SimpleQueue[bytes | None] | None) -> None:
+        self.call = call
+        self.outgoing = outgoing
+        self.room = threading.Semaphore(1)
+
+    def messages(self) -> Iterator[bytes]:
+        """Raises grpc.RpcError when the call ends badly."""
+        while True:
+            self.room.acquire()
+            message = next(self.call, None)
+            if message is None:
                 return
-            size -= len(part)
+            yield message
 
-    def _receive(self) -> bool:
-        """Receive until an event is there or nothing more is; True if anything came."""
-        received = 0
-        session = self._session
-        try:
-            while received < _RECEIVE_SIZE_MAX and not session.has_event:
-                size = self._socket.recv_into(session.next_buffer())
-                if size == 0:
-                    raise self._hang_up("the peer closed it")
-                received += size
-                session.received(size)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            raise self._hang_up(_reason(error)) from error
-        if received:
-            self._heard_ms, self._pinged_ms = self._clock.now_ms(), None
-        return bool(received) or session.has_event
+    def cancel(self) -> None:
+        """End the call and the threads that wait for it."""
+        self.call.cancel()
+        self.room.release()
+        if self.outgoing is not None:
+            self.outgoing.put(None)
 
-    def _hang_up(self, reason: str) -> ConnectionLostError | WrongSettingsError:
-        """The peer closed it, which may mean that it wants TLS, or that it speaks no gRPC."""
-        found: WrongSettingsError | None = None
-        if self._session.is_ready:
-            pass
-        elif self._tls is None:
-            found = explain_hang_up(self.address, _greeting(), is_tls=False, is_grpc=True)
-        else:
-            found = explain_silence(self.address, partial(_greet_again, self.address, self._tls))
-        return found or ConnectionLostError(self.address, reason)
+
+def _options(
+    address: str, connect_timeout_ms: int, receive_window: int
+) -> list[tuple[str, int | str]]:
+    host, port = split_address(address)
+    return [
+        ("grpc.default_authority", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"),
+        ("grpc.enable_http_proxy", 0),
+        # Connections are ours to share: a download's window is its own.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", MESSAGE_SIZE_MAX),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.min_reconnect_backoff_ms", connect_timeout_ms),
+        ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
+        ("grpc.http2.max_frame_size", _FRAME_SIZE_MAX),
+        # The window stays as it is: it bounds what waits for a suspended consumer.
+        ("grpc.http2.lookahead_bytes", receive_window),
+        ("grpc.http2.bdp_probe", 0),
+    ]
+
+
+def _ping_options(after_ms: int | None, silence_ms_max: int) -> list[tuple[str, int]]:
+    if after_ms is None:
+        return []
+    return [
+        ("grpc.keepalive_time_ms", after_ms),
+        ("grpc.keepalive_timeout_ms", silence_ms_max - after_ms),
+        # What counts with the gRPC libraries of today, where it is a minute unless set.
+        ("grpc.http2.ping_timeout_ms", silence_ms_max - after_ms),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def _reach(address: str, timeout_ms: int, tls: TlsSettings | None) -> tuple[str, TlsRelay | None]:
+    """What gRPC is to connect to: the first place that an address names and that listens.
+
+    gRPC would say late and in words of its own that nobody listens, or why TLS fails.
+    """
+    give_up_at = time.monotonic() + timeout_ms / 1_000
+    try:
+        connected = socket.create_connection(split_address(address), timeout_ms / 1_000)
+    except TimeoutError as error:
+        raise ConnectError(address, "the connection attempt timed out") from error
+    except (OSError, ValueError) as error:
+        raise ConnectError(address, _reason(error)) from error
+    if tls is None:
+        host, port = connected.getpeername()[:2]
+        connected.close()
+        return (f"ipv6:{quote(f'[{host}]')}:{port}" if ":" in host else f"ipv4:{host}:{port}"), None
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        relay = TlsRelay(connect_tls(connected, tls, address, give_up_at - time.monotonic()))
+    except TimeoutError as error:
+        connected.close()
+        raise ConnectError(address, "the TLS handshake timed out") from error
+    except OSError as error:
+        connected.close()
+        found = explain_hang_up(address, HTTP2_GREETING, is_tls=True, is_grpc=True)
+        raise found or ConnectError(address, _reason(error)) from error
+    except WrongSettingsError:
+        connected.close()
+        raise
+    return relay.target, relay
 
 
 def _metadata(
@@ -271,55 +412,8 @@ def _metadata(
     return sign
 
 
-def _greeting() -> bytes:
-    """What a server of HTTP/2 answers at once."""
-    return b"".join(GrpcSession("probe").data_to_send())
-
-
-def _greet_again(address: str, tls: TlsSettings) -> bytes:
-    """What a server of HTTP/2 says to our greeting, if anything; raises as a connection does."""
-    reached = socket.create_connection(split_address(address), _PROBE_SECONDS)
-    probe = connect_tls(reached, tls, address, _PROBE_SECONDS)
-    try:
-        probe.sendmsg([memoryview(_greeting())])
-        wait_ms = int(_PROBE_SECONDS * 1_000)
-        wait_for(probe.fileno(), is_writing=False, also=None, timeout_ms=wait_ms)
-        answer = bytearray(1)
-        return bytes(answer[: probe.recv_into(memoryview(answer))])
-    finally:
-        probe.close()
-
-
-def _allocate(size: int) -> memoryview:
-    # Not filled with zeros first, as a bytearray would be: a tenth of the cost of receiving.
-    return np.empty(size, np.uint8).data
-
-
-def _connect(address: str, timeout_ms: int, tls: TlsSettings | None) -> socket.socket | TlsSocket:
-    """Connect to the first place that an address names and that listens."""
-    give_up_at = time.monotonic() + timeout_ms / 1_000
-    try:
-        connected = socket.create_connection(split_address(address), timeout_ms / 1_000)
-    except TimeoutError as error:
-        raise ConnectError(address, "the connection attempt timed out") from error
-    except (OSError, ValueError) as error:
-        raise ConnectError(address, _reason(error)) from error
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if tls is None:
-        connected.setblocking(False)
-        return connected
-    try:
-        return connect_tls(connected, tls, address, give_up_at - time.monotonic())
-    except TimeoutError as error:
-        connected.close()
-        raise ConnectError(address, "the TLS handshake timed out") from error
-    except OSError as error:
-        connected.close()
-        found = explain_hang_up(address, _greeting(), is_tls=True, is_grpc=True)
-        raise found or ConnectError(address, _reason(error)) from error
-    except WrongSettingsError:
-        connected.close()
-        raise
+def _joined(message: Sequence[Buffer]) -> bytes:
+    return b"".join(message)
 
 
 def _reason(error: Exception) -> str:

@@ -10,40 +10,43 @@ from rocketmq_wire.errors import (
     ConnectionLostError,
     DeadlineExceededError,
     LocalProtocolError,
+    RemoteProtocolError,
     RocketMQError,
     broker_error,
 )
 from rocketmq_wire.grpc.bulk.mapping import error_from_metadata
-from rocketmq_wire.grpc_headers import (
-    CANCELLED,
-    DEADLINE_EXCEEDED,
-    INTERNAL,
-    INVALID_ARGUMENT,
-    PERMISSION_DENIED,
-    RESOURCE_EXHAUSTED,
-    UNAUTHENTICATED,
-    UNAVAILABLE,
-    UNIMPLEMENTED,
-)
-from rocketmq_wire.grpc_session import CallEnded
 from rocketmq_wire.stubs import SERVICE
 
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+OK: Final = 0
+CANCELLED: Final = 1
+UNKNOWN: Final = 2
+INVALID_ARGUMENT: Final = 3
+DEADLINE_EXCEEDED: Final = 4
+PERMISSION_DENIED: Final = 7
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+UNAVAILABLE: Final = 14
+UNAUTHENTICATED: Final = 16
+
+_UNCONNECTED: Final = ("Failed to connect to remote host", "connection attempt timed out")
 _SYSTEM_ERROR: Final = 1
 _BUSY: Final = 2
 _UNKNOWN_REQUEST: Final = 3
 _NO_PERMISSION: Final = 16
 
 
-def error_of(address: str, ended: CallEnded) -> RocketMQError:
+def error_of(address: str, status: int, details: str, metadata: Metadata) -> RocketMQError:
     """The error of a call that did not end well."""
-    refusal = error_from_metadata(ended.metadata)
+    refusal = error_from_metadata(metadata)
     if refusal is not None:
         return refusal
-    status, text = ended.status, ended.text or f"gRPC status {ended.status}"
-    if ended.is_unprocessed:
-        # Nothing was done, as if there had been no connection: even a send may be repeated.
-        return ConnectError(address, text)
-    if status in (UNAVAILABLE, CANCELLED, INTERNAL):
+    text = details or f"gRPC status {status}"
+    if status == UNAVAILABLE:
+        return _unavailable(address, text)
+    if status in (CANCELLED, INTERNAL):
         return ConnectionLostError(address, text)
     if status == DEADLINE_EXCEEDED:
         return DeadlineExceededError(address, text)
@@ -60,6 +63,16 @@ def error_of(address: str, ended: CallEnded) -> RocketMQError:
     if status == INVALID_ARGUMENT:
         return LocalProtocolError(f"{address} cannot read our request: {text}")
     return broker_error(_SYSTEM_ERROR, text)
+
+
+def _unavailable(address: str, text: str) -> RocketMQError:
+    # gRPC has one status for all ways to be without a connection, and tells them apart in words.
+    if "Failed parsing HTTP/2" in text:
+        return RemoteProtocolError(f"{address} does not speak HTTP/2: {text}")
+    if any(words in text for words in _UNCONNECTED):
+        # Nothing was sent: even a send may be repeated.
+        return ConnectError(address, text)
+    return ConnectionLostError(address, text)
 
 
 def _exhausted(text: str) -> RocketMQError:

@@ -2,7 +2,7 @@
 
 The service knows a client by an id in every call's metadata and by the settings that a stream of
 its own begins with; it forgets clients that are silent. One thread at a time may use a channel;
-nothing happens between its calls, so that a call under way is waited for where it is taken.
+what comes between its calls waits in the inbox until the next one.
 """
 
 from __future__ import annotations
@@ -11,27 +11,32 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from typing import Final
 
 from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
-from rocketmq_client.transport.grpc.connection import GrpcConnection, connect_to_first
-from rocketmq_client.transport.grpc.errors import error_of
-from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_client.transport.grpc.connection import (
+    SILENCE_MS_MAX,
+    CallEnded,
+    Event,
+    GrpcConnection,
+    Inbox,
+    MessageReceived,
+    connect_to_first,
+    next_event,
+)
+from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
 from rocketmq_wire.errors import (
     ConnectionLostError,
     DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
-    WrongSettingsError,
 )
 from rocketmq_wire.grpc.public import pops
-from rocketmq_wire.grpc_headers import OK
-from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 
 _STEP_MS_MAX: Final = 1_000
 _HEARTBEAT_SECONDS: Final = 10.0
-# The servers of proxies hang up on whoever pings within five minutes; they hold calls for 20 s.
-_SILENCE_MS_MAX: Final = 45_000
+_STREAMED: Final = "ReceiveMessage"
 _CALLS_MAX: Final = 64
 """Of one `call_many` under way: a peer may allow a hundred streams."""
 
@@ -40,7 +45,6 @@ _CALLS_MAX: Final = 64
 class Pending:
     """A call under way: its messages so far, and how it ended."""
 
-    deadline_ms: int
     frames: list[bytes] = field(default_factory=list)
     error: RocketMQError | None = None
     is_done: bool = False
@@ -67,7 +71,7 @@ class PublicChannel:
             ("x-mq-client-version", pops.CLIENT_VERSION),
             ("x-mq-protocol", "v2"),
         )
-        self._clock = ActiveClock()
+        self._inbox: Inbox = SimpleQueue()
         self._connection: GrpcConnection | None = None
         self._pending: dict[int, Pending] = {}
         self._stream: int | None = None
@@ -102,36 +106,26 @@ class PublicChannel:
 
     def start(self, name: str, message: bytes, timeout_ms: int) -> Pending:
         """Begin a call; `turn` until it is done. What goes wrong is its error."""
-        pending = Pending(0)
+        pending = Pending()
+        self.turn(0)
         try:
-            with self._clock.inside():
-                self._keep_known()
-                connection = self._connected()
-                number = connection.start(pops.path_of(name), [message], timeout_ms=timeout_ms)
-                pending.deadline_ms = self._clock.now_ms() + timeout_ms
-                self._pending[number] = pending
-        except (ConnectionLostError, WrongSettingsError, RemoteProtocolError) as error:
-            self._lose(error)
-            _end(pending, error)
+            self._keep_known()
+            connection = self._connected()
+            begin = connection.stream if name == _STREAMED else connection.start
+            number = begin(pops.path_of(name), [message], timeout_ms=timeout_ms)
+            self._pending[number] = pending
         except RocketMQError as error:
             _end(pending, error)
         return pending
 
     def turn(self, timeout_ms: int) -> None:
         """Let something happen to what is under way; it raises nothing."""
-        connection = self._connection
-        if connection is None:
+        if self._connection is None:
             return
-        with self._clock.inside():
-            now_ms = self._clock.now_ms()
-            due_ms = min((one.deadline_ms for one in self._pending.values()), default=now_ms)
-            try:
-                connection.turn(max(0, min(timeout_ms, due_ms - now_ms)))
-                self._take_events(connection)
-            except (ConnectionLostError, RemoteProtocolError, WrongSettingsError) as error:
-                self._lose(error)
-                return
-            self._expire(connection)
+        event = next_event(self._inbox, timeout_ms)
+        while event is not None:
+            self._on_event(event)
+            event = next_event(self._inbox, 0)
 
     def forget(self) -> None:
         """Begin anew with the next call: the service knows this client no more."""
@@ -144,7 +138,10 @@ class PublicChannel:
     # --- inside -------------------------------------------------------------------------------
 
     def _connected(self) -> GrpcConnection:
-        if self._connection is not None and not self._pending and self._connection.is_stale:
+        connection = self._connection
+        # Without its stream, a service that was started again would not know us.
+        is_unknown = connection is not None and (self._stream is None or connection.is_stale)
+        if is_unknown and not self._pending:
             self.forget()
         if self._connection is None:
             self._connection = self._connect()
@@ -154,12 +151,12 @@ class PublicChannel:
     def _connect(self) -> GrpcConnection:
         connect = partial(
             GrpcConnection,
-            clock=self._clock,
+            inbox=self._inbox,
             connect_timeout_ms=self.settings.connect_timeout_ms,
             security=self.settings.security,
             metadata=self._metadata,
-            ping_after_ms=_SILENCE_MS_MAX,
-            silence_ms_max=_SILENCE_MS_MAX,
+            # The servers of proxies hang up on whoever pings within five minutes.
+            ping_after_ms=None,
         )
         connection, self._addresses = connect_to_first(self._addresses, connect)
         return connection
@@ -167,19 +164,16 @@ class PublicChannel:
     def _introduce(self, connection: GrpcConnection) -> None:
         """Open the stream with our settings and wait until they are taken. Raises RocketMQError."""
         self._is_known, self._refusal = False, None
-        self._stream = connection.start(
-            pops.path_of("Telemetry"), [self._telemetry], is_kept_open=True
-        )
-        end_ms = self._clock.now_ms() + self.settings.request_timeout_ms
+        self._stream = connection.exchange(pops.path_of("Telemetry"), [self._telemetry])
+        end_at = time.monotonic() + self.settings.request_timeout_ms / 1_000
         try:
             while not self._is_known:
                 if self._refusal is not None:
                     raise self._refusal
-                left_ms = end_ms - self._clock.now_ms()
+                left_ms = int((end_at - time.monotonic()) * 1_000)
                 if left_ms <= 0:
                     raise DeadlineExceededError(connection.address, "settings were not answered")
-                connection.turn(left_ms)
-                self._take_events(connection)
+                self.turn(left_ms)
         except RocketMQError as error:
             self._lose(error)
             raise
@@ -193,26 +187,37 @@ class PublicChannel:
             timeout_ms = self.settings.request_timeout_ms
             connection.start(pops.path_of("Heartbeat"), [self._heartbeat], timeout_ms=timeout_ms)
 
-    def _take_events(self, connection: GrpcConnection) -> None:
-        while (event := connection.next_event()) is not None:
-            if isinstance(event, MessageReceived):
-                connection.taken(event)
-            if event.call == self._stream:
-                self._on_stream(connection, event)
-                continue
-            pending = self._pending.get(event.call)
-            if pending is None:
-                continue
-            if isinstance(event, MessageReceived):
-                pending.frames.append(bytes(event.message))
-                continue
-            del self._pending[event.call]
-            _end(pending, None if event.status == OK else error_of(connection.address, event))
+    def _on_event(self, event: Event) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if isinstance(event, MessageReceived):
+            connection.taken(event)
+        if event.call == self._stream:
+            self._on_stream(connection, event)
+        elif isinstance(event, MessageReceived):
+            if event.call in self._pending:
+                self._pending[event.call].frames.append(bytes(event.message))
+        else:
+            self._on_end(connection, event)
+
+    def _on_end(self, connection: GrpcConnection, ended: CallEnded) -> None:
+        pending = self._pending.pop(ended.call, None)
+        error = connection.error_of(ended)
+        if pending is not None:
+            _end(pending, error)
+        silent_ms = (time.monotonic() - connection.heard_at) * 1_000
+        is_silent = ended.status == DEADLINE_EXCEEDED and silent_ms >= SILENCE_MS_MAX
+        if error is not None and (ended.status == UNAVAILABLE or is_silent):
+            self._lose(error)
 
     def _on_stream(self, connection: GrpcConnection, event: MessageReceived | CallEnded) -> None:
         if isinstance(event, CallEnded):
             self._stream = None
-            self._refusal = error_of(connection.address, event)
+            ended = connection.error_of(event)
+            self._refusal = ended or RemoteProtocolError("the stream of settings ended")
+            if event.status == UNAVAILABLE:
+                self._lose(self._refusal)
             return
         try:
             # Commands that ask something of a client are for producers and push consumers.
@@ -220,19 +225,12 @@ class PublicChannel:
         except RocketMQError as error:
             self._refusal = error
 
-    def _expire(self, connection: GrpcConnection) -> None:
-        now_ms = self._clock.now_ms()
-        for number, pending in list(self._pending.items()):
-            if now_ms >= pending.deadline_ms:
-                connection.cancel(number)
-                del self._pending[number]
-                _end(pending, DeadlineExceededError(connection.address, "no answer came in time"))
-
     def _lose(self, error: RocketMQError) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
         self._stream, self._is_known = None, False
+        self._inbox = SimpleQueue()
         pending, self._pending = self._pending, {}
         for one in pending.values():
             _end(one, error)

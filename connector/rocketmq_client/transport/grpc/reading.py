@@ -1,7 +1,7 @@
 """Downloads ranges through PullRecords streams: drives the stream's state, reopens what broke.
 
-Nothing runs while the caller holds the generator suspended. What the broker may send meanwhile
-waits in the sockets, up to the stream's window.
+Nothing is asked for while the caller holds the generator suspended. What the broker may send
+meanwhile waits in the sockets and in gRPC, up to the stream's window.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client.download import fresh_bounds
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.download.range_stream import RangeStream
 from rocketmq_client.retry import Backoff
-from rocketmq_client.transport.grpc.connection import GrpcConnection
-from rocketmq_client.transport.grpc.errors import error_of
+from rocketmq_client.transport.grpc.connection import (
+    CallEnded,
+    GrpcConnection,
+    Inbox,
+    MessageReceived,
+    next_event,
+)
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH
 from rocketmq_wire.grpc.bulk.records import decode_chunk, encode_pull_records
-from rocketmq_wire.grpc_headers import OK
-from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 from rocketmq_wire.model import OffsetRange, QueueId
 
 if TYPE_CHECKING:
@@ -52,13 +56,13 @@ class Reading:
             ),
         )
         self._reader: GrpcConnection | None = None
+        self._inbox: Inbox = SimpleQueue()
         self._call = 0
+        self._untaken: MessageReceived | None = None
+        """The chunk that the caller has; the next one is asked for when it comes back."""
         self._closings = transport.closings
         self._heard_ms = 0
-        """When the stream was opened, or bytes of it came last."""
-        self._taken_ms = 0
-        """When the stream was opened, or its last whole chunk came."""
-        self._landed_count = 0
+        """When the stream was opened, or its last chunk came."""
         self._is_awaited = False
         """The broker is away, and said to be."""
         self._awaited_ms = 0
@@ -105,53 +109,44 @@ class Reading:
 
     def _open(self) -> GrpcConnection:
         request = self._stream.next_stream(self._now_ms())
-        self._reader = reader = self._transport.take_reader()
+        # A new inbox: nothing of an earlier stream is taken for this one's.
+        self._inbox, self._untaken = SimpleQueue(), None
+        reader = self._transport.take_reader(self._inbox, self._stream.window_size)
+        self._reader = reader
         # No time-out: the caller may hold the generator suspended for as long as it likes.
-        self._call = reader.start(
-            PULL_RECORDS_PATH,
-            [encode_pull_records(request)],
-            receive_window=self._stream.window_size,
-        )
-        self._heard_ms = self._taken_ms = self._now_ms()
-        self._landed_count = reader.landed_count
+        self._call = reader.stream(PULL_RECORDS_PATH, [encode_pull_records(request)])
+        self._heard_ms = self._now_ms()
         return reader
 
     def _turn(self, reader: GrpcConnection) -> RangeChunk | None:
-        event = reader.next_event()
-        if event is None:
-            reader.turn(_TURN_MS_MAX)
-            event = reader.next_event()
+        untaken, self._untaken = self._untaken, None
+        if untaken is not None:
+            reader.taken(untaken)
+        event = next_event(self._inbox, self._wait_ms())
         now_ms = self._now_ms()
-        if reader.landed_count != self._landed_count:
-            self._landed_count, self._heard_ms = reader.landed_count, now_ms
         if isinstance(event, MessageReceived):
-            self._taken_ms = now_ms
+            self._heard_ms, self._untaken = now_ms, event
             self._say_back(now_ms)
-            # The broker goes on while the caller works on this chunk.
-            reader.taken(event)
             return self._stream.on_chunk(decode_chunk(event.message), now_ms)
         if isinstance(event, CallEnded):
             self._on_end(reader, event, now_ms)
-        else:
-            self._check_silence(reader.address, now_ms)
+        elif not self._wait_ms():
+            silent_ms = now_ms - self._heard_ms
+            raise DeadlineExceededError(reader.address, f"no chunk came for {silent_ms} ms")
         return None
 
-    def _check_silence(self, address: str, now_ms: int) -> None:
-        limits = self._spec.limits
-        silent_ms, waited_ms = now_ms - self._heard_ms, now_ms - self._taken_ms
-        if silent_ms >= limits.pull_timeout_ms:
-            raise DeadlineExceededError(address, f"nothing came for {silent_ms} ms")
-        if waited_ms >= max(limits.pull_timeout_ms, limits.slow_pull_ms):
-            raise DeadlineExceededError(address, f"no whole chunk came for {waited_ms} ms")
+    def _wait_ms(self) -> int:
+        silent_ms = self._now_ms() - self._heard_ms
+        return max(0, self._spec.limits.pull_timeout_ms - silent_ms)
 
     def _on_end(self, reader: GrpcConnection, event: CallEnded, now_ms: int) -> None:
         self._reader = None
-        if event.status == OK:
+        error = reader.error_of(event)
+        if error is None:
             self._transport.give_back(reader, self._closings)
             self._stream.on_end(now_ms)
             return
         reader.close()
-        error = error_of(reader.address, event)
         self._stream.on_failure(error, now_ms, heard_ms=self._heard_ms)
         self._say_awaited(error)
 

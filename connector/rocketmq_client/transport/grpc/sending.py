@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_client.transport.grpc.connection import GrpcConnection
-from rocketmq_client.transport.grpc.errors import error_of
+from rocketmq_client.transport.grpc.connection import CallEnded, GrpcConnection
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
@@ -20,10 +19,10 @@ from rocketmq_wire.errors import (
     RemoteProtocolError,
     RocketMQError,
     UnsupportedRequestError,
+    WrongSettingsError,
 )
 from rocketmq_wire.grpc.bulk.mapping import SEND_RECORDS_STREAM_PATH
 from rocketmq_wire.grpc.bulk.records import decode_send_outcome
-from rocketmq_wire.grpc_session import CallEnded
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests.contract import Reply
 
@@ -75,7 +74,7 @@ class SendStream:
         """
         sent = _Sent(on_answer, now_ms, now_ms + timeout_ms)
         if self.call is None:
-            self.call = connection.start(SEND_RECORDS_STREAM_PATH, message, is_kept_open=True)
+            self.call = connection.exchange(SEND_RECORDS_STREAM_PATH, message)
         else:
             connection.send(self.call, message)
         self._waiting.append(sent)
@@ -91,9 +90,9 @@ class SendStream:
 
     def on_end(self, connection: GrpcConnection, ended: CallEnded) -> None:
         """The broker ended the stream."""
-        error = error_of(connection.address, ended)
+        error = connection.error_of(ended)
         # Any other error would claim to speak of every batch that waits.
-        if not isinstance(error, (ConnectError, UnsupportedRequestError)):
+        if not isinstance(error, (ConnectError, UnsupportedRequestError, WrongSettingsError)):
             error = ConnectionLostError(connection.address, f"the stream of sends ended: {error}")
         self.fail(error)
 

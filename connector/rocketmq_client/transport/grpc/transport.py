@@ -1,42 +1,44 @@
-"""The bulk gRPC service as a transport: calls and streams over HTTP/2 connections of our own.
+"""The bulk gRPC service as a transport: calls and streams over channels of grpcio.
 
-The protocol is gRPC's, spoken by `rocketmq_wire.grpc_session` rather than by grpcio. Measured for
-records of 350 bytes, grpcio's client costs 235 to 320 ns a record, because it copies every message
-three times on its way to Python, and 160 ms to import in each of Spark's workers, with threads that
-do not survive a fork. This one costs 110 ns, lands every chunk once, and needs no thread.
+One thread uses a transport. What grpcio's threads report arrives in its inbox, and is looked at
+only while that thread waits in here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.settings import ConnectionSettings, split_addresses
-from rocketmq_client.transport.grpc.connection import GrpcConnection, connect_to_first
-from rocketmq_client.transport.grpc.errors import error_of
+from rocketmq_client.transport.grpc.connection import (
+    RECEIVE_WINDOW,
+    SILENCE_MS_MAX,
+    CallEnded,
+    Event,
+    GrpcConnection,
+    Inbox,
+    MessageReceived,
+    connect_to_first,
+    next_event,
+)
+from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
 from rocketmq_client.transport.grpc.reading import Reading
 from rocketmq_client.transport.grpc.sending import STREAMED_SIZE_MAX, SendStream
 from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_client.transport.net.poll import wait_for
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
-    DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
-    WrongSettingsError,
 )
 from rocketmq_wire.grpc.bulk.mapping import calls_of
 from rocketmq_wire.grpc.bulk.methods import Method
-from rocketmq_wire.grpc_headers import OK
-from rocketmq_wire.grpc_session import CallEnded, MessageReceived
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import SendRecords
@@ -57,8 +59,7 @@ class _Pending:
     requests: Sequence[AnyRequest]
     places: Sequence[int]
     on_done: OnDone
-    started_ms: int
-    deadline_ms: int
+    started_at: float
     message: memoryview | None = None
 
     def settle(self, result: Result) -> None:
@@ -85,7 +86,7 @@ class GrpcTransport:
         self._sends = SendStream()
         self._done: list[tuple[int, Result]] = []
         self._ticket = 0
-        self._wakers: tuple[socket.socket, socket.socket] | None = None
+        self._inbox: Inbox = SimpleQueue()
         self._is_woken = False
         self._closings = 0
 
@@ -135,18 +136,14 @@ class GrpcTransport:
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Result]]:
         """See `Transport.completed`."""
         self._check_process()
-        waker = self._listen_for_wakes()
         with self._clock.inside():
             end_ms = self._clock.now_ms() + timeout_ms
             while not self._done and not self._is_woken:
                 left_ms = end_ms - self._clock.now_ms()
-                self._turn(max(0, left_ms), also=waker.fileno())
+                self._turn(max(0, left_ms))
                 if left_ms <= 0:
                     break
-        if self._is_woken:
-            self._is_woken = False
-            with contextlib.suppress(BlockingIOError):
-                waker.recv(4_096)
+        self._is_woken = False
         done, self._done = self._done, []
         return done
 
@@ -161,11 +158,7 @@ class GrpcTransport:
         """See `Transport.wake`."""
         # The mark first: who begins to listen in between looks at it before waiting.
         self._is_woken = True
-        wakers = self._wakers
-        if wakers is not None:
-            # Full: thousands of wakes wait already. Closed meanwhile: nobody waits.
-            with contextlib.suppress(OSError):
-                wakers[1].send(b"w")
+        self._inbox.put(None)
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""
@@ -182,9 +175,7 @@ class GrpcTransport:
         self._pending.clear()
         self._sends.forget()
         self._done.clear()
-        wakers, self._wakers = self._wakers, None
-        for waker in wakers or ():
-            waker.close()
+        self._inbox = SimpleQueue()
 
     # --- what a download uses -----------------------------------------------------------------
 
@@ -193,14 +184,15 @@ class GrpcTransport:
         """Runs only inside the transport."""
         return self._clock
 
-    def take_reader(self) -> GrpcConnection:
+    def take_reader(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
         """A connection for one stream: its window must not be shared with calls."""
         reader, self._idle_reader = self._idle_reader, None
         if reader is not None:
-            if not reader.is_stale:
+            if not reader.is_stale and reader.receive_window == receive_window:
+                reader.inbox = inbox
                 return reader
             reader.close()
-        return self._connect()
+        return self._connect(inbox, receive_window)
 
     @property
     def closings(self) -> int:
@@ -242,32 +234,22 @@ class GrpcTransport:
     ) -> None:
         message = method.encode(requests)
         connection = self._connected()
-        now_ms = self._clock.now_ms()
-        try:
-            if _is_streamed(requests[0]):
-                on_answer = partial(on_done, places[0])
-                self._sends.send(
-                    connection, message, on_answer, now_ms=now_ms, timeout_ms=timeout_ms
-                )
-                return
-            number = connection.start(method.path, message, timeout_ms=timeout_ms)
-        except (ConnectionLostError, WrongSettingsError) as error:
-            self._lose(error)
-            raise
-        self._pending[number] = _Pending(
-            method, requests, places, on_done, now_ms, now_ms + timeout_ms
-        )
+        if _is_streamed(requests[0]):
+            on_answer, now_ms = partial(on_done, places[0]), self._clock.now_ms()
+            self._sends.send(connection, message, on_answer, now_ms=now_ms, timeout_ms=timeout_ms)
+            return
+        started_at = time.monotonic()
+        number = connection.start(method.path, message, timeout_ms=timeout_ms)
+        self._pending[number] = _Pending(method, requests, places, on_done, started_at)
 
     def _connected(self) -> GrpcConnection:
-        connection = self._connection
-        # What was closed while it was idle would lose the call; what is busy will be noticed.
-        if connection is not None and not self._is_busy and not self._is_usable(connection):
-            connection.close()
-            self._sends.forget()
-            connection = None
-        if connection is None:
-            connection = self._connection = self._connect_once()
-        return connection
+        # The broker may have ended the stream of sends, or answered one that was given up.
+        self._take_events()
+        if self._connection is not None and not self._is_busy and self._connection.is_stale:
+            self._drop()
+        if self._connection is None:
+            self._connection = self._connect_once()
+        return self._connection
 
     def _connect_once(self) -> GrpcConnection:
         """Connect; a failure serves all that is asked for as long again as it took.
@@ -281,7 +263,7 @@ class GrpcTransport:
             if began < until:
                 raise ConnectError(error.address, error.reason)
         try:
-            connection = self._connect()
+            connection = self._connect(self._inbox, RECEIVE_WINDOW)
         except ConnectError as error:
             now = time.monotonic()
             self._unreachable = (now + (now - began), error)
@@ -289,114 +271,116 @@ class GrpcTransport:
         self._unreachable = None
         return connection
 
-    def _is_usable(self, connection: GrpcConnection) -> bool:
-        if connection.is_stale:
-            return False
-        try:
-            # The broker may have ended the stream of sends, or answered one that was given up.
-            self._take_events(connection)
-        except RemoteProtocolError:
-            return False
-        return True
-
     @property
     def _is_busy(self) -> bool:
         return bool(self._pending) or not self._sends.is_idle
 
-    def _connect(self) -> GrpcConnection:
+    def _connect(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
         connect = partial(
             GrpcConnection,
-            clock=self._clock,
+            inbox=inbox,
             connect_timeout_ms=self.settings.connect_timeout_ms,
             security=self.settings.security,
+            receive_window=receive_window,
         )
         connection, self._addresses = connect_to_first(self._addresses, connect)
         return connection
 
-    def _turn(self, timeout_ms: int, *, also: int | None = None) -> None:
-        """Let something happen: bytes, an answer, an expiry, or `timeout_ms` passing by."""
+    def _turn(self, timeout_ms: int) -> None:
+        """Let something happen: an answer, an expiry, a wake, or `timeout_ms` passing by."""
+        deadline_ms = self._sends.deadline_ms
+        if deadline_ms is not None:
+            timeout_ms = min(timeout_ms, max(0, deadline_ms - self._clock.now_ms()))
+        event = next_event(self._inbox, timeout_ms)
+        if event is not None:
+            self._on_event(event)
+        self._take_events()
+        self._expire_sends()
+
+    def _take_events(self) -> None:
+        while (event := next_event(self._inbox, 0)) is not None:
+            self._on_event(event)
+
+    def _on_event(self, event: Event) -> None:
         connection = self._connection
-        now_ms = self._clock.now_ms()
-        deadlines = [call.deadline_ms for call in self._pending.values()]
-        if self._sends.deadline_ms is not None:
-            deadlines.append(self._sends.deadline_ms)
-        if deadlines:
-            timeout_ms = min(timeout_ms, max(0, min(deadlines) - now_ms))
-        if connection is None or not deadlines:
-            # Nothing is under way: only a wake can happen.
-            wait_for(None, is_writing=False, also=also, timeout_ms=timeout_ms)
+        if connection is None:
             return
-        try:
-            connection.turn(timeout_ms, also=also)
-            self._take_events(connection)
-        except (ConnectionLostError, RemoteProtocolError, WrongSettingsError) as error:
-            self._lose(error)
-            return
-        self._expire(connection)
-
-    def _take_events(self, connection: GrpcConnection) -> None:
-        while (event := connection.next_event()) is not None:
-            self._on_event(connection, event)
-
-    def _on_event(self, connection: GrpcConnection, event: MessageReceived | CallEnded) -> None:
-        is_of_sends = event.call == self._sends.call
-        if isinstance(event, MessageReceived):
-            connection.taken(event)
-            if is_of_sends:
-                self._sends.on_message(event.message)
-                return
+        if event.call == self._sends.call:
+            self._on_send_event(connection, event)
+        elif isinstance(event, MessageReceived):
             call = self._pending.get(event.call)
             if call is not None:
                 call.message = event.message
-            return
-        if is_of_sends:
+        else:
+            call = self._pending.pop(event.call, None)
+            if call is not None:
+                self._on_end(connection, call, event)
+
+    def _on_send_event(self, connection: GrpcConnection, event: Event) -> None:
+        if isinstance(event, CallEnded):
             self._sends.on_end(connection, event)
+            if event.status == UNAVAILABLE:
+                self._lose(ConnectionLostError(connection.address, event.text))
+            connection.is_ending = True
             return
-        call = self._pending.pop(event.call, None)
-        if call is None:
+        connection.taken(event)
+        try:
+            self._sends.on_message(event.message)
+        except RemoteProtocolError as error:
+            self._lose(error)
+
+    def _on_end(self, connection: GrpcConnection, call: _Pending, ended: CallEnded) -> None:
+        error = connection.error_of(ended)
+        if error is None and call.message is None:
+            error = RemoteProtocolError(f"{connection.address} ended a call without an answer")
+        if error is not None:
+            call.settle(error)
+            self._look_after(connection, call, ended, error)
             return
-        if event.status != OK or call.message is None:
-            call.settle(error_of(connection.address, event))
-            return
+        assert call.message is not None
         try:
             outcomes = call.method.decode_outcomes(call.requests, call.message)
-        except RocketMQError as error:
-            call.settle(error)
+        except RocketMQError as refusal:
+            call.settle(refusal)
             return
         for place, outcome in zip(call.places, outcomes, strict=True):
             call.on_done(place, outcome)
 
-    def _expire(self, connection: GrpcConnection) -> None:
-        now_ms = self._clock.now_ms()
-        is_silent = self._sends.expire(connection, now_ms)
-        for number, call in list(self._pending.items()):
-            if now_ms < call.deadline_ms:
-                continue
-            del self._pending[number]
-            connection.cancel(number)
-            is_silent = is_silent or not connection.heard_since(call.started_ms)
-            waited_ms = now_ms - call.started_ms
-            call.settle(DeadlineExceededError(connection.address, f"waited {waited_ms} ms"))
-        if is_silent:
-            # Not even a frame of HTTP/2 came: the way itself is suspect, not this call.
+    def _look_after(
+        self, connection: GrpcConnection, call: _Pending, ended: CallEnded, error: RocketMQError
+    ) -> None:
+        """Give the connection up if this end of a call speaks against it."""
+        if ended.status == UNAVAILABLE:
+            if isinstance(error, ConnectError) and connection.was_answered:
+                # Other calls may have arrived before.
+                error = ConnectionLostError(connection.address, error.reason)
+            self._lose(error)
+        elif ended.status == DEADLINE_EXCEEDED and not connection.heard_since(call.started_at):
+            waited_ms = (time.monotonic() - call.started_at) * 1_000
+            if waited_ms < SILENCE_MS_MAX:
+                # No ping can have failed yet: the way itself is suspect, not this call.
+                self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
+
+    def _expire_sends(self) -> None:
+        connection = self._connection
+        if connection is not None and self._sends.expire(connection, self._clock.now_ms()):
             self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
 
-    def _lose(self, error: ConnectionLostError | RemoteProtocolError | WrongSettingsError) -> None:
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._sends.forget()
+        if connection is not None:
+            connection.close()
+
+    def _lose(self, error: RocketMQError) -> None:
         """The connection is over: tell everybody who waits."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
         pending, self._pending = self._pending, {}
         for call in pending.values():
             call.settle(error)
         self._sends.fail(error)
-
-    def _listen_for_wakes(self) -> socket.socket:
-        if self._wakers is None:
-            self._wakers = socket.socketpair()
-            for end in self._wakers:
-                end.setblocking(False)
-        return self._wakers[0]
+        if connection is not None:
+            connection.close()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:

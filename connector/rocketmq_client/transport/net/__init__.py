@@ -1,4 +1,4 @@
-"""What both transports need of the network: buffers, clocks, polling, addresses.
+"""What both transports need of the network: buffers, clocks, addresses.
 
-Start at `poll`.
+Start at `buffers`.
 """

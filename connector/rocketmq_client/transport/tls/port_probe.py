@@ -17,7 +17,7 @@ from rocketmq_wire.errors import WrongPortError
 _PROBE_SECONDS: Final = 0.5
 _ANSWER_SIZE_MAX: Final = 1_024
 # The preface of HTTP/2 with empty settings (RFC 9113, 3.4); the answer begins with settings, too.
-_HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _HTTP2_HEADER_SIZE: Final = 9
 _SETTINGS: Final = 4
 # Any request will do: whoever does not know the code answers that he does not.
@@ -30,7 +30,7 @@ _REMOTING_GREETING: Final = (
 
 def explain_other_protocol(address: str, *, wants_grpc: bool) -> WrongPortError | None:
     """The error to raise where the address speaks the protocol that was not asked for; or None."""
-    speaks_grpc = _is_http2(_answer(address, _HTTP2_GREETING))
+    speaks_grpc = _is_http2(_answer(address, HTTP2_GREETING))
     if speaks_grpc == wants_grpc or speaks_grpc == _speaks_remoting(address):
         return None
     return WrongPortError(address, speaks_grpc)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -19,13 +20,12 @@ from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.connection import (
-    PING_AFTER_MS,
-    SILENCE_MS_MAX,
+    CallEnded,
     GrpcConnection,
+    Inbox,
+    next_event,
 )
 from rocketmq_client.transport.grpc.transport import GrpcTransport
-from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_wire import http2
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,
@@ -38,7 +38,7 @@ from rocketmq_wire.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
-from rocketmq_wire.http2 import Kind
+from rocketmq_wire.grpc.bulk.mapping import method_of
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus, SendRecords
 from rocketmq_wire.requests.offsets import (
@@ -49,12 +49,15 @@ from rocketmq_wire.requests.offsets import (
 )
 from rocketmq_wire.requests.topics import GetRoute, ListTopics
 from support.fake_shell import FakeQueue, FakeShell, offsets_of, queue, record
+from support.fault_proxy import FaultProxy, Way
 from support.grpc_serving import Serving, serving
-from support.http2_peer import HEAD, OK_TRAILERS, headers
+from support.odd_peers import serving_bytes
 
 TIMEOUT_MS = 20_000
 LIMITS = ReadLimits(outage_ms=20_000)
 SPEC = ReadSpec("group", limits=LIMITS)
+SETTINGS = bytes.fromhex("000000 04 00 00000000")
+"""The first frame of every server of HTTP/2."""
 
 
 @pytest.fixture
@@ -234,19 +237,25 @@ def test_the_first_endpoint_that_can_be_reached_is_used(server: Serving) -> None
         transport.close()
 
 
-def test_a_port_of_another_protocol_is_named_as_such() -> None:
-    def answer(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=answer, args=(listener,))
-        thread.start()
-        transport = transport_to(f"127.0.0.1:{listener.getsockname()[1]}")
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.0\r\n", bytes(400)]
+)
+def test_a_port_of_another_protocol_is_named_as_such(answer: bytes) -> None:
+    with serving_bytes(answer) as address:
+        transport = transport_to(address)
         with pytest.raises(RemoteProtocolError, match="does not speak HTTP/2"):
             transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
-        thread.join()
+        with pytest.raises(RemoteProtocolError, match="does not speak HTTP/2"):
+            list(transport.read_ranges([OffsetRange(queue(0), 0, 1)], SPEC))
+        transport.close()
+
+
+def test_a_frame_over_the_limit_ends_the_connection_as_a_breach_of_the_protocol() -> None:
+    with serving_bytes(SETTINGS + b"\xff" * 100) as address:
+        transport = transport_to(address)
+        with pytest.raises(RemoteProtocolError, match="Frame size 16777215 is larger"):
+            transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
+        transport.close()
 
 
 def test_a_grpc_server_without_the_service_is_told_apart() -> None:
@@ -269,24 +278,26 @@ def test_endpoints_that_are_no_addresses_are_refused_at_once(endpoints: str) -> 
         transport_to(endpoints)
 
 
-def test_a_peer_that_is_silent_is_pinged_and_then_given_up() -> None:
-    now_ns = [0]
-    clock = ActiveClock(lambda: now_ns[0])
-    with socket.create_server(("127.0.0.1", 0)) as listener, clock.inside():
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        connection = GrpcConnection(address, clock, connect_timeout_ms=3_000)
-        peer, _ = listener.accept()
-        connection.start("/x.Y/Z", [b"?"])
-        connection.turn(0)
-        peer.recv(10_000)
-        now_ns[0] += PING_AFTER_MS * 1_000_000
-        connection.turn(0)
-        assert peer.recv(100) == bytes.fromhex("000008 06 00 00000000") + bytes(8)
-        now_ns[0] += (SILENCE_MS_MAX - PING_AFTER_MS) * 1_000_000
-        with pytest.raises(ConnectionLostError, match="nothing was heard of it for 15000 ms"):
-            connection.turn(0)
+def test_a_peer_that_is_silent_during_a_call_is_pinged_and_given_up(server: Serving) -> None:
+    inbox: Inbox = SimpleQueue()
+    pull = PullMessages("g", queue(0), 100_000, 32, suspend_ms=40_000)
+    method = method_of(pull)
+    with FaultProxy(server.endpoints) as proxy:
+        connection = GrpcConnection(
+            proxy.address,
+            inbox,
+            connect_timeout_ms=3_000,
+            ping_after_ms=1_000,
+            silence_ms_max=1_500,
+        )
+        connection.start(method.path, method.encode([pull]), timeout_ms=60_000)
+        # Pings are answered while the call is not.
+        assert next_event(inbox, 2_500) is None
+        proxy.way = Way.BLACK_HOLE
+        ended = next_event(inbox, 20_000)
+        assert isinstance(ended, CallEnded)
+        assert isinstance(connection.error_of(ended), ConnectionLostError)
         connection.close()
-        peer.close()
 
 
 # --- downloads ------------------------------------------------------------------------------
@@ -421,8 +432,9 @@ def test_a_refusal_for_good_is_raised_at_once(transport: GrpcTransport, shell: F
 _FORKING = """
 import os, sys
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.contract import ReadSpec
+from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.transport.grpc.transport import GrpcTransport
+from rocketmq_wire.errors import ForkedError
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.requests.offsets import GetMaxOffset
 
@@ -434,25 +446,72 @@ def use(transport):
     chunks = list(transport.read_ranges([OffsetRange(queue, 0, 50_000)], ReadSpec("g")))
     assert chunks[-1].end == 50_000
 
+def fork(act):
+    child = os.fork()
+    if not child:
+        try:
+            act()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+def be_refused():
+    try:
+        use(transport)
+    except ForkedError as error:
+        assert str(error).startswith("[ROCKETMQ_CONNECTION.FORKED] cannot connect to 127.0.0.1:")
+    else:
+        raise AssertionError("a channel of the parent's was used")
+    transport.close()
+
+assert "grpc" not in sys.modules
+fork(lambda: use(transport))
+assert "grpc" not in sys.modules
 use(transport)
 half_read = transport.read_ranges([OffsetRange(queue, 0, 100_000)], ReadSpec("g"))
 next(half_read)
-child = os.fork()
-use(transport)
-if not child:
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
+fork(be_refused)
 use(transport)
 assert [chunk.end for chunk in half_read][-1] == 100_000
-assert "grpc" not in sys.modules
 """
 
 
-def test_a_forked_child_and_its_parent_both_go_on_and_neither_needs_grpcio(
+def test_a_child_forked_before_the_first_use_connects_and_one_forked_later_is_refused(
     server: Serving,
 ) -> None:
     subprocess.run(
         [sys.executable, "-W", "error", "-c", _FORKING, server.endpoints], check=True, timeout=60
+    )
+
+
+_STARTING = """
+import signal, subprocess, sys
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.grpc.transport import GrpcTransport
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.offsets import GetMaxOffset
+
+transport = GrpcTransport(ConnectionSettings(endpoints=sys.argv[1]))
+ends = set()
+for _ in range(100):
+    request = GetMaxOffset(QueueId("orders", "broker-a", 0))
+    ticket = transport.submit(request, broker=None, timeout_ms=20_000)
+    child = subprocess.Popen(["true"], preexec_fn=lambda: signal.getsignal(signal.SIGINT))
+    ends.add(child.wait(30))
+    assert [done for done, _ in transport.completed(timeout_ms=20_000)] == [ticket]
+assert ends == {0}, ends
+"""
+
+
+def test_processes_started_beside_a_channel_live(server: Serving) -> None:
+    environment = {n: v for n, v in os.environ.items() if n != "GRPC_ENABLE_FORK_SUPPORT"}
+    subprocess.run(
+        [sys.executable, "-c", _STARTING, server.endpoints],
+        env=environment,
+        check=True,
+        timeout=120,
     )
 
 
@@ -476,25 +535,3 @@ def test_a_download_that_outlives_its_transports_closing_leaves_no_connection_be
     assert offsets_in(found) == list(range(50_000))
     # An unclosed socket would fail the test: warnings are errors.
     gc.collect()
-
-
-def test_a_peer_that_is_closing_gets_no_new_calls_and_finishes_old_ones() -> None:
-    clock = ActiveClock()
-    with socket.create_server(("127.0.0.1", 0)) as listener, clock.inside():
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        connection = GrpcConnection(address, clock, connect_timeout_ms=3_000)
-        peer, _ = listener.accept()
-        call = connection.start("/x.Y/Z", [b"?"])
-        goaway = http2.encode_frame(Kind.GOAWAY, 0, 0, struct.pack(">II", 1, 0))
-        peer.sendall(http2.encode_settings({}) + goaway)
-        until(lambda: connection.turn(1_000))
-        with pytest.raises(ConnectError, match="closing"):
-            connection.start("/x.Y/Z", [b"?"])
-        peer.sendall(headers(1, HEAD) + headers(1, OK_TRAILERS, is_last=True))
-        ended = None
-        while ended is None:
-            connection.turn(1_000)
-            ended = connection.next_event()
-        assert (ended.call, connection.is_stale) == (call, True)
-        connection.close()
-        peer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -10,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_client.tls import TlsSettings
-from rocketmq_client.transport.net.poll import wait_for
 from rocketmq_client.transport.tls.socket import TlsSocket
 from support.certificates import Authority, Pair
 
@@ -64,10 +64,9 @@ def server_pair(authority: Authority) -> Pair:
 
 
 def wait(encrypted: TlsSocket) -> None:
-    is_ready = wait_for(
-        encrypted.fileno(), is_writing=encrypted.wants_write, also=None, timeout_ms=20_000
-    )
-    assert is_ready, "nothing happens any more"
+    writing = [encrypted.fileno()] if encrypted.wants_write else []
+    ready = select.select([encrypted.fileno()], writing, [], 20.0)
+    assert any(ready), "nothing happens any more"
 
 
 def test_what_a_full_socket_did_not_take_is_offered_again_and_arrives_once(
