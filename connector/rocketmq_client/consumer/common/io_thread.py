@@ -89,8 +89,7 @@ class IoThread:
         """`responder` answers what brokers ask, in the thread: it must not wait."""
         self.hooks: tuple[RpcHook, ...] = ()
         self._permits = permits
-        self._transport = TcpTransport(settings)
-        self._transport.respond_with(responder)
+        self._transport = TcpTransport(settings, responder=responder)
         self._on_notice = on_notice
         self._posted: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []

@@ -1,4 +1,5 @@
 """RocketMQ's TCP protocol as a transport.
 
-Start at `transport`; a download is driven by `download`.
+`transport` is the contract; `download` is the loop that reads ranges. Both send by
+`broker_requests` over the connections of `exchange`.
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import errno
 import itertools
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_client.settings import split_address
@@ -33,8 +34,6 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
 from rocketmq_wire.requests.topics import GetRoute
 
-OnDone = Callable[[Reply | RocketMQError], None]
-
 # Of one turn, so that one busy broker does not keep the others' answers waiting.
 _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 _SEND_PARTS_MAX: Final = 64
@@ -48,16 +47,54 @@ _KEEPALIVE_COUNT: Final = 2
 _HARMLESS: Final = GetRoute("TBW102")
 
 
-class Connection:
-    """Requests are queued at once, also while it connects, and answered through their callbacks.
+class Role(enum.Enum):
+    """What a broker's address is that a call was sent to."""
 
-    Callbacks run inside `on_ready`, `expire` and `fail`; they may submit, but not close.
-    """
+    MASTER = "the master"
+    LONE_REPLICA = "a replica that serves reads while the master is away"
+    SUGGESTED_REPLICA = "a replica that the master suggested for a pull"
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request, from when it is asked to its result."""
+
+    broker: str | None
+    """A broker's name; None is the name server."""
+    request: Request[Reply]
+    inbox: list[Call]
+    """Where the call lands when it is done."""
+    timeout_ms: int
+    deadline_ms: int
+    slow_ms: int | None = None
+    is_oneway: bool = False
+    is_given_up: bool = False
+    """True if the caller no longer wants the result."""
+    role: Role = Role.MASTER
+    tries_left: int = 0
+    """Name servers that have not failed yet."""
+    address: str = ""
+    """Where the request was sent last; so are the three below."""
+    connection: Connection | None = None
+    opaque: int = 0
+    sent_ms: int = 0
+    result: Reply | RocketMQError | None = None
+    done_ms: int = 0
+
+    @property
+    def heard_ms(self) -> int:
+        """When anything last came from where the request was sent."""
+        return 0 if self.connection is None else self.connection.heard_ms
+
+
+class Connection:
+    """Queues calls at once, also while it connects, and puts finished ones into `done`."""
 
     def __init__(
         self,
         address: str,
         buffers: BufferPool,
+        done: list[Call],
         *,
         now_ms: int,
         timeout_ms: int,
@@ -72,13 +109,13 @@ class Connection:
         self._session = ClientSession(
             allocate=buffers.allocate, credentials=security.credentials, responder=responder
         )
-        self._callbacks: dict[int, OnDone] = {}
+        self._calls: dict[int, Call] = {}
+        self._done = done
         self._out: deque[memoryview] = deque()
         self._targets: list[tuple[int, Any]] = []
         self._reason = ""
         self._socket: socket.socket | TlsSocket | None = None
         self._was_answered = False
-        self._sent_at_ms: dict[int, int] = {}
         self.notices: list[NotifyMembersChanged] = []
         """What the broker told us unasked; the exchange takes it after each turn."""
         self.heard_ms = now_ms
@@ -102,7 +139,7 @@ class Connection:
     @property
     def pending_count(self) -> int:
         """Requests without an answer."""
-        return len(self._callbacks)
+        return len(self._calls)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -116,23 +153,16 @@ class Connection:
 
     # --- asking -------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        request: Request[Reply],
-        on_done: OnDone,
-        *,
-        now_ms: int,
-        timeout_ms: int,
-        slow_ms: int | None = None,
-    ) -> int:
-        """Queue a request. Raises LocalProtocolError when it cannot be sent at all."""
+    def submit(self, call: Call, *, now_ms: int, timeout_ms: int) -> None:
+        """Queue a call's request. Raises LocalProtocolError when it cannot be sent at all."""
         opaque, parts = self._session.start(
-            request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=slow_ms
+            call.request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=call.slow_ms
         )
-        self._callbacks[opaque] = on_done
-        self._sent_at_ms[opaque] = now_ms
+        call.connection = self
+        call.opaque = opaque
+        call.sent_ms = now_ms
+        self._calls[opaque] = call
         self._queue(parts)
-        return opaque
 
     def tell(self, request: Request[Reply]) -> None:
         """Queue a request that nobody answers. Raises LocalProtocolError when it cannot be sent."""
@@ -143,17 +173,19 @@ class Connection:
         """Parts of frames that the socket has not taken yet."""
         return len(self._out)
 
-    def drop(self, opaque: int) -> bool:
-        """Nobody waits for this answer any more; False if it has come already."""
-        self._session.forget(opaque)
-        self._sent_at_ms.pop(opaque, None)
-        return self._callbacks.pop(opaque, None) is not None
+    def drop(self, call: Call) -> bool:
+        """Forget a call; False if it was done already."""
+        if self._calls.get(call.opaque) is not call:
+            return False
+        self._session.forget(call.opaque)
+        del self._calls[call.opaque]
+        return True
 
     def is_stale(self) -> bool:
         """True if the peer closed it while it was idle: a request would be lost on it."""
         if self.is_dead or self._socket is None:
             return True
-        if not self.is_open or self._callbacks:
+        if not self.is_open or self._calls:
             return False
         if isinstance(self._socket, TlsSocket):
             # What is encrypted can only be looked at by reading it.
@@ -201,40 +233,33 @@ class Connection:
         if not self.is_open and now_ms >= self._connect_deadline_ms:
             self.fail(ConnectError(self.address, "the connection attempt timed out"))
             return
-        is_silent = False
-        expired = []
-        for opaque in self._session.expire(now_ms, heard_ms=self.heard_ms):
-            sent_at_ms = self._sent_at_ms.pop(opaque, now_ms)
-            # Nothing at all came since it was sent: the way itself is suspect, not this request.
-            is_silent = is_silent or self.heard_ms <= sent_at_ms
-            callback = self._callbacks.pop(opaque, None)
-            if callback is not None:
-                expired.append((callback, now_ms - sent_at_ms))
-        was_open = self.is_open
-        # Within a frame that no longer goes on: whatever is asked here waits behind it.
-        is_stuck = not self._session.is_between_frames and bool(expired)
+        expired = self._session.expire(now_ms, heard_ms=self.heard_ms)
+        calls = [self._calls.pop(opaque) for opaque in expired]
+        # Nothing came since it was sent: the way itself is suspect, not this request.
+        is_silent = any(self.heard_ms <= call.sent_ms for call in calls)
+        # Within a frame that has stopped: the answer to any other request waits behind it.
+        is_stuck = not self._session.is_between_frames and bool(calls)
         is_silent = is_silent or (is_stuck and now_ms - self.heard_ms >= _PEER_SILENT_MS)
-        for callback, waited_ms in expired:
-            if was_open:
-                callback(DeadlineExceededError(self.address, f"waited {waited_ms} ms"))
+        for call in calls:
+            waited = f"{now_ms - call.sent_ms} ms"
+            if self.is_open:
+                self._finish(call, DeadlineExceededError(self.address, f"waited {waited}"))
             else:
-                # It never left, which a sender must know.
-                callback(ConnectError(self.address, f"no connection after {waited_ms} ms"))
-        if was_open and is_silent and not self.is_dead:
+                # The request never left, which a sender must know.
+                self._finish(call, ConnectError(self.address, f"no connection after {waited}"))
+        if self.is_open and is_silent:
             self.fail(ConnectionLostError(self.address, "nothing was heard of it"))
 
     def fail(self, error: TransportError | RemoteProtocolError | WrongSettingsError) -> None:
-        """The connection is over: close it and tell everybody who waits."""
+        """Close the connection; each call that waits ends with the error."""
         if self.is_dead:
             return
-        self.is_dead = True
         self.close()
-        callbacks = list(self._callbacks.values())
-        self._callbacks.clear()
-        self._sent_at_ms.clear()
+        calls = list(self._calls.values())
+        self._calls.clear()
         self._session.abandon()
-        for callback in callbacks:
-            callback(error)
+        for call in calls:
+            self._finish(call, error)
 
     def close(self) -> None:
         """Close the socket without telling anybody."""
@@ -378,13 +403,16 @@ class Connection:
     def _complete(self) -> None:
         while (completed := self._session.next_completed()) is not None:
             self._was_answered = True
-            callback = self._callbacks.pop(completed.opaque, None)
-            self._sent_at_ms.pop(completed.opaque, None)
-            if callback is not None:
-                callback(completed.result)
+            call = self._calls.pop(completed.opaque, None)
+            if call is not None:
+                self._finish(call, completed.result)
         for answer in self._session.take_answers():
             self._queue((answer,))
         self.notices.extend(self._session.take_notices())
+
+    def _finish(self, call: Call, result: Reply | RocketMQError) -> None:
+        call.result = result
+        self._done.append(call)
 
 
 def _new_socket(family: int) -> socket.socket:

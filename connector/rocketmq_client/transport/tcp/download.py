@@ -1,108 +1,99 @@
-"""Downloads many ranges over one transport: drives their windows and hands chunks on in order."""
+"""Downloads many ranges over one transport, and yields their chunks in order.
+
+`Download.chunks` is the loop. It takes the finished calls, reports each result to the window of its
+range, asks the windows for pulls to send, yields the foremost window's next chunk, and polls while
+there is none. A window (`FetchWindow`) decides for its range; nothing calls back.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketmq_client.download import fresh_bounds
-from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.download.fetch_window import FetchWindow
+from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
+from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
 from rocketmq_client.download.first_record import first_offset
 from rocketmq_client.download.in_flight_pulls import Pull
-from rocketmq_client.download.pull_scheduling import due_pulls
 from rocketmq_client.retry import Backoff
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_client.transport.tcp.broker_requests import BrokerRequests
+from rocketmq_client.transport.tcp.connection import Call
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import OffsetRange
-from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
-
-if TYPE_CHECKING:
-    from rocketmq_client.transport.tcp.exchange import Handle
-    from rocketmq_client.transport.tcp.transport import TcpTransport
 
 _logger = logging.getLogger(__name__)
 
-# Nothing of a download waits longer than this without looking at its clocks.
+# A download looks at its clocks at least this often.
 _STEP_MS_MAX: Final = 1_000
-# Small pulls that are sent as one: with sixteen, what is done for each of them vanishes.
+# Small pulls that are sent as one: with sixteen, the cost of each of them vanishes.
 _TIMES_MAX: Final = 16
+# In flight at one broker, so on one connection, for any number of ranges: eight queues with
+# sixteen each. Hundreds gain nothing over that, and a broker works off some sixteen at a time, for
+# all its clients: the others' would wait behind them.
+PULLS_PER_BROKER_MAX: Final = 128
 
 
 class Download:
     """The first pulls of all ranges are sent at once; then the foremost range comes first."""
 
     def __init__(
-        self, transport: TcpTransport, ranges: Sequence[OffsetRange], spec: ReadSpec
+        self,
+        settings: ConnectionSettings,
+        clock: ActiveClock,
+        requests: BrokerRequests,
+        ranges: Sequence[OffsetRange],
+        spec: ReadSpec,
     ) -> None:
-        self._transport = transport
+        self._clock = clock
+        self._requests = requests
         self._spec = spec
-        self._windows = [
-            FetchWindow(
-                wanted,
-                spec.limits,
-                is_filtered=not spec.subscription.selects_all,
-                loss_policy=spec.loss_policy,
-                backoff=Backoff(
-                    transport.settings.retry_delay_ms,
-                    transport.settings.retry_delay_ms_max,
-                    random.Random(),
-                ),
-                first_offset=partial(first_offset, wanted.queue),
-                times_max=_TIMES_MAX,
-            )
-            for wanted in ranges
-        ]
-        self._handles: dict[tuple[int, int], Handle] = {}
-        self._error: RocketMQError | None = None
-        self._is_closed = False
-        self._awaited: dict[str, int] = {}
-        """Brokers that are away, and said to be: since when."""
+        self._windows = [_window(wanted, spec, settings) for wanted in ranges]
+        self._pulls: dict[Call, tuple[FetchWindow, Pull]] = {}
+        """The pulls in flight."""
+        self._inquiries: dict[Call, _Inquiry] = {}
+        """The requests in flight for fresh bounds."""
+        self._inbox: list[Call] = []
+        """The finished ones of both."""
+        self._outages: dict[str, int] = {}
+        """Since when each unreachable broker has been logged."""
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
-        clock = self._transport.clock
-        clock.enter()
+        self._clock.enter()
         try:
             while self._windows:
-                chunk = self._next_chunk()
-                if chunk is None:
-                    continue
-                # The next pulls are on their way before the consumer goes to work.
-                self._pump()
-                self._transport.exchange.flush()
-                clock.leave()
-                try:
-                    yield chunk
-                finally:
-                    clock.enter()
+                self._take_results()
+                self._send_requests()
+                foremost = self._windows[0]
+                chunk = foremost.take()
+                if chunk is not None:
+                    # The next pulls are on their way before the consumer goes to work.
+                    self._send_requests()
+                    self._requests.flush()
+                    self._clock.leave()
+                    try:
+                        yield chunk
+                    finally:
+                        self._clock.enter()
+                elif foremost.is_finished:
+                    self._windows.pop(0)
+                else:
+                    self._requests.step(0 if self._inbox else self._wait_ms())
         finally:
-            self._is_closed = True
-            self._transport.exchange.cut(self._handles.values())
-            self._handles.clear()
-            clock.leave()
-
-    def _next_chunk(self) -> RangeChunk | None:
-        """The next chunk, or None after one turn of waiting or at the end of a range."""
-        self._pump()
-        if self._error is not None:
-            raise self._error
-        first = self._windows[0]
-        chunk = first.take()
-        if chunk is not None:
-            return chunk
-        if first.is_finished:
-            self._windows.pop(0)
-            return None
-        self._transport.exchange.step(self._wait_ms())
-        return None
+            self._requests.give_up([*self._pulls, *self._inquiries])
+            self._clock.leave()
 
     def _wait_ms(self) -> int:
         """Until the first back-off ends that keeps a window from asking."""
-        now_ms = self._transport.clock.now_ms()
+        now_ms = self._clock.now_ms()
         wait_ms = _STEP_MS_MAX
         for window in self._windows:
             wake_at_ms = window.wake_at_ms()
@@ -110,18 +101,19 @@ class Download:
                 wait_ms = min(wait_ms, wake_at_ms - now_ms)
         return wait_ms
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def _send_requests(self) -> None:
         """Send what the windows want to send, the foremost one first."""
-        limits, now_ms = self._spec.limits, self._transport.clock.now_ms()
+        limits = self._spec.limits
+        now_ms = self._clock.now_ms()
         for window in self._windows:
             if window.wants_bounds(now_ms):
-                _BoundsQuestion(self._transport, window, self._report).ask(limits.slow_pull_ms)
+                self._send_inquiry(window)
         for window, pull in due_pulls(self._windows, limits, now_ms):
-            self._send(window, pull)
+            self._send_pull(window, pull)
 
-    def _send(self, window: FetchWindow, pull: Pull) -> None:
+    def _send_pull(self, window: FetchWindow, pull: Pull) -> None:
         queue = window.wanted.queue
         request = PullMessages(
             group=self._spec.group,
@@ -132,116 +124,140 @@ class Download:
             times=pull.times,
             subscription=self._spec.subscription,
         )
-        key = (id(window), pull.ticket)
-        self._transport.ask(
+        call = self._requests.ask(
             queue.broker,
             request,
-            partial(self._on_done, window, pull, key),
-            self._spec.limits.pull_timeout_ms,
-            partial(self._on_sent, key),
-            self._spec.limits.slow_pull_ms,
+            self._inbox,
+            timeout_ms=self._spec.limits.pull_timeout_ms,
+            slow_ms=self._spec.limits.slow_pull_ms,
+        )
+        self._pulls[call] = window, pull
+
+    def _send_inquiry(self, window: FetchWindow) -> None:
+        """Ask for everything at once; the replies come behind those of pulls."""
+        inquiry = _Inquiry(window)
+        for broker, request in fresh_bounds.questions(window.wanted.queue):
+            call = self._requests.ask(
+                broker,
+                request,
+                self._inbox,
+                timeout_ms=fresh_bounds.TIMEOUT_MS,
+                slow_ms=self._spec.limits.slow_pull_ms,
+            )
+            inquiry.calls.append(call)
+            self._inquiries[call] = inquiry
+
+    # --- results ------------------------------------------------------------------------------
+
+    def _take_results(self) -> None:
+        """Report each finished call to its window. Raises the error that ends the download."""
+        for call in self._inbox:
+            pulled = self._pulls.pop(call, None)
+            if pulled is not None:
+                self._take_pull(*pulled, call)
+                continue
+            inquiry = self._inquiries.pop(call)
+            inquiry.done_count += 1
+            if inquiry.done_count == len(inquiry.calls):
+                _take_bounds(inquiry, call.done_ms)
+        self._inbox.clear()
+
+    def _take_pull(self, window: FetchWindow, pull: Pull, call: Call) -> None:
+        broker, result = window.wanted.queue.broker, call.result
+        if isinstance(result, PullReply):
+            self._log_recovery(broker, call.done_ms)
+            window.on_reply(pull.ticket, result, call.done_ms)
+        elif isinstance(result, PullReplies):
+            self._log_recovery(broker, call.done_ms)
+            window.on_replies(pull.ticket, result.answers, call.done_ms)
+        else:
+            assert isinstance(result, RocketMQError)
+            window.on_failure(pull.ticket, result, call.done_ms, heard_ms=call.heard_ms)
+            self._log_outage(broker, result, call.done_ms)
+
+    def _log_outage(self, broker: str, error: RocketMQError, now_ms: int) -> None:
+        """Log once for each outage that the download waits, and for how long."""
+        if isinstance(error, TransportError) and broker not in self._outages:
+            self._outages[broker] = now_ms
+            outage_s = self._spec.limits.outage_ms / 1_000
+            _logger.warning("waiting for %s for up to %.0f s: %s", broker, outage_s, error)
+
+    def _log_recovery(self, broker: str, now_ms: int) -> None:
+        """Log the end of an outage that was logged."""
+        since_ms = self._outages.pop(broker, None) if self._outages else None
+        if since_ms is not None:
+            outage_s = (now_ms - since_ms) / 1_000
+            _logger.warning("%s answers again after %.1f s, the download resumes", broker, outage_s)
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """The requests for a queue's fresh bounds and its topic's fresh route, for a window's doubt."""
+
+    window: FetchWindow
+    calls: list[Call] = field(default_factory=list)
+    done_count: int = 0
+
+
+def _take_bounds(inquiry: _Inquiry, now_ms: int) -> None:
+    """Report fresh bounds to the window, or why there are none."""
+    window, queue = inquiry.window, inquiry.window.wanted.queue
+    results = [call.result for call in inquiry.calls if call.result is not None]
+    found = fresh_bounds.read_answers(queue, *results)
+    if isinstance(found, RocketMQError):
+        window.on_bounds_failure(found, now_ms)
+        return
+    bounds, standing = found
+    reset_count = window.reset_count
+    window.on_bounds(bounds, standing, now_ms)
+    if window.reset_count > reset_count:
+        # The broker has a reset of the group in mind. The ranges to read were planned before.
+        _logger.warning(
+            "%s: an offset within [%d,%d) was called illegal; asking again",
+            queue,
+            bounds.start,
+            bounds.end,
         )
 
-    def _on_sent(self, key: tuple[int, int], handle: Handle) -> None:
-        if self._is_closed:
-            self._transport.exchange.cut([handle])
-        else:
-            self._handles[key] = handle
 
-    def _on_done(
-        self,
-        window: FetchWindow,
-        pull: Pull,
-        key: tuple[int, int],
-        result: Reply | RocketMQError,
-    ) -> None:
-        handle = self._handles.pop(key, None)
-        if self._is_closed:
-            return
-        now_ms = self._transport.clock.now_ms()
-        try:
-            if isinstance(result, PullReply):
-                self._say_back(window.wanted.queue.broker, now_ms)
-                window.on_reply(pull.ticket, result, now_ms)
-            elif isinstance(result, PullReplies):
-                self._say_back(window.wanted.queue.broker, now_ms)
-                window.on_replies(pull.ticket, result.answers, now_ms)
-            else:
-                assert isinstance(result, RocketMQError)
-                heard_ms = handle.connection.heard_ms if handle is not None else 0
-                window.on_failure(pull.ticket, result, now_ms, heard_ms=heard_ms)
-                self._say_awaited(window.wanted.queue.broker, result)
-        except RocketMQError as error:
-            self._error = self._error or error
-
-    def _say_awaited(self, broker: str, error: RocketMQError) -> None:
-        """Say once for each outage that the download waits, and for how long."""
-        if isinstance(error, TransportError) and broker not in self._awaited:
-            self._awaited[broker] = self._transport.clock.now_ms()
-            _logger.warning(
-                "waiting for %s for up to %.0f s: %s",
-                broker,
-                self._spec.limits.outage_ms / 1_000,
-                error,
-            )
-
-    def _say_back(self, broker: str, now_ms: int) -> None:
-        """Say that the outage is over which was told of."""
-        since_ms = self._awaited.pop(broker, None) if self._awaited else None
-        if since_ms is not None:
-            seconds = (now_ms - since_ms) / 1_000
-            _logger.warning("%s answers again after %.1f s, the download goes on", broker, seconds)
-
-    def _report(self, error: RocketMQError) -> None:
-        self._error = self._error or error
+def _window(wanted: OffsetRange, spec: ReadSpec, settings: ConnectionSettings) -> FetchWindow:
+    delays = settings.retry_delay_ms, settings.retry_delay_ms_max
+    return FetchWindow(
+        wanted,
+        spec.limits,
+        is_filtered=not spec.subscription.selects_all,
+        loss_policy=spec.loss_policy,
+        backoff=Backoff(*delays, random.Random()),
+        first_offset=partial(first_offset, wanted.queue),
+        times_max=_TIMES_MAX,
+    )
 
 
-class _BoundsQuestion:
-    """Fresh bounds of a queue and a fresh route of its topic, for a window in doubt."""
+def due_pulls(
+    windows: Sequence[FetchWindow], limits: ReadLimits, now_ms: int
+) -> Iterator[tuple[FetchWindow, Pull]]:
+    """Schedule pulls to send now, the foremost range's first; each counts as in flight at once.
 
-    def __init__(
-        self,
-        transport: TcpTransport,
-        window: FetchWindow,
-        report: Callable[[RocketMQError], None],
-    ) -> None:
-        self._transport = transport
-        self._window = window
-        self._report = report
-        self._questions = fresh_bounds.questions(window.wanted.queue)
-        self._answers: dict[int, Reply | RocketMQError] = {}
-
-    def ask(self, slow_ms: int) -> None:
-        """Ask everything at once; the answers come behind those of pulls."""
-        for place, (broker, request) in enumerate(self._questions):
-            on_done = partial(self._on_answer, place)
-            self._transport.ask(broker, request, on_done, fresh_bounds.TIMEOUT_MS, slow_ms=slow_ms)
-
-    def _on_answer(self, place: int, result: Reply | RocketMQError) -> None:
-        self._answers[place] = result
-        if len(self._answers) < len(self._questions):
-            return
-        now_ms = self._transport.clock.now_ms()
-        try:
-            self._decide(now_ms)
-        except RocketMQError as error:
-            self._report(error)
-
-    def _decide(self, now_ms: int) -> None:
-        window, queue = self._window, self._window.wanted.queue
-        answers = (self._answers[place] for place in range(len(self._questions)))
-        found = fresh_bounds.read_answers(queue, *answers)
-        if isinstance(found, RocketMQError):
-            window.on_bounds_failure(found, now_ms)
-            return
-        bounds, standing = found
-        resets = window.reset_count
-        window.on_bounds(bounds, standing, now_ms)
-        if window.reset_count > resets:
-            # The broker has a reset of the group in mind. What is to be read was planned before.
-            _logger.warning(
-                "%s: an offset within [%d,%d) was called illegal; asking again",
-                queue,
-                bounds.start,
-                bounds.end,
-            )
+    The reader waits for the foremost range's chunks. Within the limits the next ranges are read
+    ahead. So every range gets its turn, at the latest when it is the foremost.
+    """
+    bytes_free = min(limits.bytes_max, 2 * AHEAD_BYTES_MAX)
+    bytes_free -= sum(window.outstanding_bytes for window in windows)
+    in_flight_max = max(PULLS_PER_BROKER_MAX, limits.pulls_in_flight)
+    in_flight: defaultdict[str, int] = defaultdict(int)
+    # A few ranges cannot have too many, and this runs for every few answers.
+    if len(windows) * limits.pulls_in_flight > in_flight_max:
+        for window in windows:
+            in_flight[window.wanted.queue.broker] += window.in_flight
+    is_urgent = True
+    for window in windows:
+        broker = window.wanted.queue.broker
+        while in_flight[broker] < in_flight_max and not window.is_covered:
+            before = window.outstanding_bytes
+            pull = window.next_pull(now_ms, bytes_free=bytes_free, is_urgent=is_urgent)
+            if pull is None:
+                break
+            bytes_free -= window.outstanding_bytes - before
+            in_flight[broker] += pull.times
+            yield window, pull
+        is_urgent = False

@@ -1,4 +1,4 @@
-"""All connections of one transport in one thread: polls them, carries requests, runs callbacks."""
+"""All connections of one transport in one thread: polls them, and collects finished calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketmq_client.tls import OPEN_TO_ALL, Security
 from rocketmq_client.transport.net.buffers import BufferPool
 from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_client.transport.tcp.connection import Connection, OnDone
-from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError
+from rocketmq_client.transport.tcp.connection import Call, Connection
+from rocketmq_wire.errors import ConnectionLostError, LocalProtocolError, RocketMQError
 from rocketmq_wire.remoting.session import Responder
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
@@ -23,11 +23,7 @@ _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
 
-class Handle(NamedTuple):
-    """A request under way."""
-
-    connection: Connection
-    opaque: int
+CLOSED_HERE: Final = "it was closed here"
 
 
 def _new_selector() -> selectors.BaseSelector:
@@ -39,12 +35,19 @@ def _new_selector() -> selectors.BaseSelector:
 
 
 class Exchange:
-    """Not thread-safe. Callbacks run inside `step` and `close`, errors as values."""
+    """Connections by address. Not thread-safe, but for `wake` and `unsent_count`."""
 
     def __init__(
-        self, clock: ActiveClock, *, connect_timeout_ms: int, security: Security = OPEN_TO_ALL
+        self,
+        clock: ActiveClock,
+        *,
+        connect_timeout_ms: int,
+        security: Security = OPEN_TO_ALL,
+        responder: Responder | None = None,
     ) -> None:
+        """`responder` answers requests of brokers."""
         self.clock = clock
+        self._responder = responder
         self._security = security
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[str, Connection] = {}
@@ -53,11 +56,9 @@ class Exchange:
         self._interest: dict[Connection, tuple[int, int]] = {}
         self._wakers: tuple[socket.socket, socket.socket] | None = None
         self._is_woken = False
-        self._is_closing = False
+        self._done: list[Call] = []
         self.notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
-        """What brokers told us unasked; of very many the last ones."""
-        self.responder: Responder | None = None
-        """Answers what brokers ask of us; for connections made from then on."""
+        """The last notices of brokers."""
 
     def wake(self) -> None:
         """Let a waiting `step` return, or the next one. From any thread."""
@@ -83,46 +84,29 @@ class Exchange:
                 waker.setblocking(False)
             self._selector.register(self._wakers[0], _READ, None)
 
-    def submit(
-        self,
-        address: str,
-        request: Request[Reply],
-        on_done: OnDone,
-        *,
-        timeout_ms: int,
-        slow_ms: int | None = None,
-    ) -> Handle | None:
-        """Queue a request; None when it failed at once (its callback has run).
-
-        See `ClientSession.start` for `slow_ms`.
-        """
-        if self._is_closing:
-            on_done(ConnectionLostError(address, "it was closed here"))
-            return None
+    def submit(self, address: str, call: Call, *, timeout_ms: int) -> None:
+        """Queue a call's request. A call that fails at once is done at once."""
+        call.address = address
         connection = self._connection(address)
         if connection.is_dead:
-            on_done(connection.failure)
-            return None
+            self._fail(call, connection.failure)
+            return
         try:
-            opaque = connection.submit(
-                request,
-                on_done,
-                now_ms=self.clock.now_ms(),
-                timeout_ms=timeout_ms,
-                slow_ms=slow_ms,
-            )
+            connection.submit(call, now_ms=self.clock.now_ms(), timeout_ms=timeout_ms)
         except LocalProtocolError as error:
-            on_done(error)
-            return None
-        return Handle(connection, opaque)
+            self._fail(call, error)
 
-    def tell(self, address: str, request: Request[Reply]) -> bool:
-        """Queue a request that nobody answers; False when there is no way to send it."""
+    def take_done(self) -> list[Call]:
+        """The calls that ended since the last time."""
+        done = self._done.copy()
+        self._done.clear()
+        return done
+
+    def tell(self, address: str, request: Request[Reply]) -> None:
+        """Queue a request that has no reply, if a connection can be had."""
         connection = self._connection(address)
-        if connection.is_dead or self._is_closing:
-            return False
-        connection.tell(request)
-        return True
+        if not connection.is_dead:
+            connection.tell(request)
 
     @property
     def unsent_count(self) -> int:
@@ -145,6 +129,8 @@ class Exchange:
             if (deadline_ms := connection.deadline_ms) is not None
         ]
         wait_ms = max(0, min([timeout_ms, *(deadline - now_ms for deadline in deadlines)]))
+        if self._done:
+            wait_ms = 0
         events = self._selector.select(wait_ms / 1_000)
         now_ms = self.clock.now_ms()
         for key, mask in events:
@@ -169,22 +155,20 @@ class Exchange:
         """Nothing is under way."""
         return not any(connection.pending_count for connection in self._connections.values())
 
-    def cut(self, handles: Iterable[Handle]) -> None:
-        """Give requests up, with their connections: megabytes may be on their way for nothing."""
-        connections = [h.connection for h in handles if h.connection.drop(h.opaque)]
+    def cut(self, calls: Iterable[Call]) -> None:
+        """Drop calls and close their connections; other calls there fail."""
+        connections = [c.connection for c in calls if c.connection and c.connection.drop(c)]
         for connection in dict.fromkeys(connections):
             connection.fail(ConnectionLostError(connection.address, "a download was given up"))
 
-    def close(self, *, tells: bool = True) -> None:
-        """Close every connection; whoever still waits is told so, unless `tells` is False."""
+    def close(self, *, is_forked: bool = False) -> None:
+        """Close every connection, and end its calls unless they are a parent process's."""
         connections, self._connections = self._connections, {}
-        self._is_closing = True
         for connection in connections.values():
-            if tells:
-                connection.fail(ConnectionLostError(connection.address, "it was closed here"))
-            else:
+            if is_forked:
                 connection.close()
-        self._is_closing = False
+            else:
+                connection.fail(ConnectionLostError(connection.address, CLOSED_HERE))
         self._interest.clear()
         self._buffers.clear()
         wakers, self._wakers = self._wakers, None
@@ -192,6 +176,10 @@ class Exchange:
             waker.close()
         self._selector.close()
         self._selector = _new_selector()
+
+    def _fail(self, call: Call, error: RocketMQError) -> None:
+        call.result = error
+        self._done.append(call)
 
     def _drain_wakers(self) -> None:
         if self._wakers is not None:
@@ -207,10 +195,11 @@ class Exchange:
             connection = Connection(
                 address,
                 self._buffers,
+                self._done,
                 now_ms=self.clock.now_ms(),
                 timeout_ms=self._connect_timeout_ms,
                 security=self._security,
-                responder=self.responder,
+                responder=self._responder,
             )
             if not connection.is_dead:
                 self._connections[address] = connection

@@ -14,7 +14,7 @@ from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.buffers import BufferPool
 from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_client.transport.tcp.connection import Connection
+from rocketmq_client.transport.tcp.connection import Call, Connection
 from rocketmq_client.transport.tcp.exchange import Exchange
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import (
@@ -137,24 +137,23 @@ def deaf_address():
 
 @pytest.mark.parametrize(("silent_ms", "is_dead"), [(1_000, False), (30_000, True)])
 def test_an_answer_that_stops_in_its_middle_ends_its_connection(silent_ms, is_dead):
-    results = []
+    done: list[Call] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
-        connection = Connection(f"{host}:{port}", BufferPool(), now_ms=0, timeout_ms=10_000)
+        connection = Connection(f"{host}:{port}", BufferPool(), done, now_ms=0, timeout_ms=10_000)
         peer, _ = listener.accept()
         with peer:
             select.select([], [connection.fileno()], [], 10)
             connection.on_ready(0, readable=False, writable=True)
             for timeout_ms in (40_000, 90_000):
-                connection.submit(
-                    GetMaxOffset(QUEUES[0]), results.append, now_ms=0, timeout_ms=timeout_ms
-                )
+                call = Call("broker-a", GetMaxOffset(QUEUES[0]), [], timeout_ms, timeout_ms)
+                connection.submit(call, now_ms=0, timeout_ms=timeout_ms)
             peer.sendall(b"\x00\x00\x01\x00\x00\x00\x00\x64{")
             select.select([connection.fileno()], [], [], 10)
             connection.on_ready(40_000 - silent_ms, readable=True, writable=False)
             connection.expire(40_000)
             assert connection.is_dead is is_dead
-            kinds = [type(result) for result in results]
+            kinds = [type(call.result) for call in done]
             assert kinds == [DeadlineExceededError, ConnectionLostError][: 1 + is_dead]
             connection.close()
 
@@ -207,17 +206,14 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_before_it_is_used(b
 def test_what_broke_before_anybody_waited_does_not_hinder_waiting(broker):
     """The socket to wake by gets the number of the broken connection's descriptor."""
     exchange = Exchange(ActiveClock(), connect_timeout_ms=1_000)
-    answers: list[object] = []
+    call = Call(None, GetRoute("orders"), [], 5_000, 5_000)
     with exchange.clock.inside():
-        handle = exchange.submit(
-            broker.address, GetRoute("orders"), answers.append, timeout_ms=5_000
-        )
-        assert handle is not None
+        exchange.submit(broker.address, call, timeout_ms=5_000)
         exchange.step(0)
-        exchange.cut([handle])
+        exchange.cut([call])
         exchange.listen_for_wakes()
     exchange.close()
-    assert answers == []
+    assert exchange.take_done() == []
 
 
 def test_published_addresses_are_mapped(broker):

@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow, Pull
-from rocketmq_client.download.pull_scheduling import PULLS_PER_BROKER_MAX, due_pulls
+from rocketmq_client.transport.tcp.download import PULLS_PER_BROKER_MAX, due_pulls
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.requests.messages import PullReply, PullStatus
