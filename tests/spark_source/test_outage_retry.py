@@ -12,7 +12,7 @@ from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.read.cluster_scan import first_scan
-from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
+from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import BrokerBusyError, ConnectError, NotAuthorizedError
 from rocketmq_wire.model import OffsetRange

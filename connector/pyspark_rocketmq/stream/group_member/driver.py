@@ -37,9 +37,9 @@ from pyspark_rocketmq.planning.micro_batch import (
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import find_births, first_scan, no_route
 from pyspark_rocketmq.read.starting_offsets import go_on
+from pyspark_rocketmq.stream.message_size import MessageSize
 from pyspark_rocketmq.stream.pull.driver import Ports
-from pyspark_rocketmq.stream.pull.message_size import MessageSize
-from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
+from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.allocation.strategies import (
     Average,

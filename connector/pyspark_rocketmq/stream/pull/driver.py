@@ -27,10 +27,10 @@ from pyspark_rocketmq.read.cluster_scan import (
     require_topics,
 )
 from pyspark_rocketmq.read.starting_offsets import starting_places
+from pyspark_rocketmq.stream.message_size import MessageSize
 from pyspark_rocketmq.stream.pull.discovery import Discovery
-from pyspark_rocketmq.stream.pull.message_size import MessageSize
 from pyspark_rocketmq.stream.pull.positions import StreamOffsets
-from pyspark_rocketmq.stream.pull.replayed_batch import drop_recreated_queues
+from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
