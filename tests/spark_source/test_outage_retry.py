@@ -126,8 +126,8 @@ def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
     a, b = sorted(world.queues)
     for queue in (a, b):
         world.put(queue, 10)
-    births = {queue: world.queues[queue].stored[0][0] for queue in (a, b)}
-    planned = SourceOffset({a: 10, b: 10}, births=births)
+    first_store_times = {queue: world.queues[queue].stored[0][0] for queue in (a, b)}
+    planned = SourceOffset({a: 10, b: 10}, first_store_times=first_store_times)
     ranges = [OffsetRange(a, 0, 10), OffsetRange(b, 0, 10)]
     world.brokers_away.add(b.broker)
     cluster = cast("Cluster", FakeCluster(world))

@@ -52,7 +52,7 @@ def require_topics_to_read(
     if files_in(spark, f"{checkpoint}/offsets"):
         return
     with open_cluster(connection_settings(parsed)) as cluster:
-        survey = first_scan(cluster, parsed, is_whole=True, births=False)
+        survey = first_scan(cluster, parsed, is_whole=True, with_first_store_times=False)
     require_topics(survey, parsed)
 
 

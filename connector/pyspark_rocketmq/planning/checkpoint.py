@@ -56,30 +56,37 @@ class SourceOffset:
 
     offsets: Mapping[QueueId, int]
     starts: Mapping[QueueId, int] = field(default_factory=dict)
-    births: Mapping[QueueId, int] = field(default_factory=dict)
-    firsts: Mapping[QueueId, int] = field(default_factory=dict)
+    first_store_times: Mapping[QueueId, int] = field(default_factory=dict)
+    first_offsets: Mapping[QueueId, int] = field(default_factory=dict)
     is_initial: bool = False
     """True when nothing was read to get here: such a place is never committed."""
 
     @classmethod
-    def initial(cls, offsets: Mapping[QueueId, int], births: Mapping[QueueId, int]) -> SourceOffset:
+    def initial(
+        cls, offsets: Mapping[QueueId, int], first_store_times: Mapping[QueueId, int]
+    ) -> SourceOffset:
         """Where a new query begins: every queue starts where it stands."""
-        return cls(offsets, dict(offsets), births, is_initial=True)
+        return cls(offsets, dict(offsets), first_store_times, is_initial=True)
 
-    def has_marks_of(self, other: SourceOffset) -> bool:
+    def has_identity_of(self, other: SourceOffset) -> bool:
         """True when both hold the very same objects for births and first offsets."""
-        return self.births is other.births and self.firsts is other.firsts
+        return (
+            self.first_store_times is other.first_store_times
+            and self.first_offsets is other.first_offsets
+        )
 
-    def marks_json(self) -> dict[str, Any]:
+    def identity_json(self) -> dict[str, Any]:
         """The part of the canonical dict that hardly ever changes."""
-        marks = {"births": nested(self.births)}
-        return {**marks, "firsts": nested(self.firsts)} if self.firsts else marks
+        identity = {"births": nested(self.first_store_times)}
+        return (
+            {**identity, "firsts": nested(self.first_offsets)} if self.first_offsets else identity
+        )
 
-    def to_json(self, marks: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The canonical dict; `marks` are this offset's, laid out before."""
+    def to_json(self, identity: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The canonical dict; `identity` are this offset's, laid out before."""
         value = {
             "version": VERSION,
-            **(self.marks_json() if marks is None else marks),
+            **(self.identity_json() if identity is None else identity),
             "offsets": nested(self.offsets),
             "starts": nested(self.starts),
         }
@@ -113,7 +120,7 @@ class ParsedOffsets:
 
     def __init__(self) -> None:
         self._known: deque[tuple[Mapping[str, Any], SourceOffset]] = deque(maxlen=_KEPT)
-        self._marks: tuple[SourceOffset, dict[str, Any]] | None = None
+        self._identity: tuple[SourceOffset, dict[str, Any]] | None = None
 
     def parse(self, value: Mapping[str, Any]) -> SourceOffset:
         """As `SourceOffset.from_json`; equal offsets give one object."""
@@ -126,9 +133,9 @@ class ParsedOffsets:
 
     def write(self, offset: SourceOffset) -> dict[str, Any]:
         """As `SourceOffset.to_json`; marks, which hardly ever change, are laid out once."""
-        laid_out = self._marks
-        if laid_out is None or not laid_out[0].has_marks_of(offset):
-            laid_out = self._marks = offset, offset.marks_json()
+        laid_out = self._identity
+        if laid_out is None or not laid_out[0].has_identity_of(offset):
+            laid_out = self._identity = offset, offset.identity_json()
         value = offset.to_json(laid_out[1])
         self._known.appendleft((value, offset))
         return value

@@ -84,8 +84,8 @@ def advance(
     start: SourceOffset,
     offsets: Mapping[QueueId, int],
     taken: Mapping[QueueId, int],
-    births: Mapping[QueueId, int],
-    firsts: Mapping[QueueId, int] = {},
+    first_store_times: Mapping[QueueId, int],
+    first_offsets: Mapping[QueueId, int] = {},
 ) -> SourceOffset:
     """The end of the next micro-batch: `taken` messages behind `offsets`.
 
@@ -101,15 +101,17 @@ def advance(
     return SourceOffset(
         ends,
         starts,
-        _marks_of(ends, births),
-        _marks_of(ends, firsts),
+        _identity_of(ends, first_store_times),
+        _identity_of(ends, first_offsets),
         is_initial=start.is_initial and not taken,
     )
 
 
-def _marks_of(ends: Mapping[QueueId, int], marks: Mapping[QueueId, int]) -> Mapping[QueueId, int]:
-    is_whole = marks.keys() <= ends.keys()
-    return marks if is_whole else {queue: marks[queue] for queue in ends if queue in marks}
+def _identity_of(
+    ends: Mapping[QueueId, int], identity: Mapping[QueueId, int]
+) -> Mapping[QueueId, int]:
+    is_whole = identity.keys() <= ends.keys()
+    return identity if is_whole else {queue: identity[queue] for queue in ends if queue in identity}
 
 
 def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -307,25 +309,30 @@ def judge(
     wanted: int,
     bounds: Bounds,
     *,
-    start_seen: int | None = None,
-    birth: int | None = None,
-    birth_now: int | None = None,
+    first_offset_seen: int | None = None,
+    first_store_time: int | None = None,
+    first_store_time_now: int | None = None,
     is_overdue: bool = False,
 ) -> DataLossError | None:
-    """What became of the offset that is wanted next; None: it is still there, or still to come.
+    """Return what became of the offset to read next; None: it is still there, or still to come.
 
-    `start_seen` is the queue's first offset when it was looked at before: it only ever grows,
-    unless the topic was created anew. (A replica's is its own.) `birth` and `birth_now` are when
-    offset 0 was stored, then and now. A replica's bounds prove nothing before the outage
-    `is_overdue`: it may lag behind its master.
+    `first_offset_seen` is the queue's first offset as seen before. It only ever grows, unless the
+    topic was recreated. (A replica has a first offset of its own.) `first_store_time` and
+    `first_store_time_now` are when the message at offset 0 was stored, then and now. A replica may
+    lag behind its master, so its bounds prove nothing until the outage `is_overdue`.
     """
     if not (bounds.is_current or is_overdue):
         return None
-    is_reborn = (
-        birth is not None and birth_now is not None and bounds.start == 0 and birth != birth_now
+    is_recreated = (
+        first_store_time is not None
+        and first_store_time_now is not None
+        and bounds.start == 0
+        and first_store_time != first_store_time_now
     )
-    is_lower = bounds.is_current and start_seen is not None and bounds.start < start_seen
-    if wanted > 0 and (is_lower or is_reborn):
+    is_lower = (
+        bounds.is_current and first_offset_seen is not None and bounds.start < first_offset_seen
+    )
+    if wanted > 0 and (is_lower or is_recreated):
         return DataLossError(Loss.TOPIC_RECREATED, queue, wanted, bounds, None, bounds.start)
     if wanted < bounds.start:
         gone = bounds.start - wanted

@@ -19,43 +19,47 @@ class TopicIdentity:
 
     def __init__(
         self,
-        births: Mapping[QueueId, int] | None = None,
-        firsts: Mapping[QueueId, int] | None = None,
+        first_store_times: Mapping[QueueId, int] | None = None,
+        first_offsets: Mapping[QueueId, int] | None = None,
     ) -> None:
-        self._births = dict(births or {})
-        self._firsts = dict(firsts or {})
+        self._first_store_times = dict(first_store_times or {})
+        self._first_offsets = dict(first_offsets or {})
         self._written: tuple[dict[QueueId, int], dict[QueueId, int]] | None = None
 
-    def birth(self, queue: QueueId) -> int | None:
+    def first_store_time(self, queue: QueueId) -> int | None:
         """When the queue's offset 0 was stored, if that is its mark."""
-        return self._births.get(queue)
+        return self._first_store_times.get(queue)
 
-    def first(self, queue: QueueId) -> int | None:
+    def first_offset(self, queue: QueueId) -> int | None:
         """The first offset that was there, if that is its mark; never 0."""
-        return self._firsts.get(queue)
+        return self._first_offsets.get(queue)
 
-    def note(self, queue: QueueId, held: Bounds, birth: int | None) -> None:
+    def note(self, queue: QueueId, held: Bounds, first_store_time: int | None) -> None:
         """Take a mark from what a queue holds in which the place was found in order.
 
         A replica's first offset says nothing: it deletes old messages in its own time.
         """
-        if held.is_current and held.start > self._firsts.get(queue, 0):
-            self._firsts[queue] = held.start
-            self._births.pop(queue, None)
+        if held.is_current and held.start > self._first_offsets.get(queue, 0):
+            self._first_offsets[queue] = held.start
+            self._first_store_times.pop(queue, None)
             self._written = None
-        elif birth is not None and queue not in self._births and queue not in self._firsts:
-            self._births[queue] = birth
+        elif (
+            first_store_time is not None
+            and queue not in self._first_store_times
+            and queue not in self._first_offsets
+        ):
+            self._first_store_times[queue] = first_store_time
             self._written = None
 
     def forget(self, queue: QueueId) -> None:
         """What is read of a queue from here on may be another one's."""
-        if queue in self._births or queue in self._firsts:
-            self._births.pop(queue, None)
-            self._firsts.pop(queue, None)
+        if queue in self._first_store_times or queue in self._first_offsets:
+            self._first_store_times.pop(queue, None)
+            self._first_offsets.pop(queue, None)
             self._written = None
 
     def written(self) -> tuple[Mapping[QueueId, int], Mapping[QueueId, int]]:
         """Births and first offsets for a checkpoint; the same objects until one changes."""
         if self._written is None:
-            self._written = dict(self._births), dict(self._firsts)
+            self._written = dict(self._first_store_times), dict(self._first_offsets)
         return self._written

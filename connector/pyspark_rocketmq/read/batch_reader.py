@@ -24,7 +24,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     """Where every queue of a batch read starts and ends as things are now."""
-    survey = first_scan(cluster, options, is_whole=True, births=False)
+    survey = first_scan(cluster, options, is_whole=True, with_first_store_times=False)
     report_missing(survey)
     require_topics(survey, options)
     starts = starting_places(options, cluster, survey.bounds, "earliest")

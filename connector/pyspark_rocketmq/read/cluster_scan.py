@@ -23,7 +23,7 @@ class ClusterScan:
     queues: tuple[QueueId, ...] = ()
     """The selected queues that exist, by the routes."""
     bounds: Mapping[QueueId, Bounds] = field(default_factory=dict)
-    births: Mapping[QueueId, int] = field(default_factory=dict)
+    first_store_times: Mapping[QueueId, int] = field(default_factory=dict)
     """When offset 0 was stored, for queues that still have it."""
     unreachable: Mapping[QueueId, RocketMQError] = field(default_factory=dict)
     absent_topics: frozenset[str] = frozenset()
@@ -38,7 +38,11 @@ class ClusterScan:
 
 
 def scan_cluster(
-    cluster: Cluster, options: ReadOptions, also: Iterable[str] = (), *, births: bool = True
+    cluster: Cluster,
+    options: ReadOptions,
+    also: Iterable[str] = (),
+    *,
+    with_first_store_times: bool = True,
 ) -> ClusterScan:
     """Look at the selected topics, and at the topics `also` known from before.
 
@@ -66,7 +70,7 @@ def scan_cluster(
     return _with_bounds(
         cluster,
         ClusterScan(tuple(queues), absent_topics=frozenset(absent), missing_queues=tuple(missing)),
-        births=births,
+        with_first_store_times=with_first_store_times,
     )
 
 
@@ -77,7 +81,9 @@ def _queues_of(cluster: Cluster, topic: str) -> tuple[QueueId, ...] | None:
         return None
 
 
-def _with_bounds(cluster: Cluster, found: ClusterScan, *, births: bool) -> ClusterScan:
+def _with_bounds(
+    cluster: Cluster, found: ClusterScan, *, with_first_store_times: bool
+) -> ClusterScan:
     answers = cluster.bounds(found.queues) if found.queues else {}
     bounds = {queue: answer for queue, answer in answers.items() if isinstance(answer, Bounds)}
     unreachable = {
@@ -86,14 +92,16 @@ def _with_bounds(cluster: Cluster, found: ClusterScan, *, births: bool) -> Clust
     return ClusterScan(
         found.queues,
         bounds,
-        find_births(cluster, bounds) if births else {},
+        find_first_store_times(cluster, bounds) if with_first_store_times else {},
         unreachable,
         found.absent_topics,
         found.missing_queues,
     )
 
 
-def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[QueueId, int]:
+def find_first_store_times(
+    cluster: Cluster, bounds: Mapping[QueueId, Bounds]
+) -> dict[QueueId, int]:
     """When offset 0 was stored, for those of the queues that still have it."""
     young = [queue for queue, held in bounds.items() if held.start == 0 and held.end > 0]
     if not young:
@@ -105,12 +113,12 @@ def find_births(cluster: Cluster, bounds: Mapping[QueueId, Bounds]) -> dict[Queu
         times.update(cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
     # Retention between the two answers would make a later message's time look like a birth.
     after = cluster.bounds(young)
-    births: dict[QueueId, int] = {}
+    first_store_times: dict[QueueId, int] = {}
     for queue, answer in times.items():
         held = after[queue]
         if isinstance(answer, int) and isinstance(held, Bounds) and held.start == 0 < held.end:
-            births[queue] = answer
-    return births
+            first_store_times[queue] = answer
+    return first_store_times
 
 
 def first_scan(
@@ -119,7 +127,7 @@ def first_scan(
     also: Iterable[str] = (),
     *,
     is_whole: bool,
-    births: bool = True,
+    with_first_store_times: bool = True,
     clock: WallClock | None = None,
 ) -> ClusterScan:
     """Look until the cluster answers, for as long as making a connection may take.
@@ -132,7 +140,9 @@ def first_scan(
     while True:
         error: RocketMQError
         try:
-            found = scan_cluster(cluster, options, also, births=births)
+            found = scan_cluster(
+                cluster, options, also, with_first_store_times=with_first_store_times
+            )
             if not (is_whole and found.unreachable):
                 outage.end()
                 return found

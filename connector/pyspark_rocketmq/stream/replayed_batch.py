@@ -15,7 +15,7 @@ from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import judge
-from pyspark_rocketmq.read.cluster_scan import find_births
+from pyspark_rocketmq.read.cluster_scan import find_first_store_times
 from pyspark_rocketmq.read.starting_offsets import go_on
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
@@ -37,7 +37,7 @@ def drop_recreated_queues(
     marked = {
         piece.queue: piece
         for piece in ranges
-        if piece.queue in planned.births or piece.queue in planned.firsts
+        if piece.queue in planned.first_store_times or piece.queue in planned.first_offsets
     }
     try:
         for topic in {queue.topic for queue in marked}:
@@ -45,7 +45,7 @@ def drop_recreated_queues(
                 cluster.queues(topic)
         found = cluster.bounds(marked) if marked else {}
         held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
-        births = find_births(cluster, held)
+        first_store_times = find_first_store_times(cluster, held)
     except RocketMQError as error:
         _log.warning(_UNTOLD, error)
         return list(ranges)
@@ -59,9 +59,9 @@ def drop_recreated_queues(
             # Of a batch that begins a queue nothing may have been read, yet all of it was planned.
             marked[queue].end,
             bounds,
-            start_seen=planned.firsts.get(queue),
-            birth=planned.births.get(queue),
-            birth_now=births.get(queue),
+            first_offset_seen=planned.first_offsets.get(queue),
+            first_store_time=planned.first_store_times.get(queue),
+            first_store_time_now=first_store_times.get(queue),
         )
         if loss is not None and loss.loss is Loss.TOPIC_RECREATED:
             start = marked[queue].start

@@ -38,37 +38,37 @@ def test_the_text_in_the_checkpoint_is_this() -> None:
 
 
 def test_where_queues_began_is_there_only_if_a_queue_had_lost_its_first_message() -> None:
-    value = replace(OFFSET, firsts={A1: 3}).to_json()
+    value = replace(OFFSET, first_offsets={A1: 3}).to_json()
     assert list(value) == ["version", "births", "firsts", "offsets", "starts"]
     assert value["firsts"] == {"orders": {"broker-a": {"1": 3}}}
-    assert SourceOffset.from_json(json.loads(json.dumps(value))).firsts == {A1: 3}
+    assert SourceOffset.from_json(json.loads(json.dumps(value))).first_offsets == {A1: 3}
     # As releases wrote it that did not know of it.
-    assert SourceOffset.from_json(json.loads(TEXT)).firsts == {}
+    assert SourceOffset.from_json(json.loads(TEXT)).first_offsets == {}
 
 
 def test_what_marks_queues_is_laid_out_once() -> None:
-    parsed, births, firsts = ParsedOffsets(), {A0: 77}, {A1: 3}
-    one = parsed.write(SourceOffset({A0: 5, A1: 6}, {}, births, firsts))
-    two = parsed.write(SourceOffset({A0: 6, A1: 6}, {}, births, firsts))
+    parsed, first_store_times, first_offsets = ParsedOffsets(), {A0: 77}, {A1: 3}
+    one = parsed.write(SourceOffset({A0: 5, A1: 6}, {}, first_store_times, first_offsets))
+    two = parsed.write(SourceOffset({A0: 6, A1: 6}, {}, first_store_times, first_offsets))
     assert one["births"] is two["births"]
     assert one["firsts"] is two["firsts"]
-    three = parsed.write(SourceOffset({A0: 7, A1: 6}, {}, births, {A1: 4}))
+    three = parsed.write(SourceOffset({A0: 7, A1: 6}, {}, first_store_times, {A1: 4}))
     assert three["firsts"] == {"orders": {"broker-a": {"1": 4}}}
-    assert parsed.parse(dict(three)).firsts == {A1: 4}
+    assert parsed.parse(dict(three)).first_offsets == {A1: 4}
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, st.randoms())
 def test_equal_places_are_the_same_text_whatever_the_order(
     offsets: dict[QueueId, int],
     starts: dict[QueueId, int],
-    births: dict[QueueId, int],
+    first_store_times: dict[QueueId, int],
     random: object,
 ) -> None:
-    offset = SourceOffset(offsets, starts, births)
+    offset = SourceOffset(offsets, starts, first_store_times)
     text = json.dumps(offset.to_json())
     items = list(offsets.items())
     random.shuffle(items)  # type: ignore[attr-defined]
-    assert json.dumps(SourceOffset(dict(items), starts, births).to_json()) == text
+    assert json.dumps(SourceOffset(dict(items), starts, first_store_times).to_json()) == text
     again = SourceOffset.from_json(json.loads(text))
     assert again == offset
     assert json.dumps(again.to_json()) == text

@@ -283,7 +283,7 @@ def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
     wanted: int, there: tuple[int, int]
 ) -> None:
     bounds = Bounds(*there, is_current=False)
-    assert judge(Q[0], wanted, bounds, start_seen=5) is None
+    assert judge(Q[0], wanted, bounds, first_offset_seen=5) is None
     assert judge(Q[0], wanted, bounds, is_overdue=True) is not None
 
 
@@ -299,18 +299,18 @@ def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
 def test_losses_are_told_apart_with_numbers(
     wanted: int, bounds: Bounds, seen: int, loss: Loss, gone: int | None, go_on: int
 ) -> None:
-    error = judge(Q[0], wanted, bounds, start_seen=seen)
+    error = judge(Q[0], wanted, bounds, first_offset_seen=seen)
     assert isinstance(error, DataLossError)
     assert (error.loss, error.gone, error.next_offset) == (loss, gone, go_on)
 
 
 def test_a_refilled_topic_is_known_by_the_time_of_its_first_message() -> None:
-    error = judge(Q[0], 5, Bounds(0, 90), birth=1_000, birth_now=2_000)
+    error = judge(Q[0], 5, Bounds(0, 90), first_store_time=1_000, first_store_time_now=2_000)
     assert isinstance(error, DataLossError)
     assert error.loss is Loss.TOPIC_RECREATED
-    assert judge(Q[0], 5, Bounds(0, 90), birth=1_000, birth_now=1_000) is None
-    assert judge(Q[0], 5, Bounds(3, 90), birth=1_000, birth_now=2_000) is None
-    assert judge(Q[0], 0, Bounds(0, 90), birth=1_000, birth_now=2_000) is None
+    assert judge(Q[0], 5, Bounds(0, 90), first_store_time=1_000, first_store_time_now=1_000) is None
+    assert judge(Q[0], 5, Bounds(3, 90), first_store_time=1_000, first_store_time_now=2_000) is None
+    assert judge(Q[0], 0, Bounds(0, 90), first_store_time=1_000, first_store_time_now=2_000) is None
 
 
 def test_the_message_names_the_facts_and_what_to_do() -> None:

@@ -9,44 +9,44 @@ A, B = (QueueId("orders", "broker-a", index) for index in (0, 1))
 
 
 def test_a_queue_is_marked_by_its_birth_and_later_by_where_it_begins() -> None:
-    marks = TopicIdentity()
-    marks.note(A, Bounds(0, 5), 77)
-    assert (marks.birth(A), marks.first(A)) == (77, None)
-    marks.note(A, Bounds(3, 5), None)
-    assert (marks.birth(A), marks.first(A)) == (None, 3)
-    marks.note(A, Bounds(4, 9), None)
-    assert marks.written() == ({}, {A: 4})
+    identity = TopicIdentity()
+    identity.note(A, Bounds(0, 5), 77)
+    assert (identity.first_store_time(A), identity.first_offset(A)) == (77, None)
+    identity.note(A, Bounds(3, 5), None)
+    assert (identity.first_store_time(A), identity.first_offset(A)) == (None, 3)
+    identity.note(A, Bounds(4, 9), None)
+    assert identity.written() == ({}, {A: 4})
 
 
 def test_a_mark_stands_until_it_is_forgotten() -> None:
-    marks = TopicIdentity({A: 77}, {B: 4})
-    marks.note(A, Bounds(0, 5), 99)
-    marks.note(B, Bounds(0, 5), 99)
-    marks.note(B, Bounds(2, 5), None)
-    assert marks.written() == ({A: 77}, {B: 4})
-    marks.forget(A)
-    marks.forget(B)
-    assert marks.written() == ({}, {})
-    marks.note(A, Bounds(0, 5), 99)
-    marks.note(B, Bounds(2, 5), None)
-    assert marks.written() == ({A: 99}, {B: 2})
+    identity = TopicIdentity({A: 77}, {B: 4})
+    identity.note(A, Bounds(0, 5), 99)
+    identity.note(B, Bounds(0, 5), 99)
+    identity.note(B, Bounds(2, 5), None)
+    assert identity.written() == ({A: 77}, {B: 4})
+    identity.forget(A)
+    identity.forget(B)
+    assert identity.written() == ({}, {})
+    identity.note(A, Bounds(0, 5), 99)
+    identity.note(B, Bounds(2, 5), None)
+    assert identity.written() == ({A: 99}, {B: 2})
 
 
 def test_a_replica_says_when_a_queue_was_born_and_not_where_it_begins() -> None:
-    marks = TopicIdentity()
-    marks.note(A, Bounds(3, 5, is_current=False), None)
-    marks.note(B, Bounds(0, 5, is_current=False), 77)
-    assert marks.written() == ({B: 77}, {})
+    identity = TopicIdentity()
+    identity.note(A, Bounds(3, 5, is_current=False), None)
+    identity.note(B, Bounds(0, 5, is_current=False), 77)
+    assert identity.written() == ({B: 77}, {})
 
 
 def test_what_is_written_is_the_same_object_until_a_mark_changes() -> None:
-    marks = TopicIdentity()
-    marks.note(A, Bounds(3, 5), None)
-    births, firsts = marks.written()
-    marks.note(A, Bounds(3, 9), None)
-    marks.forget(B)
-    assert marks.written()[0] is births
-    assert marks.written()[1] is firsts
-    marks.note(A, Bounds(4, 9), None)
-    assert firsts == {A: 3}
-    assert marks.written()[1] == {A: 4}
+    identity = TopicIdentity()
+    identity.note(A, Bounds(3, 5), None)
+    first_store_times, first_offsets = identity.written()
+    identity.note(A, Bounds(3, 9), None)
+    identity.forget(B)
+    assert identity.written()[0] is first_store_times
+    assert identity.written()[1] is first_offsets
+    identity.note(A, Bounds(4, 9), None)
+    assert first_offsets == {A: 3}
+    assert identity.written()[1] == {A: 4}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_rocketmq.read.cluster_scan import find_births
+from pyspark_rocketmq.read.cluster_scan import find_first_store_times
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId, StoredMessage
@@ -28,9 +28,9 @@ def record(offset: int) -> bytes:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("first", "births"), [(0, {QUEUE: BORN_MS}), (1, {})])
+@pytest.mark.parametrize(("first", "first_store_times"), [(0, {QUEUE: BORN_MS}), (1, {})])
 def test_where_the_first_time_is_not_told_the_first_message_is_pulled(
-    first: int, births: dict[QueueId, int]
+    first: int, first_store_times: dict[QueueId, int]
 ) -> None:
     """A proxy knows no code 32; a broker passes over a message whose file it has just deleted."""
 
@@ -42,5 +42,5 @@ def test_where_the_first_time_is_not_told_the_first_message_is_pulled(
     with ScriptedBroker({QUEUE: SimulatedQueue(0, 10)}) as broker:
         broker.script = script
         with open_cluster(ConnectionSettings((broker.address,))) as cluster:
-            assert find_births(cluster, {QUEUE: Bounds(0, 10)}) == births
+            assert find_first_store_times(cluster, {QUEUE: Bounds(0, 10)}) == first_store_times
         assert any(isinstance(asked, GetEarliestStoreTime) for asked in broker.requests)

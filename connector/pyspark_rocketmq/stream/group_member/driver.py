@@ -35,7 +35,7 @@ from pyspark_rocketmq.planning.micro_batch import (
     judge,
 )
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
-from pyspark_rocketmq.read.cluster_scan import find_births, first_scan, no_route
+from pyspark_rocketmq.read.cluster_scan import find_first_store_times, first_scan, no_route
 from pyspark_rocketmq.read.starting_offsets import go_on
 from pyspark_rocketmq.stream.message_size import MessageSize
 from pyspark_rocketmq.stream.pull.driver import Ports
@@ -129,7 +129,7 @@ class JoinedDriver:
         self._watch: EndOffsetWatcher | None = None
         self._watched: frozenset[QueueId] = frozenset()
         self._ends: dict[QueueId, int] = {}
-        self._marks = TopicIdentity()
+        self._identity = TopicIdentity()
         """What tells this query's queues from those of a topic that was created anew."""
         self._judged: set[QueueId] = set()
         """The queues whose place was found in order, or corrected, since they are had."""
@@ -216,11 +216,13 @@ class JoinedDriver:
         return self._known[1]
 
     def _join(self, start: SourceOffset) -> BatchMember:
-        survey = first_scan(self._cluster, self._options, is_whole=False, births=False)
+        survey = first_scan(
+            self._cluster, self._options, is_whole=False, with_first_store_times=False
+        )
         if survey.absent_topics:
             raise no_route(survey.absent_topics)
         known = {} if start.is_initial else start.offsets
-        self._marks = TopicIdentity(start.births, start.firsts)
+        self._identity = TopicIdentity(start.first_store_times, start.first_offsets)
         seat = self._seat = self._ports.open_batch_member(self._settings, self._options, known)
         # A run that ends by itself would end before it had a queue.
         seat.wait_for_share(self._options.connect_timeout_ms)
@@ -293,7 +295,9 @@ class JoinedDriver:
 
     def _judge(self, seat: BatchMember, places: dict[QueueId, int], queues: list[QueueId]) -> None:
         bounds = self._cluster.bounds(queues) if queues else {}
-        births = self._births({q: held for q, held in bounds.items() if isinstance(held, Bounds)})
+        first_store_times = self._births(
+            {q: held for q, held in bounds.items() if isinstance(held, Bounds)}
+        )
         for queue, held in bounds.items():
             if not isinstance(held, Bounds):
                 _log.warning("%s: what it holds is not known now: %s", queue, held)
@@ -304,16 +308,16 @@ class JoinedDriver:
                 queue,
                 places[queue],
                 held,
-                start_seen=self._marks.first(queue),
-                birth=self._marks.birth(queue),
-                birth_now=births.get(queue),
+                first_offset_seen=self._identity.first_offset(queue),
+                first_store_time=self._identity.first_store_time(queue),
+                first_store_time_now=first_store_times.get(queue),
             )
             if loss is not None:
                 places[queue] = go_on(self._options, loss)
                 seat.move(queue, places[queue])
             if places[queue] == 0 or (loss is not None and loss.loss is Loss.TOPIC_RECREATED):
-                self._marks.forget(queue)  # Nothing of it was read.
-            self._marks.note(queue, held, births.get(queue))
+                self._identity.forget(queue)  # Nothing of it was read.
+            self._identity.note(queue, held, first_store_times.get(queue))
             self._judged.add(queue)
             self._ends[queue] = held.end
             self._watched |= {queue} if self._is_bounded else set()
@@ -321,7 +325,7 @@ class JoinedDriver:
 
     def _births(self, bounds: Mapping[QueueId, Bounds]) -> Mapping[QueueId, int]:
         try:
-            return find_births(self._cluster, bounds) if bounds else {}
+            return find_first_store_times(self._cluster, bounds) if bounds else {}
         except RocketMQError as error:
             _log.warning("cannot tell when the first messages were stored: %s", error)
             return {}
@@ -338,10 +342,12 @@ class JoinedDriver:
             # Queues that come or go are no reason for a batch: the next one writes them down.
             return None
         # A queue read from offset 0 on shows when that was stored, once.
-        young = [q for q in taken if look.offsets[q] == 0 and self._marks.birth(q) is None]
-        for queue, birth in self._births(dict.fromkeys(young, _YOUNG)).items():
-            self._marks.note(queue, _YOUNG, birth)
-        return advance(start, look.offsets, taken, *self._marks.written())
+        young = [
+            q for q in taken if look.offsets[q] == 0 and self._identity.first_store_time(q) is None
+        ]
+        for queue, first_store_time in self._births(dict.fromkeys(young, _YOUNG)).items():
+            self._identity.note(queue, _YOUNG, first_store_time)
+        return advance(start, look.offsets, taken, *self._identity.written())
 
     def _wait(self, watch: EndOffsetWatcher, look: _Look, limits: Limits) -> None:
         if not look.waiting:

@@ -21,7 +21,7 @@ from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, ne
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, advance, backlogs
 from pyspark_rocketmq.read.cluster_scan import (
     ClusterScan,
-    find_births,
+    find_first_store_times,
     first_scan,
     report_missing,
     require_topics,
@@ -110,7 +110,7 @@ class StreamDriver:
             report_missing(survey)
             require_topics(survey, self._options)
             places = starting_places(self._options, self._cluster, survey.bounds, "latest")
-            self._initial = SourceOffset.initial(places.offsets, survey.births).to_json()
+            self._initial = SourceOffset.initial(places.offsets, survey.first_store_times).to_json()
         return self._initial
 
     def prepare_available_now(self) -> None:
@@ -300,7 +300,7 @@ class StreamDriver:
         if not taken and not self._has_moved(start, look.offsets):
             return None
         self._mark_young(look.offsets, taken)
-        return advance(start, look.offsets, taken, *self._offsets.marks.written())
+        return advance(start, look.offsets, taken, *self._offsets.identity.written())
 
     def _wait(self, watch: EndOffsetWatcher, look: _Look, limits: Limits) -> None:
         """Wait a little for messages: for the first, or for as many as a batch must have."""
@@ -321,13 +321,15 @@ class StreamDriver:
 
     def _mark_young(self, offsets: Mapping[QueueId, int], taken: Mapping[QueueId, int]) -> None:
         """A queue read from offset 0 on shows when that was stored, once."""
-        marks = self._offsets.marks
-        young = [q for q in taken if offsets[q] == 0 and marks.birth(q) is None]
+        identity = self._offsets.identity
+        young = [q for q in taken if offsets[q] == 0 and identity.first_store_time(q) is None]
         if not young:
             return
         first = Bounds(0, 1)
         try:
-            for queue, birth in find_births(self._cluster, dict.fromkeys(young, first)).items():
-                marks.note(queue, first, birth)
+            for queue, first_store_time in find_first_store_times(
+                self._cluster, dict.fromkeys(young, first)
+            ).items():
+                identity.note(queue, first, first_store_time)
         except RocketMQError as error:
             _log.warning("cannot tell when the first messages were stored: %s", error)

@@ -43,7 +43,7 @@ class StreamOffsets:
         self._options, self._now_ms = options, now_ms
         self.ends: dict[QueueId, int] = {}
         """How far queues reached when last surveyed."""
-        self.marks = TopicIdentity()
+        self.identity = TopicIdentity()
         """By which a topic that was created anew is told from the one that was read."""
         self._found: dict[QueueId, int] = {}
         self._moved: dict[QueueId, tuple[int, int]] = {}
@@ -80,7 +80,7 @@ class StreamOffsets:
 
         Raises DataLossError.
         """
-        self.marks = TopicIdentity(start.births, start.firsts)
+        self.identity = TopicIdentity(start.first_store_times, start.first_offsets)
         self._judge_all(cluster, start, survey)
         self._note(start, survey)
         left_out = start.offsets.keys() - self.selected(start).keys()
@@ -148,8 +148,14 @@ class StreamOffsets:
         held = news.bounds.get(queue)
         if held is None:
             return False  # Missing, which is judged apart.
-        birth, first = self.marks.birth(queue), self.marks.first(queue)
-        is_reborn = birth is not None and news.births.get(queue, birth) != birth
+        first_store_time, first = (
+            self.identity.first_store_time(queue),
+            self.identity.first_offset(queue),
+        )
+        is_reborn = (
+            first_store_time is not None
+            and news.first_store_times.get(queue, first_store_time) != first_store_time
+        )
         is_lower = first is not None and held.is_current and held.start < first
         return is_reborn or is_lower or held.start > offset
 
@@ -187,8 +193,8 @@ class StreamOffsets:
                 self._found[queue] = held.start
                 _log.info("found %s, reading it from %d", queue, held.start)
             if self._place(start, queue) == 0:
-                self.marks.forget(queue)  # Nothing of it was read.
-            self.marks.note(queue, held, survey.births.get(queue))
+                self.identity.forget(queue)  # Nothing of it was read.
+            self.identity.note(queue, held, survey.first_store_times.get(queue))
 
     def _place(self, start: SourceOffset, queue: QueueId) -> int | None:
         offset = start.offsets.get(queue, self._found.get(queue))
@@ -204,15 +210,15 @@ class StreamOffsets:
                 queue,
                 offset,
                 held,
-                start_seen=self.marks.first(queue),
-                birth=self.marks.birth(queue),
-                birth_now=fresh.births.get(queue),
+                first_offset_seen=self.identity.first_offset(queue),
+                first_store_time=self.identity.first_store_time(queue),
+                first_store_time_now=fresh.first_store_times.get(queue),
                 is_overdue=self._is_overdue(queue, offset, held),
             )
             if loss is not None:
                 self._moved[queue] = (offset, go_on(self._options, loss))
                 if loss.loss is Loss.TOPIC_RECREATED:
-                    self.marks.forget(queue)
+                    self.identity.forget(queue)
         self._judge_missing(cluster, start, fresh)
 
     def _is_overdue(self, queue: QueueId, offset: int, held: Bounds) -> bool:

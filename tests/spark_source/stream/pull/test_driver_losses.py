@@ -166,7 +166,10 @@ def test_what_marks_a_queue_follows_its_retention_and_an_idle_query_keeps_its_te
     assert start["births"] == {"orders": {"broker-a": {"0": world.queues[queue].stored[0][0]}}}
     assert "firsts" not in start
     world.expire(queue, 3)
-    assert query.until(start, lambda _: query.driver._offsets.marks.first(queue) == 3) == start
+    assert (
+        query.until(start, lambda _: query.driver._offsets.identity.first_offset(queue) == 3)
+        == start
+    )
     world.put(queue, 1)
     end = query.latest(start)
     assert (end["births"], end["firsts"]) == ({}, {"orders": {"broker-a": {"0": 3}}})
