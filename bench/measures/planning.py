@@ -20,7 +20,8 @@ from bench.machine import Figures
 from bench.registry import measurement
 from pyspark_rocketmq.options.parse import parse_options
 from pyspark_rocketmq.read.plan import make_plan
-from pyspark_rocketmq.stream.pull.driver import Ports, StreamDriver
+from pyspark_rocketmq.stream.offset_driver import Ports
+from pyspark_rocketmq.stream.pull.driver import PullDriver
 from pyspark_rocketmq.stream.reader import StreamReader
 from rocketmq_wire.model import Bounds, QueueId
 from support.fake_cluster import FakeQueue, FakeWorld
@@ -127,5 +128,5 @@ def _reader(world: FakeWorld, options: dict[str, str]) -> StreamReader:
     plan = make_plan(parsed, StructType([StructField("body", BinaryType())]))
     reader = StreamReader(parsed, plan)
     ports = Ports(world.open_cluster, world.open_watch)  # type: ignore[arg-type]
-    reader._driver = StreamDriver(parsed, ports, reader._parsed)
+    reader._driver = PullDriver(parsed, ports)
     return reader

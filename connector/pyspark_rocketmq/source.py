@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_rocketmq.read.batch_reader import BatchReader
-    from pyspark_rocketmq.read.filtered_reader import NarrowingReader
+    from pyspark_rocketmq.read.filtered_reader import FilteredReader
     from pyspark_rocketmq.read.lookup_reader import LookupReader
     from pyspark_rocketmq.read.task import ReadPlan
     from pyspark_rocketmq.sink.writers import BatchWriter, StreamWriter
-    from pyspark_rocketmq.stream.pop.reader import PopStreamReader
     from pyspark_rocketmq.stream.reader import StreamReader
 
 
@@ -56,7 +55,7 @@ class RocketMQDataSource(DataSource):
         names = ("receiptHandle",) if self._parsed.consume_mode == "pop" else ()
         return default_ddl(include_properties=self._parsed.include_properties, more=names)
 
-    def reader(self, schema: StructType) -> BatchReader | LookupReader | NarrowingReader:
+    def reader(self, schema: StructType) -> BatchReader | LookupReader | FilteredReader:
         """A batch read."""
         from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
@@ -67,21 +66,17 @@ class RocketMQDataSource(DataSource):
             return LookupReader(options, self._plan(options, schema))
         if options.push_down == "once":
             from pyspark_rocketmq.read.filtered_reader import (
-                narrowing_reader,  # Keeps lookup light.
+                open_filtered_reader,  # Keeps lookup light.
             )
 
-            return narrowing_reader(options, self._plan(options, schema), schema)
+            return open_filtered_reader(options, self._plan(options, schema), schema)
         return BatchReader(options, self._plan(options, schema))
 
-    def streamReader(self, schema: StructType) -> StreamReader | PopStreamReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         """A stream."""
         from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
 
         options = require(self._parsed, self.options, Use.STREAM)
-        if options.consume_mode == "pop":
-            from pyspark_rocketmq.stream.pop.reader import PopStreamReader  # Keeps lookup light.
-
-            return PopStreamReader(options, self._plan(options, schema))
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

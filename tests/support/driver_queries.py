@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspark_rocketmq.options.parse import parse_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.stream.pull.driver import Ports, StreamDriver
+from pyspark_rocketmq.stream.offset_driver import Ports
+from pyspark_rocketmq.stream.pull.driver import PullDriver
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
 from support.fake_cluster import FakeWatch, FakeWorld
@@ -38,7 +39,7 @@ class Query:
             lambda: self.now_ms,
             self.sleep_ms,
         )
-        self.driver = StreamDriver(parse_options(raw), ports)
+        self.driver = PullDriver(parse_options(raw), ports)
 
     def sleep_ms(self, ms: int) -> None:
         self.sleeps.append(ms)
@@ -55,7 +56,7 @@ class Query:
             end = self.latest(start)
             if reached(end):
                 return end
-            self.driver._lookout._stop.wait(0.02)  # type: ignore[union-attr]
+            self.driver._discovery._stop.wait(0.02)  # type: ignore[union-attr]
         raise AssertionError(f"not reached from {start}")
 
 

@@ -14,7 +14,11 @@ from typing import Any, cast
 from pyspark_rocketmq.options.parse import ReadOptions, parse_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import ranges_between
-from pyspark_rocketmq.stream.group_member.driver import JoinedDriver, JoinedPorts, group_settings
+from pyspark_rocketmq.stream.group_member.driver import (
+    GroupMemberDriver,
+    GroupMemberPorts,
+    group_settings,
+)
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.group_consumer import ConsumerState
@@ -106,7 +110,7 @@ class JoinedQuery:
         self.durable = 0
         self.initial: dict[str, Any] = {}
         self.sink: dict[int, list[tuple[QueueId, int]]] = {}
-        self.driver: JoinedDriver | None = None
+        self.driver: GroupMemberDriver | None = None
         self.now_ms = 1_000_000
         self.repeated_ranges: list[OffsetRange] = []
 
@@ -115,14 +119,14 @@ class JoinedQuery:
     def start(self) -> None:
         self.instance = WorldInstance(self.world, self.name)
         self.world.members.add(self.name)
-        ports = JoinedPorts(
+        ports = GroupMemberPorts(
             open_cluster=self.world.open_cluster,  # type: ignore[arg-type]
             open_watch=self.world.open_watch,  # type: ignore[arg-type]
             now_ms=self._tick,
             sleep_ms=lambda _: None,
             open_batch_member=self._open_seat,
         )
-        self.driver = JoinedDriver(self.options, ports)
+        self.driver = GroupMemberDriver(self.options, ports)
         if not self.logged:
             self.initial = _through_text(self.driver.initial_offset())
         if self.durable < len(self.logged):
@@ -173,11 +177,11 @@ class JoinedQuery:
         return self.logged[self.durable - 1] if self.durable else self.initial
 
     def balance(self) -> None:
-        if self.driver is not None and self.driver._seat is not None:
+        if self.driver is not None and self.driver._member is not None:
             self.seat.rebalance()
 
     def housekeep(self) -> None:
-        if self.driver is not None and self.driver._seat is not None:
+        if self.driver is not None and self.driver._member is not None:
             self.seat._persist_due_ms = self.seat._lock_due_ms = 0
             self.seat.housekeep(now_ms())
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
@@ -138,6 +139,13 @@ class Split:
     partitions_min: int | None = None
     partitions_max: int | None = None
     records_max: int | None = None
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Split:
+        """The division that the user asks for."""
+        return cls(
+            options.min_partitions, options.max_partitions, options.max_records_per_partition
+        )
 
 
 def divide(ranges: Sequence[OffsetRange], split: Split) -> list[tuple[OffsetRange, ...]]:

@@ -18,7 +18,7 @@ from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
 from pyspark_rocketmq.read.partitions import TaskPartition
 from pyspark_rocketmq.read.starting_offsets import ending_places, starting_places
-from pyspark_rocketmq.read.task import ReadPlan, read_task
+from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
 
 
@@ -39,11 +39,6 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
         )
         for queue in survey.queues
     ]
-
-
-def split_of(options: ReadOptions) -> Split:
-    """How the user wants the work divided."""
-    return Split(options.min_partitions, options.max_partitions, options.max_records_per_partition)
 
 
 class BatchReader(DataSourceReader):
@@ -67,7 +62,7 @@ class BatchReader(DataSourceReader):
         )
         topics = self._still_read({known.queue.topic for known in queues})
         late_topics = topics if has_late_end and options.assign is None else set()
-        tasks = plan_batch(queues, split_of(options), late_topics)
+        tasks = plan_batch(queues, Split.of(options), late_topics)
         counts = ((known.queue, known.end - known.start) for known in queues)
         log_batch("read", counts, len(tasks), is_shown=options.log_batches)
         return [TaskPartition(task, places) for task in tasks]
@@ -85,4 +80,4 @@ class BatchReader(DataSourceReader):
         """Read one task."""
         if not isinstance(partition, TaskPartition):
             return iter(())  # The plan was empty.
-        return read_task(self._plan, partition.task, partition.places)
+        return partition.read(self._plan)

@@ -32,6 +32,11 @@ class ClusterScan:
     """Assigned queues that do not exist."""
 
     @property
+    def topics(self) -> set[str]:
+        """The topics that were looked for."""
+        return {queue.topic for queue in self.queues} | self.absent_topics
+
+    @property
     def brokers(self) -> frozenset[tuple[str, str]]:
         """Which topic is on which broker."""
         return frozenset((queue.topic, queue.broker) for queue in self.queues)

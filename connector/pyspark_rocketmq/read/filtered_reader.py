@@ -55,7 +55,7 @@ _COMPARED: Final = (StringType(), IntegerType(), LongType(), TimestampType())
 _QUERY_ID: Final = "spark.sql.execution.query.id"
 
 
-class NarrowingReader(BatchReader):
+class FilteredReader(BatchReader):
     """A batch read with pushDown=once."""
 
     def __init__(self, options: ReadOptions, plan: ReadPlan, columns: Mapping[str, str]) -> None:
@@ -87,7 +87,9 @@ class NarrowingReader(BatchReader):
         return late_topics_of(topics, self._narrowing)
 
 
-def narrowing_reader(options: ReadOptions, plan: ReadPlan, schema: StructType) -> NarrowingReader:
+def open_filtered_reader(
+    options: ReadOptions, plan: ReadPlan, schema: StructType
+) -> FilteredReader:
     """Raises UnsupportedError where Spark pushes no filters down."""
     if not hasattr(DataSourceReader, "pushFilters"):
         raise UnsupportedError(
@@ -96,7 +98,7 @@ def narrowing_reader(options: ReadOptions, plan: ReadPlan, schema: StructType) -
             "startingOffsets or startingTimestamp what to read",
         )
     columns = comparable_columns(schema, is_typed=options.body_format is not None)
-    return NarrowingReader(options, plan, columns)
+    return FilteredReader(options, plan, columns)
 
 
 def comparable_columns(schema: StructType, *, is_typed: bool) -> dict[str, str]:

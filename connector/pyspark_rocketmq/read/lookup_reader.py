@@ -13,7 +13,7 @@ from pyspark_rocketmq.planning.micro_batch import Split, divide
 from pyspark_rocketmq.planning.selection import named_topics
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
-from pyspark_rocketmq.read.task import ReadPlan, read_ranges
+from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup.key_offsets import Place, offsets_of_key
 from rocketmq_client.lookup.messages import find_by_id
@@ -55,7 +55,7 @@ class LookupReader(DataSourceReader):
         """Read one task."""
         if not isinstance(partition, RangePartition):
             return iter(())  # Nothing was found.
-        return read_ranges(self._plan, partition.ranges, partition.places)
+        return partition.read(self._plan)
 
 
 def _places(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:

@@ -12,8 +12,8 @@ from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import parse_options, require
 from pyspark_rocketmq.planning.checkpoint import nested
-from pyspark_rocketmq.planning.micro_batch import divide
-from pyspark_rocketmq.read.batch_reader import plan_queues, split_of
+from pyspark_rocketmq.planning.micro_batch import Split, divide
+from pyspark_rocketmq.read.batch_reader import plan_queues
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
@@ -138,4 +138,4 @@ def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
     finally:
         cluster.close()
     ranges = tuple(OffsetRange(known.queue, known.start, known.end) for known in queues)
-    return PinnedOffsets(given, ranges, len(divide(ranges, split_of(parsed))))
+    return PinnedOffsets(given, ranges, len(divide(ranges, Split.of(parsed))))

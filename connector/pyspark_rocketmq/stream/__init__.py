@@ -1,1 +1,3 @@
-"""Streaming reads: Spark's calls go from a reader to a driver. Start at `reader`."""
+"""Streaming reads: `reader` passes Spark's calls to one of three drivers. Start at `driver`, the
+contract that they answer; `admission` decides how much each micro-batch takes.
+"""

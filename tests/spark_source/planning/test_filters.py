@@ -42,7 +42,7 @@ from pyspark_rocketmq.read.filtered_reader import (
     comparable_columns,
     comparisons_of,
     narrow_tags,
-    narrowing_reader,
+    open_filtered_reader,
     places_of_times,
 )
 from pyspark_rocketmq.read.plan import make_plan
@@ -334,7 +334,7 @@ def test_a_spark_that_pushes_no_filters_is_told_apart(monkeypatch: pytest.Monkey
     schema = StructType().add("tags", "string")
     plan = make_plan(options, schema)
     with pytest.raises(UnsupportedError, match=r"^\[ROCKETMQ_UNSUPPORTED\.PUSH_DOWN\] .*Spark 4.1"):
-        narrowing_reader(options, plan, schema)
+        open_filtered_reader(options, plan, schema)
 
 
 # Of version 7: the first 48 bits are a time.

@@ -20,7 +20,11 @@ from rocketmq_wire.model import BrokerAddresses, Message, OffsetRange, QueueId, 
 
 QUEUE = QueueId("orders", "broker-a", 0)
 ELSEWHERE = QueueId("orders", "broker-b", 0)
-PLACES = {"broker-a": "10.0.0.1:10911", "broker-b": "10.0.0.2:10911", "broker-c": "10.0.0.3:10911"}
+ADDRESSES = {
+    "broker-a": "10.0.0.1:10911",
+    "broker-b": "10.0.0.2:10911",
+    "broker-c": "10.0.0.3:10911",
+}
 NOBODY = ConnectionSettings(name_servers=("127.0.0.1:1",), request_timeout_ms=1_000)
 
 
@@ -30,17 +34,17 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_a_partition_carries_the_places_of_its_own_brokers() -> None:
+def test_a_partition_carries_the_addresses_of_its_own_brokers() -> None:
     ranges = OffsetRange(QUEUE, 0, 9), OffsetRange(ELSEWHERE, 0, 9)
-    both, one = range_partitions([ranges, ranges[:1]], PLACES)
+    both, one = range_partitions([ranges, ranges[:1]], ADDRESSES)
     again = pickle.loads(pickle.dumps(both))
     assert again.ranges == both.ranges == ranges
-    assert again.places == {name: PLACES[name] for name in ("broker-a", "broker-b")}
-    assert pickle.loads(pickle.dumps(one)).places == {"broker-a": PLACES["broker-a"]}
-    assert [task.places for task in range_partitions([ranges, ranges[:1]], {})] == [{}, {}]
+    assert again.addresses == {name: ADDRESSES[name] for name in ("broker-a", "broker-b")}
+    assert pickle.loads(pickle.dumps(one)).addresses == {"broker-a": ADDRESSES["broker-a"]}
+    assert [task.addresses for task in range_partitions([ranges, ranges[:1]], {})] == [{}, {}]
     task = BatchTask((QueueSlice(QUEUE, 0, 9),), (), (QUEUE,))
-    assert TaskPartition(task, PLACES).places == {"broker-a": PLACES["broker-a"]}
-    assert TaskPartition(task, {}).places == {}
+    assert TaskPartition(task, ADDRESSES).addresses == {"broker-a": ADDRESSES["broker-a"]}
+    assert TaskPartition(task, {}).addresses == {}
 
 
 def test_what_others_found_is_used_only_until_something_better_is_known() -> None:
@@ -63,7 +67,7 @@ def test_who_answers_is_not_looked_up_again() -> None:
     assert not directory.is_settled("broker-a")
 
 
-def test_replicas_in_the_place_of_masters_are_no_places() -> None:
+def test_replicas_instead_of_masters_have_no_address() -> None:
     directory = BrokerDirectory({})
     directory.learn(
         [BrokerAddresses("broker-a", "c", {0: "h:1"}), BrokerAddresses("broker-b", "c", {1: "h:2"})]
@@ -77,13 +81,13 @@ def test_a_new_worker_reads_without_a_name_server(broker: Broker) -> None:
         (queue,) = cluster.queues("orders")
         with Producer(cluster.settings) as producer:
             producer.send_batch(queue, [Message("orders", b"%d" % n) for n in range(100)])
-        places = cluster.places()
-    assert places.keys() == {queue.broker}
+        addresses = cluster.places()
+    assert addresses.keys() == {queue.broker}
     spec = ReadSpec("g", limits=ReadLimits(outage_ms=500))
     ranges = [OffsetRange(queue, 0, 100)]
     with open_cluster(NOBODY) as worker:
         with pytest.raises(ConnectError):
             list(worker.read_ranges(ranges, spec))
-        worker.hint(places)
+        worker.hint(addresses)
         chunks = list(worker.read_ranges(ranges, spec))
     assert [(chunk.start, chunk.end) for chunk in chunks][-1][1] == 100

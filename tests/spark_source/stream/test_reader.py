@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.source import RocketMQDataSource
-from pyspark_rocketmq.stream.pull.read_limits import ReadAllAvailable, ReadMaxRows
+from pyspark_rocketmq.stream.admission import ReadAllAvailable, ReadMaxRows
 from pyspark_rocketmq.stream.reader import StreamReader
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
@@ -255,7 +255,7 @@ def test_stop_ends_every_thread(loader: Loader, topic: str, reader: Make) -> Non
     made = reader(group="g-threads")
     made.latestOffset(made.latestOffset(made.initialOffset()))
     names = {thread.name for thread in set(threading.enumerate()) - before}
-    assert {"rocketmq-arrivals", "rocketmq-lookout", "rocketmq-progress"} <= names
+    assert {"rocketmq-arrivals", "rocketmq-discovery", "rocketmq-progress"} <= names
     made.stop()
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert not left

@@ -1,1 +1,3 @@
-"""Streams that pop messages and acknowledge them (`consumeMode=pop`). Start at `reader`."""
+"""The driver of a stream that pops (consumeMode=pop), and the partitions that carry popped records.
+Start at `driver`.
+"""

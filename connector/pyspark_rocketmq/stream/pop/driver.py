@@ -1,12 +1,13 @@
-"""The driver's side of a stream that pops (option consumeMode=pop).
+"""The driver of a stream that pops (option consumeMode=pop).
 
-    latestOffset(start)   acknowledges the batches up to `start`, which are durable, and pops the
-                          next one; what it got is kept here, and renewed while it is needed
-    partitions            hands the records of a batch out, as often as it is asked
-    a restart             knows nothing of batches before it: one that is planned again is empty,
-                          and its messages come again when nobody renews them any more
+    latest_offset(start)  acknowledges the batches up to `start`, which are durable, and pops the
+                          next one; the driver keeps its records, and renews their messages
+    partitions            hands out the records of a batch, as often as Spark asks
+    a restart             knows no batch from before: if Spark plans one again it is empty, and its
+                          messages come again when their invisible time is over
 
-So every message is in a batch at least once. The offset is a count, and which process counted.
+So every message is in a batch at least once. The offset is a batch number, and the process that
+counted it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,21 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.parse import ReadOptions
-from pyspark_rocketmq.options.pop_checks import BYTES_MAX, ROWS_MAX
-from pyspark_rocketmq.stream.pop.leases import Lease, Leases
-from pyspark_rocketmq.stream.pop.partitions import PopPartition, PoppedQueue, divided, queues_of
+from pyspark_rocketmq.stream.admission import WAIT_MS, PopAdmission
+from pyspark_rocketmq.stream.driver import Offset
+from pyspark_rocketmq.stream.pop.leases import Lease, Leases, Lender
+from pyspark_rocketmq.stream.pop.partitions import (
+    PopPartition,
+    PoppedQueue,
+    divide_queues,
+    queues_of,
+)
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.pop import PopConsumer, PoppedRecords
 from rocketmq_client.consumer.public_pop import PublicPopClient, PublicPopConsumer
@@ -34,16 +41,14 @@ from rocketmq_wire.requests.pop import POP_COUNT_MAX, InitMode
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-_WAIT_MS: Final = 100
-"""How long a call waits for messages when none are there: Spark asks all sources in turn."""
 _BUSY_MS: Final = 500
-"""How long a call goes on popping while there are some."""
+"""How long a call keeps popping while messages come."""
 _WARNING_MS: Final = 10_000
 _VERSION: Final = 1
 
 
 class Popper(Protocol):
-    """One topic as it is popped."""
+    """Pops the messages of one topic."""
 
     def receive_records(
         self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0
@@ -59,68 +64,72 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class PopPorts:
-    """What the driver uses of the world."""
+    """The driver's access to brokers and clock; tests pass their own."""
 
     poppers: dict[str, Popper]
     leases: Leases
     backlog: Callable[[], int | None]
-    """How many messages wait in the topics' queues; None: nobody says."""
+    """Returns how many messages wait in the topics' queues; None: the server does not say."""
     now_ms: Callable[[], int]
     close: Callable[[], None]
 
 
 class PopDriver:
-    """Lives in the stream process, from the first call to `close`."""
+    """Pops one query's micro-batches; answers `StreamDriver`."""
 
     def __init__(self, options: ReadOptions, ports: PopPorts, run: str) -> None:
-        self._options, self._ports, self._run = options, ports, run
-        self._rows_max = options.max_offsets_per_trigger or ROWS_MAX
-        self._bytes_max = options.max_bytes_per_trigger or BYTES_MAX
+        self._options = options
+        self._ports = ports
+        self._run = run
+        self._admission = PopAdmission(options)
         self._batches: dict[int, _Batch] = {}
-        self._turn = 0
-        self._left: int | None = None
-        """How many messages an AvailableNow run may still pop; None: any number."""
+        self._latest: Offset | None = None
+        self._next_topic = 0
         self._began_ms = ports.now_ms()
         self._has_reached = False
         self._warned_ms: int | None = None
 
-    def initial_offset(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint."""
+    def initial_offset(self) -> Offset:
+        """See `StreamDriver`."""
         return self._offset(0)
 
     def prepare_available_now(self) -> None:
-        """Read no more than is there now: what came again meanwhile is not counted.
+        """See `StreamDriver`. Without a backlog from the server the run ends when it is empty."""
+        self._admission.freeze_count(self._ports.backlog())
 
-        Where nobody says how much that is, the run ends when nothing comes.
-        """
-        self._left = self._ports.backlog()
+    def skip_minimum_wait(self) -> None:
+        """See `StreamDriver`. A pop has no minimum."""
 
-    def latest_offset(self, start: dict[str, Any], *, is_durable: bool = True) -> dict[str, Any]:
-        """The end of the next batch; `start` itself when there is none.
-
-        `is_durable` says that `start` is the end of a batch that Spark is done with.
-        """
+    def latest_offset(
+        self, start: Offset, *, is_durable: bool = True, is_unlimited: bool = False
+    ) -> Offset:
+        """See `StreamDriver`. Popped rows are in memory, so a batch always has limits."""
+        del is_unlimited
         if is_durable:
-            self.settle(start)
+            self.confirm(start)
+        self._latest = self._next_end(start)
+        return self._latest
+
+    def _next_end(self, start: Offset) -> Offset:
         last = number_of(start)
         newest = max(self._batches, default=0)
         if newest > last:
             # Popped already, and not durable: the same batch again.
             return self._offset(newest)
-        popped = self._pop() if self._left is None or self._left > 0 else []
+        popped = self._pop() if self._admission.may_pop else []
         if not popped:
             return start
-        if self._left is not None:
-            fresh = (handle.retry is RetryKind.NONE for one in popped for handle in one.handles)
-            self._left -= sum(fresh)
+        self._admission.note_popped(
+            sum(handle.retry is RetryKind.NONE for one in popped for handle in one.handles)
+        )
         batch = _Batch(last + 1, queues_of((one.topic, one.records, one.handles) for one in popped))
         for one in popped:
             batch.leases += self._ports.leases.hold(one.topic, one.handles)
         self._batches[batch.number] = batch
         return self._offset(batch.number)
 
-    def settle(self, end: dict[str, Any]) -> None:
-        """Everything up to `end` is durable: acknowledge it."""
+    def confirm(self, end: Offset) -> None:
+        """See `StreamDriver`. Acknowledges every batch up to `end`."""
         if end.get("run") != self._run:
             return
         done = [number for number in self._batches if number <= number_of(end)]
@@ -128,33 +137,43 @@ class PopDriver:
         if leases or self._ports.leases.owes:
             self._ports.leases.acknowledge(leases)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PopPartition]:
-        """The tasks of a batch; none of one that another process popped."""
+    def report_latest(self) -> Offset | None:
+        """See `StreamDriver`."""
+        return self._latest
+
+    def partitions(
+        self, start: Offset, end: Offset, *, is_logged: bool = False
+    ) -> list[PopPartition]:
+        """See `StreamDriver`. A batch that another process popped has no tasks."""
+        del is_logged  # The offset itself says which process popped the batch.
+        if self._latest is None:
+            self._latest = end
         if end.get("run") != self._run:
             if start != end:
                 _log.warning(
                     "batch %d was popped before the restart: its messages come again when their "
                     "invisible time (%d ms) is over",
-                    *(number_of(end), self._options.invisible_time_ms),
+                    number_of(end),
+                    self._options.invisible_time_ms,
                 )
             return []
         first = number_of(start) if start.get("run") == self._run else number_of(end) - 1
-        queues: Sequence[PoppedQueue] = [
+        queues = [
             popped
             for number, batch in sorted(self._batches.items())
             if first < number <= number_of(end)
             for popped in batch.queues
         ]
         wanted = self._options.min_partitions or 1
-        return divided(queues, min(wanted, self._options.max_partitions or wanted))
+        return divide_queues(queues, min(wanted, self._options.max_partitions or wanted))
 
     def close(self) -> None:
-        """The query is over."""
+        """See `StreamDriver`."""
         self._ports.leases.close()
         self._ports.close()
 
     def _pop(self) -> list[PoppedRecords]:
-        """Pop the topics in turn until the limits, the time, or their end."""
+        """Pop one topic after the other until the limits, the time, or no topic has messages."""
         popped: list[PoppedRecords] = []
         rows, size = 0, 0
         began_ms = self._ports.now_ms()
@@ -162,14 +181,13 @@ class PopDriver:
         empty = 0
         while (
             empty < len(names)
-            and rows < self._rows_max
-            and size < self._bytes_max
+            and (room := self._admission.room(rows, size))
             and self._ports.now_ms() - began_ms < _BUSY_MS
         ):
-            self._turn += 1
-            topic = names[self._turn % len(names)]
+            self._next_topic += 1
+            topic = names[self._next_topic % len(names)]
             is_last = not popped and empty == len(names) - 1
-            found = self._pop_one(topic, self._rows_max - rows, _WAIT_MS if is_last else 0)
+            found = self._pop_one(topic, room, WAIT_MS if is_last else 0)
             if found is None:
                 empty += 1
                 continue
@@ -188,7 +206,7 @@ class PopDriver:
             now_ms = self._ports.now_ms()
             is_start = not self._has_reached
             waited_ms = now_ms - self._began_ms
-            # Whoever starts a query is waiting; one that runs waits for its brokers.
+            # The start of a query fails soon; a running query waits for its brokers.
             if not error.retryable or (is_start and waited_ms > self._options.connect_timeout_ms):
                 raise
             if self._warned_ms is None or now_ms - self._warned_ms >= _WARNING_MS:
@@ -198,65 +216,64 @@ class PopDriver:
         self._has_reached = True
         return found
 
-    def _offset(self, number: int) -> dict[str, Any]:
+    def _offset(self, number: int) -> Offset:
         return {"batch": number, "run": self._run if number else "", "version": _VERSION}
 
 
-def number_of(offset: dict[str, Any]) -> int:
-    """The number of the batch that ends there."""
+def number_of(offset: Offset) -> int:
+    """Return the number of the batch that ends at `offset`."""
     return int(offset.get("batch", 0))
 
 
 def open_pop_driver(options: ReadOptions) -> PopDriver:
-    """The driver of a new query. Nothing is connected before the first call."""
+    """Open the driver of a new query. It connects at the first call of Spark."""
     settings = connection_settings(options)
-    if settings.endpoints is not None:
-        ports = _public_ports(options, settings)
-        return PopDriver(options, ports, secrets.token_hex(8))
+    ports = _remoting_ports if settings.endpoints is None else _public_ports
+    return PopDriver(options, ports(options, settings), secrets.token_hex(8))
+
+
+def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
+    """Pop and renew over RocketMQ's TCP protocol, on a connection each."""
     clusters = [open_cluster(settings), open_cluster(settings)]
+    topics = options.subscribe or ()
+    group = options.group or ""
+    init_mode = InitMode.MIN if options.starting_offsets == "earliest" else InitMode.MAX
 
     def consumers(cluster: Cluster) -> dict[str, PopConsumer]:
         return {
             topic: PopConsumer(
                 cluster,
-                options.group or "",
+                group,
                 topic,
                 subscription=options.subscription,
                 invisible_ms=options.invisible_time_ms,
-                init_mode=(
-                    InitMode.MIN if options.starting_offsets == "earliest" else InitMode.MAX
-                ),
+                init_mode=init_mode,
                 route_ms=options.discovery_interval_ms,
             )
-            for topic in options.subscribe or ()
+            for topic in topics
         }
-
-    poppers, lenders = consumers(clusters[0]), consumers(clusters[1])
-    leases = Leases(
-        lambda topic: lenders[topic], invisible_ms=options.invisible_time_ms, now_ms=_now_ms
-    )
 
     def backlog() -> int:
         count = 0
-        for topic in options.subscribe or ():
+        for topic in topics:
             queues = clusters[0].queues(topic)
-            progress = clusters[0].progress(options.group or "", queues)
+            committed = clusters[0].progress(group, queues)
             for queue, bounds in clusters[0].bounds(queues).items():
                 if isinstance(bounds, Bounds):
-                    done = progress.get(queue)
-                    count += bounds.end - (done if isinstance(done, int) else bounds.start)
+                    offset = committed.get(queue)
+                    count += bounds.end - (offset if isinstance(offset, int) else bounds.start)
         return count
 
     def close() -> None:
         for cluster in clusters:
             cluster.close()
 
-    ports = PopPorts(dict(poppers), leases, backlog, _now_ms, close)
-    return PopDriver(options, ports, secrets.token_hex(8))
+    poppers, lenders = consumers(clusters[0]), consumers(clusters[1])
+    return PopPorts(dict(poppers), _leases(options, lenders), backlog, _now_ms, close)
 
 
 def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
-    """The same over RocketMQ's public gRPC service: one client pops, another one lends."""
+    """Pop and renew over RocketMQ's public gRPC service, with a client each."""
     topics = dict.fromkeys(options.subscribe or (), options.subscription)
     clients = [PublicPopClient(settings, options.group or "", topics) for _ in range(2)]
 
@@ -273,9 +290,6 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
         }
 
     poppers, lenders = consumers(clients[0]), consumers(clients[1])
-    leases = Leases(
-        lambda topic: lenders[topic], invisible_ms=options.invisible_time_ms, now_ms=_now_ms
-    )
 
     def close() -> None:
         try:
@@ -285,7 +299,11 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
             for client in clients:
                 client.close()
 
-    return PopPorts(dict(poppers), leases, lambda: None, _now_ms, close)
+    return PopPorts(dict(poppers), _leases(options, lenders), lambda: None, _now_ms, close)
+
+
+def _leases(options: ReadOptions, lenders: Mapping[str, Lender]) -> Leases:
+    return Leases(lenders.__getitem__, invisible_ms=options.invisible_time_ms, now_ms=_now_ms)
 
 
 def _now_ms() -> int:

@@ -46,6 +46,15 @@ class PopPartition(InputPartition):
         super().__init__(queues)
         self.queues = queues
 
+    def counts(self) -> Iterator[tuple[QueueId, int]]:
+        """See `StreamPartition`."""
+        for popped in self.queues:
+            yield popped.queue, sum(len(offsets) for _, offsets in popped.loans)
+
+    def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+        """See `StreamPartition`. Raises CorruptRecordError."""
+        return read_popped(plan, self)
+
 
 @dataclass(slots=True)
 class _Gathered:
@@ -126,8 +135,8 @@ def _tags_of(plan: ReadPlan) -> frozenset[str] | None:
     return None if expression.matches_all else expression.tags
 
 
-def divided(queues: Sequence[PoppedQueue], count: int) -> list[PopPartition]:
-    """The queues in so many tasks at most, alike in bytes as far as whole queues allow."""
+def divide_queues(queues: Sequence[PoppedQueue], count: int) -> list[PopPartition]:
+    """Divide queues into at most `count` tasks, of equal bytes as far as whole queues allow."""
     shares: list[list[PoppedQueue]] = [[] for _ in range(max(count, 1))]
     sizes = [0] * len(shares)
     for popped in sorted(queues, key=lambda one: len(one.body), reverse=True):

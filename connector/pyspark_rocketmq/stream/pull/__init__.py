@@ -1,1 +1,3 @@
-"""The driver of a stream that owns all of its queues and pulls by offset. Start at `driver`."""
+"""The driver of a stream that reads all selected queues by offset, and its discovery of new queues.
+Start at `driver`.
+"""

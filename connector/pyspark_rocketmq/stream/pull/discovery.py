@@ -32,7 +32,7 @@ class Discovery:
         self._is_failing = False
         self._death: Exception | None = None
         """What ended the thread, unless it was told to end."""
-        self._thread = threading.Thread(target=self._run, name="rocketmq-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rocketmq-discovery", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-
 import pyarrow as pa
 import pytest
 
@@ -12,96 +9,16 @@ from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import parse_options, require
 from pyspark_rocketmq.read.plan import ReadPlan
-from pyspark_rocketmq.stream.pop.driver import PopDriver, PopPorts, open_pop_driver
-from pyspark_rocketmq.stream.pop.leases import Leases
+from pyspark_rocketmq.stream.pop.driver import open_pop_driver
 from pyspark_rocketmq.stream.pop.partitions import PopPartition, read_popped
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import BrokerError, ConnectError, CorruptRecordError, RocketMQError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
-from rocketmq_wire.requests.pop import PopReply, PopStatus
-from support.records import STORE_HOST
-from support.storage_blocks import block_of
+from rocketmq_wire.errors import BrokerError, ConnectError, CorruptRecordError
+from support.pop_queries import BASE, INVISIBLE_MS, PopWorld, driver_of, popped
 
-BASE = {"nameServer": "h:1", "subscribe": "orders", "group": "g", "consumeMode": "pop"}
 PUBLIC = {"nameServer": "", "endpoints": "h:1"}
-INVISIBLE_MS = 60_000
-
-
-def popped(*offsets: int, pop_ms: int = 1_000, index: int = 0, retry: str = "0") -> PoppedRecords:
-    """A pop's answer of one queue; each body is its offset."""
-    records = b""
-    for offset in offsets:
-        block = block_of("orders", b"%d" % offset)
-        block.patch(index, offset, 0, 5, STORE_HOST)
-        records += block.buffer.tobytes()
-    handles = tuple(
-        ReceiptHandle(
-            offsets[0], pop_ms, INVISIBLE_MS, 3, RetryKind(retry), "broker-a", index, offset
-        )
-        for offset in offsets
-    )
-    return PoppedRecords("orders", "broker-a", records, handles, PopReply(PopStatus.FOUND))
-
-
-@dataclass
-class World:
-    """A topic that gives what it is told to, a broker that notes what it hears, and a clock."""
-
-    answers: list[PoppedRecords | RocketMQError] = field(default_factory=list)
-    acked: list[int] = field(default_factory=list)
-    renewed: list[int] = field(default_factory=list)
-    handed_back: list[int] = field(default_factory=list)
-    errors: list[RocketMQError] = field(default_factory=list)
-    now_ms: int = 0
-
-    def receive_records(self, count_max: int = 32, *, wait_ms: int = 0) -> PoppedRecords | None:
-        del wait_ms
-        if not self.answers:
-            return None
-        answer = self.answers.pop(0)
-        if isinstance(answer, RocketMQError):
-            raise answer
-        assert len(answer.handles) <= count_max
-        return answer
-
-    def ack_handles(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
-        if self.errors:
-            return [self.errors.pop()]
-        self.acked += [handle.offset for handle in handles]
-        return []
-
-    def change_handles(
-        self, handles: Sequence[ReceiptHandle], invisible_ms: int
-    ) -> list[ReceiptHandle | RocketMQError]:
-        if invisible_ms == 0:
-            self.handed_back += [handle.offset for handle in handles]
-            return [self.errors.pop() if self.errors else handle for handle in handles]
-        assert invisible_ms == INVISIBLE_MS
-        self.renewed += [handle.offset for handle in handles]
-        return [
-            self.errors.pop() if self.errors else handle._replace(pop_ms=self.now_ms)
-            for handle in handles
-        ]
-
-
-def driver_of(world: World, *, backlog: int = 0, run: str = "now", **options: str) -> PopDriver:
-    parsed = require(parse_options({**BASE, **options}), {}, Use.STREAM)
-    leases = Leases(lambda _: world, invisible_ms=INVISIBLE_MS, now_ms=lambda: world.now_ms)
-    # Tests renew by hand.
-    leases._thread = _NoThread()  # type: ignore[assignment]
-    ports = PopPorts({"orders": world}, leases, lambda: backlog, lambda: world.now_ms, lambda: None)
-    return PopDriver(parsed, ports, run)
-
-
-class _NoThread:
-    def join(self, _seconds: float) -> None:
-        """Nothing to wait for."""
-
-    def is_alive(self) -> bool:
-        return False
 
 
 def offsets_of(partitions: list[PopPartition]) -> list[int]:
@@ -115,7 +32,7 @@ def offsets_of(partitions: list[PopPartition]) -> list[int]:
 
 
 def test_a_batch_is_acknowledged_by_the_call_behind_it() -> None:
-    world = World([popped(0, 1), popped(2)])
+    world = PopWorld([popped(0, 1), popped(2)])
     driver = driver_of(world)
     start = driver.initial_offset()
     first = driver.latest_offset(start)
@@ -126,7 +43,7 @@ def test_a_batch_is_acknowledged_by_the_call_behind_it() -> None:
 
 
 def test_a_batch_that_is_not_durable_stays_the_next_one() -> None:
-    world = World([popped(0)])
+    world = PopWorld([popped(0)])
     driver = driver_of(world)
     start = driver.initial_offset()
     first = driver.latest_offset(start)
@@ -138,13 +55,13 @@ def test_a_batch_that_is_not_durable_stays_the_next_one() -> None:
 
 
 def test_nothing_new_is_the_same_offset() -> None:
-    driver = driver_of(World())
+    driver = driver_of(PopWorld())
     start = {"batch": 7, "run": "before", "version": 1}
     assert driver.latest_offset(start) is start
 
 
 def test_a_batch_from_before_a_restart_is_empty() -> None:
-    world = World([popped(0)])
+    world = PopWorld([popped(0)])
     driver = driver_of(world)
     logged = {"batch": 7, "run": "before", "version": 1}
     assert driver.partitions({"batch": 6, "run": "before", "version": 1}, logged) == []
@@ -155,18 +72,18 @@ def test_a_batch_from_before_a_restart_is_empty() -> None:
 
 
 def test_a_batch_has_limits_by_rows_and_by_bytes() -> None:
-    world = World([popped(0, 1), popped(2), popped(3)])
+    world = PopWorld([popped(0, 1), popped(2), popped(3)])
     driver = driver_of(world, maxOffsetsPerTrigger="3")
     end = driver.latest_offset(driver.initial_offset())
     assert offsets_of(driver.partitions(driver.initial_offset(), end)) == [0, 1, 2]
-    world = World([popped(0), popped(1)])
+    world = PopWorld([popped(0), popped(1)])
     driver = driver_of(world, maxBytesPerTrigger="10")
     end = driver.latest_offset(driver.initial_offset())
     assert offsets_of(driver.partitions(driver.initial_offset(), end)) == [0]
 
 
 def test_available_now_ends_with_what_was_there() -> None:
-    world = World([popped(0), popped(1), popped(2)])
+    world = PopWorld([popped(0), popped(1), popped(2)])
     driver = driver_of(world, backlog=2, maxOffsetsPerTrigger="1")
     driver.prepare_available_now()
     first = driver.latest_offset(driver.initial_offset())
@@ -176,7 +93,7 @@ def test_available_now_ends_with_what_was_there() -> None:
 
 
 def test_loans_are_renewed_at_half_their_time_and_acknowledged_by_their_new_handle() -> None:
-    world = World([popped(0)])
+    world = PopWorld([popped(0)])
     driver = driver_of(world)
     end = driver.latest_offset(driver.initial_offset())
     leases = driver._ports.leases
@@ -193,7 +110,7 @@ def test_loans_are_renewed_at_half_their_time_and_acknowledged_by_their_new_hand
 
 
 def test_a_loan_that_ended_is_renewed_no_more() -> None:
-    world = World([popped(0)], errors=[BrokerError(208, "gone")])
+    world = PopWorld([popped(0)], errors=[BrokerError(208, "gone")])
     driver = driver_of(world)
     driver.latest_offset(driver.initial_offset())
     world.now_ms = INVISIBLE_MS
@@ -203,7 +120,7 @@ def test_a_loan_that_ended_is_renewed_no_more() -> None:
 
 
 def test_acknowledgements_that_failed_on_the_way_are_tried_again() -> None:
-    world = World([popped(0)])
+    world = PopWorld([popped(0)])
     driver = driver_of(world)
     end = driver.latest_offset(driver.initial_offset())
     world.errors = [ConnectError("h:1", "refused")]
@@ -214,7 +131,7 @@ def test_acknowledgements_that_failed_on_the_way_are_tried_again() -> None:
 
 
 def test_the_end_hands_back_what_is_not_durable_and_nothing_else() -> None:
-    world = World([popped(0, 1), popped(2)])
+    world = PopWorld([popped(0, 1), popped(2)])
     driver = driver_of(world, maxOffsetsPerTrigger="2")
     first = driver.latest_offset(driver.initial_offset())
     driver.latest_offset(first)
@@ -225,7 +142,7 @@ def test_the_end_hands_back_what_is_not_durable_and_nothing_else() -> None:
 def test_the_end_acknowledges_what_it_owes_and_does_not_hand_it_back() -> None:
     refused = ConnectError("h:1", "refused")
     for errors, acked in (([], [0]), ([refused], [])):
-        world = World([popped(0)])
+        world = PopWorld([popped(0)])
         driver = driver_of(world)
         first = driver.latest_offset(driver.initial_offset())
         world.errors = [refused]
@@ -236,7 +153,7 @@ def test_the_end_acknowledges_what_it_owes_and_does_not_hand_it_back() -> None:
 
 
 def test_the_end_asks_no_more_of_a_broker_that_is_away() -> None:
-    world = World([popped(*range(300)[i : i + 32]) for i in range(0, 300, 32)])
+    world = PopWorld([popped(*range(300)[i : i + 32]) for i in range(0, 300, 32)])
     driver = driver_of(world)
     driver.latest_offset(driver.initial_offset())
     world.errors = [ConnectError("h:1", "refused")] * 300
@@ -246,7 +163,7 @@ def test_the_end_asks_no_more_of_a_broker_that_is_away() -> None:
 
 def test_a_cluster_that_is_away_fails_a_start_and_not_a_running_query() -> None:
     refused = ConnectError("h:1", "refused")
-    world = World([refused])
+    world = PopWorld([refused])
     driver = driver_of(world)
     start = driver.initial_offset()
     assert driver.latest_offset(start) == start
@@ -266,7 +183,7 @@ def plan_of(*names: str) -> ReadPlan:
 
 
 def test_rows_carry_the_handles_of_their_own_pops() -> None:
-    world = World([popped(4, 5), popped(0, pop_ms=2_000), popped(0, index=0, retry="1")])
+    world = PopWorld([popped(4, 5), popped(0, pop_ms=2_000), popped(0, index=0, retry="1")])
     driver = driver_of(world, minPartitions="2")
     end = driver.latest_offset(driver.initial_offset())
     partitions = driver.partitions(driver.initial_offset(), end)
@@ -289,7 +206,7 @@ def test_rows_carry_the_handles_of_their_own_pops() -> None:
 def test_records_that_are_cut_off_are_no_batch() -> None:
     whole = popped(0, 1)
     torn = PoppedRecords("orders", "broker-a", whole.records[:-1], whole.handles, whole.reply)
-    driver = driver_of(World([torn]))
+    driver = driver_of(PopWorld([torn]))
     with pytest.raises(CorruptRecordError):
         driver.latest_offset(driver.initial_offset())
 

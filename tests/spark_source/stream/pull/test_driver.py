@@ -11,7 +11,7 @@ from pyspark_rocketmq.errors import (
     DiscoveryDiedError,
 )
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.stream.pull import discovery as lookout
+from pyspark_rocketmq.stream.pull import discovery
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from support.driver_queries import Run, offsets
@@ -120,7 +120,7 @@ def test_an_unmet_minimum_asks_for_the_ends_ten_times_a_second(world: FakeWorld,
     assert set(query.sleeps) == {100}
     # The last pause ends with the delay, and no busy source of the same query is kept waiting.
     query.now_ms = began_ms + 9_960
-    query.driver._last_return_ms = query.now_ms - 10
+    query.driver._admission._last_answer_ms = query.now_ms - 10
     assert offsets(query.latest(start))[queue] > 5
     assert query.sleeps[-1] <= 40
     count = len(query.sleeps)
@@ -231,7 +231,7 @@ def test_an_unexpected_end_of_the_discovery_fails_the_query(
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(lookout, "scan_cluster", broken)
+    monkeypatch.setattr(discovery, "scan_cluster", broken)
     told = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
     with pytest.raises(DiscoveryDiedError, match=told) as failure:
         query.until(start, lambda _: False)

@@ -82,7 +82,7 @@ def test_nothing_is_committed_unasked(world: FakeWorld, run: Run, mode: str) -> 
     query = run(group="g", startingOffsets="earliest", commitOffsets=mode)
     end = query.latest(query.driver.initial_offset())
     query.latest(end)
-    query.driver.confirm(SourceOffset.from_json(end))
+    query.driver.confirm(end)
     query.driver.close()
     assert world.committed == ({("g", queue): 5} if mode == "confirmed" else {})
 

@@ -90,7 +90,7 @@ def test_a_restart_that_selects_less_keeps_the_rest_in_its_place_and_leaves_it_u
         end = narrow.latest(end)
         assert offsets(end) == {order: count, bill: 5}
         world.put(order, 2)
-        narrow.driver._lookout._stop.wait(0.25)  # type: ignore[union-attr]
+        narrow.driver._discovery._stop.wait(0.25)  # type: ignore[union-attr]
     assert caplog.text.count("no longer selected") == 1
     if is_gone:
         return

@@ -1,0 +1,237 @@
+"""Decides how much the next micro-batch takes: limits, the minimum wait, triggers, AvailableNow.
+
+AvailableNow freezes how far a run reads:
+
+    by offset   the end offset of every queue, as it was when the run began (`freeze_ends`); a
+                member of a group freezes a queue's end when it gains the queue (`freeze_queue`)
+    by pop      the number of messages that waited when the run began (`freeze_count`)
+
+The trigger `Once` has no limits (`is_unlimited`). Spark 4.0 and 4.1 name neither trigger nor
+limits, so there the first batch of a run skips the minimum wait (`skip_minimum_wait`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.pop_checks import BYTES_MAX, ROWS_MAX
+from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, backlogs
+from pyspark_rocketmq.stream.message_size import MessageSize
+from rocketmq_client.cluster import Cluster
+from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
+from rocketmq_wire.model import QueueId
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+    try:
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadLimit,
+            ReadMaxRows,
+            SupportsTriggerAvailableNow,
+        )
+    except ImportError:
+
+        class ReadLimit:
+            """Spark before 4.2 has no limits."""
+
+        class ReadAllAvailable(ReadLimit):
+            """A batch without a limit."""
+
+        class ReadMaxRows(ReadLimit):
+            """A batch of at most `max_rows` rows."""
+
+            def __init__(self, max_rows: int) -> None:
+                self.max_rows = max_rows
+
+        class SupportsTriggerAvailableNow:
+            """Spark before 4.2 runs AvailableNow as one batch."""
+
+
+__all__ = [
+    "WAIT_MS",
+    "Backlog",
+    "OffsetAdmission",
+    "PopAdmission",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "default_read_limit",
+    "warn_of_one_batch",
+]
+
+_log = logging.getLogger("pyspark_rocketmq")
+
+# Spark asks the sources of a query one after the other: a source that waits delays the others.
+WAIT_MS: Final = 100
+# Two calls closer together than this mean that the whole query is idle, so a wait delays no other
+# source. The first call after a batch answers at once.
+_IDLE_CALL_MS: Final = 60
+_NO_LIMIT: Final = 2**62
+
+
+def default_read_limit(options: ReadOptions) -> ReadLimit:
+    """The limit that Spark shall pass in an ordinary call, so that `Once` can be told from it."""
+    if options.consume_mode == "pop":
+        return ReadMaxRows(options.max_offsets_per_trigger or ROWS_MAX)
+    if not options.has_limits:
+        return ReadAllAvailable()
+    return ReadMaxRows(options.max_offsets_per_trigger or _NO_LIMIT)
+
+
+def warn_of_one_batch(options: ReadOptions) -> None:
+    """Warn on Spark 4.0 and 4.1 that a limit ends a run with AvailableNow or Once."""
+    limits = [
+        name for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger") if name in options.given
+    ]
+    if limits and options.consume_mode != "pop":
+        _log.warning(
+            "this Spark passes neither trigger nor limits to a Python source: a run with "
+            "AvailableNow or Once ends after one batch, of what %s allows. Leave it out to "
+            "read all there is, run again, or use Spark 4.2",
+            " and ".join(limits),
+        )
+
+
+class Backlog(NamedTuple):
+    """What a micro-batch may take from."""
+
+    offsets: Mapping[QueueId, int]
+    """The next offset to read of each queue."""
+    waiting: Mapping[QueueId, int]
+    """The number of messages that wait there."""
+
+
+class OffsetAdmission:
+    """Decides what a micro-batch takes from queues that are read by offset."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        cluster: Cluster,
+        *,
+        now_ms: Callable[[], int],
+        sleep_ms: Callable[[int], None],
+    ) -> None:
+        self._limits = Limits(
+            options.max_offsets_per_trigger,
+            options.min_offsets_per_trigger,
+            options.max_bytes_per_trigger,
+            options.max_trigger_delay,
+        )
+        self._message_size = MessageSize(options)
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._sleep_ms = sleep_ms
+        self._frozen_ends: dict[QueueId, int] | None = None
+        self._last_batch_ms = now_ms()
+        self._last_answer_ms = 0
+
+    @property
+    def is_frozen(self) -> bool:
+        """True in a run with AvailableNow."""
+        return self._frozen_ends is not None
+
+    def freeze_ends(self, ends: Mapping[QueueId, int]) -> None:
+        """Let this run read up to these end offsets and no further."""
+        self._frozen_ends = dict(ends)
+
+    def freeze_queue(self, queue: QueueId, end: int) -> None:
+        """Freeze the end of a queue gained during a run with AvailableNow."""
+        if self._frozen_ends is not None:
+            self._frozen_ends.setdefault(queue, end)
+
+    def skip_minimum_wait(self) -> None:
+        """Take the next batch without waiting for minOffsetsPerTrigger."""
+        self._last_batch_ms = self._now_ms() - self._limits.delay_ms_max
+
+    def backlog(self, offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> Backlog:
+        """Return what waits behind `offsets`, up to the frozen ends if there are any."""
+        ends = ends if self._frozen_ends is None else self._frozen_ends
+        return Backlog(offsets, backlogs(offsets, ends))
+
+    def take(self, backlog: Backlog, *, is_unlimited: bool) -> dict[QueueId, int]:
+        """Return how many messages of each queue the next batch takes; empty: none yet."""
+        limits = self._limits_of(is_unlimited=is_unlimited)
+        bytes_per_message = GUESSED_BYTES
+        if limits.bytes_max is not None and backlog.waiting:
+            bytes_per_message = self._message_size.estimate(
+                self._cluster, backlog.offsets, backlog.waiting, now_ms=self._now_ms()
+            )
+        return admit(
+            backlog.waiting,
+            limits,
+            waited_ms=self._waited_ms(),
+            bytes_per_message=bytes_per_message,
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the whole query is idle, so that a short wait delays no other source."""
+        return self._now_ms() - self._last_answer_ms < _IDLE_CALL_MS
+
+    def wait(self, watcher: EndOffsetWatcher, backlog: Backlog, *, is_unlimited: bool) -> None:
+        """Wait a little for the first message, or for as many as a batch must have."""
+        if not backlog.waiting:
+            watcher.wait(backlog.offsets, WAIT_MS)
+            return
+        # A wait for arrivals asks the broker again after each one. One message is seldom enough
+        # here, so the driver sleeps, and asks for the ends once afterwards.
+        left_ms = self._limits_of(is_unlimited=is_unlimited).delay_ms_max - self._waited_ms()
+        self._sleep_ms(min(WAIT_MS, max(1, left_ms)))
+
+    def note_batch(self) -> None:
+        """Start the minimum wait of the next batch."""
+        self._last_batch_ms = self._now_ms()
+
+    def note_answer(self) -> None:
+        """Note when Spark got its answer: see `is_idle`."""
+        self._last_answer_ms = self._now_ms()
+
+    def _limits_of(self, *, is_unlimited: bool) -> Limits:
+        if is_unlimited:
+            return Limits()
+        if self.is_frozen:
+            # This run will never see more messages than now: it does not wait for a minimum.
+            return Limits(self._limits.messages_max, None, self._limits.bytes_max)
+        return self._limits
+
+    def _waited_ms(self) -> int:
+        return self._now_ms() - self._last_batch_ms
+
+
+class PopAdmission:
+    """Decides how many messages a micro-batch pops: it has limits, as its rows are in memory."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._rows_max = options.max_offsets_per_trigger or ROWS_MAX
+        self._bytes_max = options.max_bytes_per_trigger or BYTES_MAX
+        self._frozen_count: int | None = None
+
+    def freeze_count(self, count: int | None) -> None:
+        """Let this run pop this many messages; None: until no message comes."""
+        self._frozen_count = count
+
+    @property
+    def may_pop(self) -> bool:
+        """False if this run has popped what was there when it began."""
+        return self._frozen_count is None or self._frozen_count > 0
+
+    def room(self, rows: int, size: int) -> int:
+        """Return how many rows still fit into a batch that has `rows` rows and `size` bytes."""
+        return max(0, self._rows_max - rows) if size < self._bytes_max else 0
+
+    def note_popped(self, count: int) -> None:
+        """Count messages popped for the first time; a redelivered one was not counted before."""
+        if self._frozen_count is not None:
+            self._frozen_count -= count
