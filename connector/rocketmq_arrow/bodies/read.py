@@ -1,14 +1,14 @@
-"""Turns a reader of many bodies that fails as a whole into columns, and the bodies to blame.
+"""Reads many bodies with a parser that accepts all of them or none, and finds the bad ones.
 
-Values always come from that reader, and so does every verdict in doubt. Each of its calls has a
-price of its own, 50 to 100 microseconds, so the bad bodies of a chunk are not sought with it: a
-regular expression over all bodies leaves the suspects, and a reader of single bodies in Python
-judges those. What remains is read at once. Should that fail again, the bodies that were no suspects
-are judged as well, and at last what is refused is read in ever smaller parts.
+All values come from that parser, and so does every decision in doubt. A call costs 50 to 100
+microseconds, so the bad bodies of a chunk are not searched with it: a regular expression over all
+bodies leaves the suspects, and a parser of single bodies in Python validates those. The rest is
+read in one call. If that call fails, too, the other bodies are validated as well; if that does not
+help, the rows are read in smaller and smaller parts.
 
-Microseconds a body of 100 bytes (JSON not built alike, five fields, chunks of 10,000): 0.6 without
-bad ones, 1.1 with 0.1 % or 1 % of them, 1.5 with 10 %, 4.2 when all are bad. Ever smaller parts
-alone took 8.5 with 0.1 %, 44 with 1 %, and 150 and 260.
+Microseconds a body of 100 bytes (JSON, not uniform, five fields, chunks of 10,000): 0.6 without
+bad ones, 1.1 with 0.1 % or 1 % of them, 1.5 with 10 %, 4.2 when all are bad. Smaller and smaller
+parts alone took 8.5 with 0.1 %, 44 with 1 %, and 150 and 260.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import pyarrow as pa
 from rocketmq_arrow.kernels.gather import Mask, Positions
 from rocketmq_arrow.kernels.numpy_arrays import array_of
 
-# What is refused is read again in so many parts.
+# Refused rows are read again in this many parts.
 _PARTS: Final = 16
-# A regular expression is compiled for each call, which takes as long as judging so many bodies.
+# Compiling the regular expression, once per call, takes as long as validating this many bodies.
 _SUSPECTED_MIN: Final = 200
 
 
-class Verdict(IntEnum):
-    """What a reader of one body thinks of it. The worst one of its fields is the body's.
+class Validity(IntEnum):
+    """The result for one body: that of its worst field.
 
-    Only BAD is final: what is believed to be good is read with the others, and fails with them.
+    Only BAD is final: a body that seems GOOD is parsed with the others.
     """
 
     GOOD = 0
@@ -47,16 +47,16 @@ class Bodies(Protocol):
     def columns(self, rows: Positions) -> list[pa.Array] | str:
         """The columns of some rows, or why one of them is bad."""
 
-    def looks_good(self, rows: Positions) -> Mask:
-        """Which of the rows look good at a glance; hardly ever one that is bad."""
+    def seem_valid(self, rows: Positions) -> Mask:
+        """Which rows a quick check accepts; it hardly ever accepts a bad one."""
 
-    def verdict(self, row: int) -> Verdict:
-        """What is to be thought of one body."""
+    def validity(self, row: int) -> Validity:
+        """Validates one body."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRows:
-    """Rows that were read in another way, ascending, and their columns."""
+    """Rows that were read without the parser, ascending, and their columns."""
 
     rows: Positions
     columns: list[pa.Array]
@@ -79,25 +79,25 @@ def read_bodies(
     bodies: Bodies,
     *,
     known: Sequence[KnownRows] = (),
-    glance_first: bool = False,
+    screen_first: bool = False,
 ) -> ReadBodies:
-    """All rows in their order; those that are refused or known already are never read.
+    """Reads all rows in their order, except those that are refused or known already.
 
-    A glance before the first call pays where bad bodies are likely, as behind others.
+    `screen_first` checks the rows before the first call: it pays where bad bodies are likely.
     """
     is_good = np.ones(count, np.bool_)
     is_good[list(refused)] = False
     for part in known:
         is_good[part.rows] = False
-    if glance_first:
-        is_good[_bad_ones(bodies, _suspects(bodies, np.flatnonzero(is_good)))] = False
+    if screen_first:
+        is_good[_bad_ones(bodies, _unscreened(bodies, np.flatnonzero(is_good)))] = False
     columns = _columns_of_good(schema, bodies, is_good)
     parts = [KnownRows(np.flatnonzero(is_good), columns), *known]
     columns, bad = _joined_parts(schema, count, [part for part in parts if len(part.rows)])
 
     def why(row: int) -> str:
         reason = refused.get(row) or bodies.columns(np.array([row]))
-        assert isinstance(reason, str), f"row {row} was taken for a bad one"
+        assert isinstance(reason, str), f"row {row} was marked as bad"
         return reason
 
     return ReadBodies(columns, bad.tolist(), why)
@@ -120,19 +120,19 @@ def _joined_parts(
     ]
     if len(parts) == 1 and len(parts[0].rows) == count:
         return columns, np.empty(0, np.int64)
-    places = np.full(count, -1, np.int64)
+    positions = np.full(count, -1, np.int64)
     end = 0
     for part in parts:
-        places[part.rows] = np.arange(end, end + len(part.rows))
+        positions[part.rows] = np.arange(end, end + len(part.rows))
         end += len(part.rows)
-    missing = places < 0
-    indices = array_of(places, missing if missing.any() else None)
+    missing = positions < 0
+    indices = array_of(positions, missing if missing.any() else None)
     return [column.take(indices) for column in columns], np.flatnonzero(missing)
 
 
 def _columns_of_good(schema: pa.Schema, bodies: Bodies, is_good: Mask) -> list[pa.Array]:
-    """The columns of the good rows; the mask learns which of them are bad."""
-    for suspects_of in (_suspects, _all):
+    """The columns of the good rows; clears the mask for the bad ones."""
+    for suspects_of in (_unscreened, _all):
         rows = np.flatnonzero(is_good)
         if not len(rows):
             return [pa.nulls(0, field.type) for field in schema]
@@ -150,10 +150,10 @@ def _columns_of_good(schema: pa.Schema, bodies: Bodies, is_good: Mask) -> list[p
     return [joined_array(parts, field.type) for parts, field in zip(columns, schema, strict=True)]
 
 
-def _suspects(bodies: Bodies, rows: Positions) -> Positions:
+def _unscreened(bodies: Bodies, rows: Positions) -> Positions:
     if len(rows) < _SUSPECTED_MIN:
         return rows
-    suspects: Positions = rows[~bodies.looks_good(rows)]
+    suspects: Positions = rows[~bodies.seem_valid(rows)]
     return suspects
 
 
@@ -162,13 +162,13 @@ def _all(_bodies: Bodies, rows: Positions) -> Positions:
 
 
 def _bad_ones(bodies: Bodies, rows: Positions) -> list[int]:
-    """The rows that are bad for certain."""
+    """The rows that are certainly bad."""
     bad, unsure = [], []
     for row in rows.tolist():
-        verdict = bodies.verdict(row)
-        if verdict is Verdict.BAD:
+        validity = bodies.validity(row)
+        if validity is Validity.BAD:
             bad.append(row)
-        elif verdict is Verdict.UNSURE:
+        elif validity is Validity.UNSURE:
             unsure.append(row)
     for part, found in _parts(bodies, np.array(unsure, np.int64)):
         if isinstance(found, str):
@@ -177,7 +177,7 @@ def _bad_ones(bodies: Bodies, rows: Positions) -> list[int]:
 
 
 def _parts(bodies: Bodies, rows: Positions) -> Iterator[tuple[Positions, list[pa.Array] | str]]:
-    """The rows in parts: columns, or for one row why it is bad."""
+    """Reads the rows in parts; yields columns, or for a single row why it is bad."""
     if not len(rows):
         return
     found = bodies.columns(rows)

@@ -1,15 +1,15 @@
-"""Finds where each record of a pull body starts and ends; refuses what is torn.
+"""Finds where each record of a pull body starts and ends; refuses torn bodies.
 
-A record starts with its own size, and so does an entry of a batch body: the places form a chain
+A record starts with its own size, and so does an entry of a batch body: the starts form a chain
 that must end exactly at the buffer's end. Four ways to follow it, ns a record of 280 bytes:
 
     sizes given by the sender                    9    one comparison of every record's size field
-    runs of equal sizes                          7    the same, where the size says the places
+    runs of equal sizes                          7    the same, computed from the size
     many walkers that start at found magics     40    each step moves all of them, in numpy
     one walker                                 200    `struct` in a loop: small bodies only
 
 A walker that starts at a magic inside some body does not meet the next one's start: then the single
-walker decides. So no way can find other places than the chain from the first byte.
+walker decides. So all four find exactly the chain from the first byte.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAGIC_SIZE: Final = 4
 _SIZE: Final = struct.Struct(">i")
 # Below about this many records a single walker is as fast.
 _WALKED_COUNT_MAX: Final = 1_000
-# So many records are for one walker to walk: the quickest of 12 to 64.
+# Records per walker: the fastest of 12 to 64.
 _RECORDS_PER_WALKER: Final = 24
 # A shorter run of equal sizes is not worth its comparison.
 _RUN_MIN: Final = 32
@@ -43,11 +43,11 @@ _STEPS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """What is followed: where errors are said to be, the least size, what stands behind a size."""
+    """A chain to follow: its name in errors, the least size, the bytes that follow a size."""
 
     where: str
     size_min: int
-    mark_size: int
+    magic_size: int
 
 
 def record_bounds(
@@ -99,7 +99,7 @@ def _equal_runs(data: Bytes, chain: _Chain) -> tuple[list[Positions], int]:
         size = _size_at(data, position, chain)
         count_max = (len(data) - position) // size
         count = known = 0
-        # Ever longer stretches: what is compared is at most twice the run.
+        # Longer and longer stretches: at most twice the run is compared.
         while count == known and known < count_max:
             known = min(max(_RUN_MIN, 2 * known), count_max)
             fields: NDArray[np.signedinteger] = np.ndarray(
@@ -187,20 +187,20 @@ def _one_walker(data: Bytes, position: int, chain: _Chain) -> list[int]:
 
 
 def _walker_starts(data: Bytes, first: int, chain: _Chain) -> Positions:
-    """Byte 0, and at about equal distances the next place that has the mark."""
-    mark = data[4 : 4 + chain.mark_size].tobytes()
+    """Byte 0, and at about equal distances the next position of the magic."""
+    magic = data[4 : 4 + chain.magic_size].tobytes()
     window = 2 * first
     step = max(_RECORDS_PER_WALKER * first, window)
     targets = np.arange(step, len(data) - window - chain.size_min, step)
-    # The windows' bytes beside each other; only few have the mark's first byte.
+    # The windows' bytes side by side; only few are the magic's first byte.
     windows = pieces_at(data, targets, window)
-    row, place = np.divmod(np.flatnonzero(windows.ravel() == mark[0]), window)
-    places = targets[row] + place
-    words = overlapping(data, f"V{len(mark)}")[places].view(f"<u{len(mark)}")
-    is_mark = words == np.frombuffer(mark, f"<u{len(mark)}")[0]
-    row, places = row[is_mark], places[is_mark] - 4
+    row, position = np.divmod(np.flatnonzero(windows.ravel() == magic[0]), window)
+    positions = targets[row] + position
+    words = overlapping(data, f"V{len(magic)}")[positions].view(f"<u{len(magic)}")
+    is_magic = words == np.frombuffer(magic, f"<u{len(magic)}")[0]
+    row, positions = row[is_magic], positions[is_magic] - 4
     is_first = np.diff(row, prepend=-1) > 0
-    return np.append(0, places[is_first])
+    return np.append(0, positions[is_first])
 
 
 def _many_walkers(data: Bytes, first: int, chain: _Chain) -> Positions | None:
@@ -214,18 +214,18 @@ def _many_walkers(data: Bytes, first: int, chain: _Chain) -> Positions | None:
     for step in range(1, _STEPS_MAX):
         try:
             position = rows[-1] + size_fields[rows[-1]]
-        except IndexError:  # A walker in the wrong place read a hostile size.
+        except IndexError:  # A walker inside a record read a hostile size.
             return None
         rows.append(np.minimum(position, last, out=position))
         if step % 4 == 0 and (position >= limits).all():
             break
     walked = np.stack(rows, axis=1)
     if not (walked == limits[:, np.newaxis]).any(axis=1).all():
-        return None  # Some walker was started inside a record: nobody came by there.
+        return None  # Some walker was started inside a record: no other one reached its start.
     starts = walked[walked < limits[:, np.newaxis]]
     try:
         tail = _one_walker(data, last, chain)
-        # Who would pass the last one is held there, too: that one's start needs a look of its own.
+        # A walker that would pass the last start stops there, too: check that it meets it.
         is_met = not len(starts) or starts[-1] + _size_at(data, int(starts[-1]), chain) == last
     except CorruptRecordError:  # Torn, or the last walker was started inside a record.
         return None

@@ -172,7 +172,7 @@ def _sum_of_groups(rows: NDArray[np.unsignedinteger], groups: int) -> NDArray[np
 
 @lru_cache(maxsize=1)
 def _zero_crcs() -> NDArray[np.uint32]:
-    """The CRC of so many zero bytes: what a register that starts at 0 gives differs by it."""
+    """The CRC of `size` zero bytes, by which a register that starts at 0 differs."""
     crcs = [0]
     for _ in range(_JOINT_SIZE_MAX):
         crcs.append(zlib.crc32(b"\0", crcs[-1]))

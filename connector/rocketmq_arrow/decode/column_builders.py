@@ -57,14 +57,14 @@ class ColumnValues:
     """As users get them: inflated; None when nobody asked for the column."""
     reasons: pa.StringArray | None = None
     template: RowTemplate | None = None
-    placed: UniformItems | None = None
+    item_bounds: UniformItems | None = None
     """The items, where their places are known already."""
 
     @cached_property
     def scan(self) -> PropertyScan | UniformItems:
         layout = self.layout
-        if self.placed is not None:
-            return self.placed
+        if self.item_bounds is not None:
+            return self.item_bounds
         return PropertyScan(layout.data, layout.text_start, layout.text_end, self.template)
 
     def column(self, name: str, arrow_type: pa.DataType) -> pa.Array:
@@ -156,7 +156,7 @@ def _message_id(values: ColumnValues) -> pa.Array:
 
 
 def _rows_v6(values: ColumnValues, at: int, flag_v6: int) -> Positions:
-    """The rows that have an IPv6 host: a damaged record may say so and be too short for one."""
+    """The rows that have an IPv6 host: a damaged record may have the flag and be too short."""
     rows = np.flatnonzero(values.sys_flags & flag_v6)
     if len(rows):
         layout = values.layout

@@ -2,13 +2,13 @@
 
 What is checked: the chain of record sizes (always an error when broken), then for each record its
 magic, inner sizes, topic, queue, the order of queue offsets, the body's checksum and decompression.
-A record that fails one of these is damaged, and `CorruptPolicy` says what becomes of it. Records
-outside the wanted range or tags are dropped and not judged.
+A record that fails a check is damaged, and `CorruptPolicy` decides what happens to it. Records
+outside the wanted range or tags are dropped unchecked.
 
 Nanoseconds of one core a record (260 bytes, default columns, chunks of 10,000), while other work
-had the cores, too: 90 with checksums and 70 without when a body's records are all built alike (see
-`alike`); 170 and 120 when only most are; 340 and 250 when the sizes of bodies, tags and keys
-differ. There a chunk costs some 0.5 ms whatever its rows.
+used the cores, too: 90 with checksums and 70 without when a body's records are all uniform (see
+`uniform_records`); 170 and 120 when only most are; 340 and 250 when the sizes of bodies, tags and
+keys differ. Then a chunk costs some 0.5 ms, however few rows it has.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _INFLATED_BATCH_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class CorruptPolicy(enum.Enum):
-    """What becomes of a damaged record."""
+    """What to do with a damaged record."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -134,9 +134,9 @@ class Decoder:
             CorruptRecordError: the framing is torn, or a record is damaged under FAIL.
         """
         data = np.frombuffer(body, np.uint8)
-        alike = self._decode_uniform(queue, (start, end), data, sizes)
-        if alike is not None:
-            yield alike
+        uniform = self._decode_uniform(queue, (start, end), data, sizes)
+        if uniform is not None:
+            yield uniform
             return
         starts, record_sizes = record_bounds(body, sizes, where=str(queue), compares_sizes=False)
         newest = -1
@@ -157,7 +157,7 @@ class Decoder:
     def _decode_uniform(
         self, queue: QueueId, wanted: tuple[int, int], data: Bytes, sizes: Buffer | None
     ) -> pa.RecordBatch | None:
-        """The whole body as one batch, if its records are all alike and nothing is wrong."""
+        """The whole body as one batch, if its records are uniform and sound."""
         if self._tags is not None or len(data) > CHUNK_SIZE_MAX:
             return None
         records = self._uniform.read(queue, wanted, data, sizes, self._options.rows_max)
@@ -168,7 +168,7 @@ class Decoder:
             bodies = records.bodies()
         if self._options.check_crc and not records.are_right(bodies):
             return None
-        values = ColumnValues(queue, records.layout, bodies, placed=records.items)
+        values = ColumnValues(queue, records.layout, bodies, item_bounds=records.items)
         return self._batch(values)
 
     def _open_chunk(
@@ -181,7 +181,7 @@ class Decoder:
         sizes: Positions,
         newest: int,
     ) -> tuple[_Chunk, int]:
-        """Finds the wanted rows and judges their structure; also the newest offset so far."""
+        """Finds the wanted rows and checks their structure; also the newest offset so far."""
         layout, lost = read_layout(data, starts, sizes, queue.topic.encode())
         chunk = _Chunk(queue, base, data, starts, sizes, layout, lost)
         # From the gathered headers a comparison costs 2 ns a record, from the body 9.
@@ -189,7 +189,7 @@ class Decoder:
         refuse_other_sizes(starts + base, sizes, whole.field(">i4", 0), str(queue))
         offsets = whole.int64(QUEUE_OFFSET_AT)
         is_astray, newest = _out_of_order(offsets, newest)
-        # A record that stands out of order has no offset to trust: it is judged, not dropped.
+        # The offset of a record out of order cannot be trusted: the record is checked, not dropped.
         is_wanted = ((offsets >= wanted[0]) & (offsets < wanted[1])) | is_astray
         is_sound = np.ones(len(starts), np.bool_)
         is_sound[lost] = False
@@ -205,9 +205,9 @@ class Decoder:
     def _judge_headers(self, chunk: _Chunk) -> None:
         layout, queue = chunk.layout, chunk.queue
         queues = layout.field(">i4", QUEUE_AT)
-        is_foreign = queues != queue.index
-        if is_foreign.any():
-            for row in np.flatnonzero(is_foreign):
+        is_other_queue = queues != queue.index
+        if is_other_queue.any():
+            for row in np.flatnonzero(is_other_queue):
                 chunk.reasons.setdefault(int(row), f"the record is of queue {queues[row]}")
         if (layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH).any():
             for row in np.flatnonzero(layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH):
@@ -257,8 +257,8 @@ class Decoder:
             raise self._error(chunk, start, reason)
 
     def _error(self, chunk: _Chunk, start: int, reason: str) -> CorruptRecordError:
-        place = np.array([start + QUEUE_OFFSET_AT])
-        offset = int(numbers_at(chunk.data, place, ">i8")[0])
+        position = np.array([start + QUEUE_OFFSET_AT])
+        offset = int(numbers_at(chunk.data, position, ">i8")[0])
         return CorruptRecordError(f"{chunk.queue} offset={offset}", chunk.base + start, reason)
 
     def _inflated_groups(
@@ -305,19 +305,19 @@ class Decoder:
             layout = layout.rows(rows)
             bodies = None if bodies is None else bodies[rows.start : rows.stop]
         if inflated and bodies is not None:
-            places = [row - rows.start for row in inflated]
-            bodies = replace_rows(bodies, places, list(inflated.values()))
-        places = [row - rows.start for row in reasons]
+            rows_in_batch = [row - rows.start for row in inflated]
+            bodies = replace_rows(bodies, rows_in_batch, list(inflated.values()))
+        rows_in_batch = [row - rows.start for row in reasons]
         emitted = None
         if reasons and self._options.corrupt is CorruptPolicy.SKIP:
             self.skipped += len(reasons)
             is_kept: Mask = np.ones(len(layout), np.bool_)
-            is_kept[places] = False
+            is_kept[rows_in_batch] = False
             layout = layout.rows(is_kept)
             bodies = None if bodies is None else bodies.filter(array_of(is_kept))
         elif reasons:
             none = pa.nulls(len(layout), pa.string())
-            emitted = replace_rows(none, places, list(reasons.values()))
+            emitted = replace_rows(none, rows_in_batch, list(reasons.values()))
         if len(layout):
             values = ColumnValues(chunk.queue, layout, bodies, emitted, self._template)
             yield self._batch(values)

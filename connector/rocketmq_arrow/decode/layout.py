@@ -1,4 +1,4 @@
-"""Views the records of one chunk as columns of fields and places; finds the structurally damaged.
+"""Views the records of one chunk as columns of fields and positions; finds the damaged ones.
 
 A record begins with 88 bytes of fixed layout (IPv4 hosts), big-endian:
 
@@ -64,7 +64,7 @@ _TOPIC_SIZE_MAX: Final = 127
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows of one chunk: places are relative to `data`, `header` is in the IPv4 layout."""
+    """Rows of one chunk: positions are relative to `data`, `header` is in the IPv4 layout."""
 
     data: Bytes
     starts: Positions
@@ -225,7 +225,7 @@ def _without(
 def _move_to_ipv4_layout(
     data: Bytes, starts: Positions, header: NDArray[np.uint8], flags: NDArray[np.uint8]
 ) -> None:
-    """Cuts IPv6 hosts to 8 bytes in the matrix; whoever wants such a host reads it from `data`."""
+    """Cuts IPv6 hosts to 8 bytes in the matrix; columns of hosts read them from `data`."""
     rows = np.flatnonzero(flags & (FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6))
     born = HOST_V6_EXTRA * ((flags[rows] & FLAG_BORN_HOST_V6) != 0).astype(np.int64)
     both = born + HOST_V6_EXTRA * ((flags[rows] & FLAG_STORE_HOST_V6) != 0)

@@ -6,7 +6,7 @@ counts only when it has a 0x01 that is neither its first nor its last byte, the 
 and the last of several items of one name wins. A searched name stands right before a 0x01 and right
 behind a 0x02 or its record's start, so that 0x01 is its item's first.
 
-Rows that are all built alike need no search: `property_template` places their items.
+Uniform rows need no search: `property_template` locates their items.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.decode.property_template import PlacedItems, RowTemplate
+from rocketmq_arrow.decode.property_template import ItemBounds, RowTemplate
 from rocketmq_arrow.kernels.gather import (
     Bytes,
     Mask,
@@ -37,7 +37,7 @@ from rocketmq_wire.records.properties import decode_properties
 
 _SEPARATOR: Final = 1
 _END: Final = 2
-# Up to so many items a record each is compared with each; beyond, the record is read by itself.
+# Up to this many items of a record are compared pairwise; a record with more is read by itself.
 _COMPARED_ITEMS_MAX: Final = 24
 
 
@@ -71,8 +71,8 @@ class PropertyScan:
         self._template = template or RowTemplate()
 
     @cached_property
-    def _placed(self) -> PlacedItems | None:
-        return self._template.place(self._text, self._bounds)
+    def _item_bounds(self) -> ItemBounds | None:
+        return self._template.locate(self._text, self._bounds)
 
     def _map_of_texts(self, map_type: pa.MapType) -> pa.MapArray:
         bounds = self._bounds.tolist()
@@ -115,55 +115,55 @@ class PropertyScan:
 
     def _find_bounds(self, name: bytes) -> tuple[Positions, Positions, Mask | None]:
         """As `find_bounds`, without a mask when every row has a value."""
-        if self._placed is None:
+        if self._item_bounds is None:
             starts, ends, missing = self._search(name)
             return starts, ends, missing if missing.any() else None
-        placed = self._placed.bounds(name)
-        if placed is None:
+        item_bounds = self._item_bounds.bounds(name)
+        if item_bounds is None:
             return self._bounds[:-1], self._bounds[:-1], ~_none_of(self._count)
-        return (*placed, None)
+        return (*item_bounds, None)
 
     def _search(self, name: bytes) -> tuple[Positions, Positions, Mask]:
         assert len(name) >= 4
         early, tails = self._name_tails
         hits = np.flatnonzero(tails == np.frombuffer(name[-4:], "<u4")[0]) + early
-        places = self._separators[hits]
-        rows = self._rows_of(places)
-        name_starts = places - len(name)
+        positions = self._separators[hits]
+        rows = self._rows_of(positions)
+        name_starts = positions - len(name)
         row_starts = self._bounds[rows]
         is_hit = name_starts >= row_starts
         if not is_hit.all():
-            hits, places, rows = hits[is_hit], places[is_hit], rows[is_hit]
+            hits, positions, rows = hits[is_hit], positions[is_hit], rows[is_hit]
             name_starts, row_starts = name_starts[is_hit], row_starts[is_hit]
         # Byte -1 stands in for what is before the first name; it is judged by the first half.
         is_hit = (name_starts == row_starts) | (self._text[name_starts - 1] == _END)
         if len(name) > 4:
             is_hit &= equals_at(self._text, name_starts, name[:-4])
-        value_ends = self._value_ends(hits, places, rows)
-        is_hit &= value_ends > places + 1
+        value_ends = self._value_ends(hits, positions, rows)
+        is_hit &= value_ends > positions + 1
         if not is_hit.all():
-            places, rows, value_ends = places[is_hit], rows[is_hit], value_ends[is_hit]
+            positions, rows, value_ends = positions[is_hit], rows[is_hit], value_ends[is_hit]
         if len(rows) == self._count and (rows[1:] > rows[:-1]).all():
-            return places + 1, value_ends, _none_of(self._count)
+            return positions + 1, value_ends, _none_of(self._count)
         starts, ends = self._bounds[:-1].copy(), self._bounds[:-1].copy()
         missing = np.ones(self._count, np.bool_)
         # Of several assignments to one row the last one stays: the last item of a name wins.
-        starts[rows], ends[rows], missing[rows] = places + 1, value_ends, False
+        starts[rows], ends[rows], missing[rows] = positions + 1, value_ends, False
         return starts, ends, missing
 
-    def _rows_of(self, places: Positions) -> Positions:
-        """The rows in which the ascending places are; mostly each row has equally many."""
+    def _rows_of(self, positions: Positions) -> Positions:
+        """The rows of ascending positions; usually each row has the same number."""
         bounds, count = self._bounds, self._count
-        per_row = len(places) // count if count else 0
-        if per_row and per_row * count == len(places):
-            first, last = places[::per_row], places[per_row - 1 :: per_row]
+        per_row = len(positions) // count if count else 0
+        if per_row and per_row * count == len(positions):
+            first, last = positions[::per_row], positions[per_row - 1 :: per_row]
             if (first >= bounds[:-1]).all() and (last < bounds[1:]).all():
                 return np.repeat(np.arange(count), per_row)
-        counts = np.diff(np.searchsorted(places, bounds))
+        counts = np.diff(np.searchsorted(positions, bounds))
         return np.repeat(np.arange(count), counts)
 
-    def _value_ends(self, hits: Positions, places: Positions, rows: Positions) -> Positions:
-        """The next 0x02 behind each place, or the row's end when that comes first.
+    def _value_ends(self, hits: Positions, positions: Positions, rows: Positions) -> Positions:
+        """The next 0x02 behind each position, or the row's end when that comes first.
 
         Where every item has one 0x01, the k-th 0x02 ends the item of the k-th 0x01; without 0x02
         at the records' ends it is one less for every record before. Either guess is checked.
@@ -173,21 +173,25 @@ class PropertyScan:
         for guess in (hits, hits - rows):
             index = np.clip(guess, 0, len(fenced) - 2)
             found = fenced[index + 1]
-            if (found > places).all() and (fenced[index] < places).all():
+            if (found > positions).all() and (fenced[index] < positions).all():
                 return np.minimum(found, row_ends)
-        return np.minimum(fenced[np.searchsorted(fenced, places)], row_ends)
+        return np.minimum(fenced[np.searchsorted(fenced, positions)], row_ends)
 
     # --- the map -----------------------------------------------------------------------------
 
     def items(self) -> Items:
         """Every item that counts, duplicates removed."""
-        return self._searched_items() if self._placed is None else self._placed_items(self._placed)
+        return (
+            self._searched_items()
+            if self._item_bounds is None
+            else self._items_from_template(self._item_bounds)
+        )
 
-    def _placed_items(self, placed: PlacedItems) -> Items:
-        shape = (self._count, len(placed.values))
+    def _items_from_template(self, item_bounds: ItemBounds) -> Items:
+        shape = (self._count, len(item_bounds.values))
         name_starts, name_ends, value_ends = (np.empty(shape, np.int64) for _ in range(3))
-        for index, name in enumerate(placed.values):
-            bounds = placed.bounds(name)
+        for index, name in enumerate(item_bounds.values):
+            bounds = item_bounds.bounds(name)
             assert bounds is not None
             np.subtract(bounds[0], 1, out=name_ends[:, index])
             np.subtract(bounds[0], len(name) + 1, out=name_starts[:, index])
@@ -281,10 +285,10 @@ def _name_keys(text: Bytes, items: Items) -> NDArray[np.uint32]:
     """The size and the last 4 bytes of each name: equal for equal names, mostly not for others."""
     size = (items.name_end - items.name_start).astype(np.uint32)
     # The 4 bytes of the very first names would begin before the text.
-    places = items.name_end - 4
-    early = int(np.searchsorted(places, 0))
-    tails = np.empty(len(places), np.uint32)
-    tails[early:] = overlapping(text, "<u4")[places[early:]]
+    positions = items.name_end - 4
+    early = int(np.searchsorted(positions, 0))
+    tails = np.empty(len(positions), np.uint32)
+    tails[early:] = overlapping(text, "<u4")[positions[early:]]
     for item in range(early):
         tails[item] = int.from_bytes(text[: items.name_end[item]].tobytes()[-4:].rjust(4), "little")
     if size.min() < 4:

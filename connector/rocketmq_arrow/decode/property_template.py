@@ -1,4 +1,4 @@
-"""Places the items of property strings that are all built alike, without searching separators.
+"""Locates the items of uniform property strings without searching separators.
 
 Rows of one producer have the same names in the same order; most values have one size (ids, flags),
 a few differ. What is fixed between two values of differing sizes, separators and names, is a
@@ -7,11 +7,11 @@ segment:
     KEYS 0x01 [order-17] 0x02 TAGS 0x01 [paid] 0x02 UNIQ_KEY 0x01 <32 bytes> 0x02
     segment 0            segment 1             segment 2
 
-Some rows show names and sizes. Then, for all rows at once: segment 0 stands at the row's start, the
-last one at its end, the end of a value between two others is the next 0x02. Each segment is
-compared in every row, which finds so many separators; when the text holds no others, every row is
-built like the samples, and the places are those that a search would find. Any doubt gives None:
-other names, their order, doubles, empty values, a separator too many, few rows.
+Sampled rows show names and sizes. Then, for all rows at once: segment 0 is at the row's start, the
+last one at its end, and a value between two others ends at the next 0x02. Each segment is compared
+in every row. If the text contains no separators besides those of the segments, every row is built
+like the samples, and the positions are those that a search would find. Any doubt gives None: other
+names, another order, doubles, empty values, a separator too many, few rows.
 
 Nanoseconds a row of 67 bytes: 15 when all sizes are equal, otherwise 7 and about 10 for each
 segment, 15 for each searched end. Searching all separators and names takes 60 to 200.
@@ -33,14 +33,14 @@ _END: Final = b"\x02"
 # Fewer rows are searched: reading the samples takes some 30 us.
 _ROWS_MIN: Final = 256
 _SAMPLES: Final = 8
-# A row that is not like the samples becomes one: so often, and so many of them at a time.
+# Rows that differ become samples, too: at most this often, and this many at a time.
 _ATTEMPTS: Final = 4
 _MORE_SAMPLES: Final = 8
-# An end is looked for in 8 bytes at a time, so often from the least size on.
+# An end is searched 8 bytes at a time, at most this often, from the least size on.
 _WINDOWS_MAX: Final = 4
 _WINDOW: Final = 8
 _PAUSE_MAX: Final = 64
-# Bounds the samples, and what is kept of plans. Beyond, the search costs little beside the rest.
+# Bounds the samples and the cached plans. For longer rows the search costs little.
 _ROW_SIZE_MAX: Final = 1_024
 _ONES: Final = np.uint64(0x0101010101010101)
 _ENDS: Final = np.uint64(0x0202020202020202)
@@ -49,11 +49,11 @@ _TOPS: Final = np.uint64(0x8080808080808080)
 
 @dataclass(slots=True)
 class Shape:
-    """Names in their order, and the sizes that values of them were seen to have."""
+    """Names in their order, and the least and largest sizes of their values."""
 
     names: tuple[bytes, ...]
     is_closed: bool
-    """Whether a 0x02 stands behind the last value, too."""
+    """Whether a 0x02 follows the last value, too."""
     sizes_min: tuple[int, ...]
     sizes_max: tuple[int, ...]
 
@@ -68,7 +68,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Bytes at fixed distances from each other; a 0 in the mask stands for any byte."""
+    """Bytes at fixed distances; a 0 in the mask means any byte."""
 
     text: bytes
     mask: bytes
@@ -85,7 +85,7 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The place of an item's value: the segments it begins and ends in, and where in those."""
+    """The bounds of a value: the segments it starts and ends in, and the positions in those."""
 
     first: int
     start: int
@@ -94,7 +94,7 @@ class _Value:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedItems:
+class ItemBounds:
     """Every item of every row, as distances from the starts of the segments."""
 
     values: dict[bytes, _Value]
@@ -115,7 +115,7 @@ class Attempts:
     def __init__(self) -> None:
         self._failures = 0
         self.pause = 0
-        """How many are left out next."""
+        """The number of next attempts to leave out."""
 
     def is_paused(self) -> bool:
         """Whether to leave out the next one, which is counted."""
@@ -125,36 +125,36 @@ class Attempts:
         return True
 
     def note(self, *, succeeded: bool) -> None:
-        """Takes how the attempt ended."""
+        """Records the result of an attempt."""
         self._failures = 0 if succeeded else self._failures + 1
         if not succeeded:
             self.pause = min(2**self._failures, _PAUSE_MAX) - 1
 
 
 class RowTemplate:
-    """Places the items of one chunk after the other; remembers how the rows were built so far."""
+    """Locates the items of one chunk after the other and remembers the shape of earlier rows."""
 
     def __init__(self) -> None:
         self._shape: Shape | None = None
         self.attempts = Attempts()
-        """Rows of several producers seldom become alike."""
+        """Rows of several producers seldom become uniform."""
 
-    def place(self, text: Bytes, bounds: Positions) -> PlacedItems | None:
-        """The items of the rows between the bounds, or None unless all rows are built alike."""
+    def locate(self, text: Bytes, bounds: Positions) -> ItemBounds | None:
+        """The items of the rows between the bounds, or None unless all rows are uniform."""
         if len(bounds) - 1 < _ROWS_MIN:
             return None
         if self.attempts.is_paused():
             return None
         shape = self._shape
         if shape is not None:
-            placed, shape = _place_by(shape, text, bounds)
+            item_bounds, shape = _locate_by(shape, text, bounds)
         if shape is None:
             shape = _sampled_shape(text, bounds)
             if shape is not None:
-                placed, shape = _place_by(shape, text, bounds)
+                item_bounds, shape = _locate_by(shape, text, bounds)
         self._shape = shape
         self.attempts.note(succeeded=shape is not None)
-        return None if shape is None else placed
+        return None if shape is None else item_bounds
 
 
 def _sampled_shape(text: Bytes, bounds: Positions) -> Shape | None:
@@ -171,25 +171,25 @@ def _admit_rows(shape: Shape, text: Bytes, bounds: Positions, rows: Positions) -
     return True
 
 
-def _place_by(
+def _locate_by(
     shape: Shape, text: Bytes, bounds: Positions
-) -> tuple[PlacedItems | None, Shape | None]:
+) -> tuple[ItemBounds | None, Shape | None]:
     """Also the shape, which has learned from rows that it did not fit; None when it never will."""
     separators = len(shape.names) * 2 - (not shape.is_closed)
     if np.count_nonzero(text <= _END[0]) != (len(bounds) - 1) * separators:
         return None, None
     for _ in range(_ATTEMPTS):
         plan = _plan(shape.names, shape.is_closed, shape.sizes_min, shape.sizes_max)
-        placed, rows = _place(text, bounds, plan.segments, plan.spans)
-        if placed is not None:
-            return PlacedItems(plan.values, placed), shape
+        item_bounds, rows = _segment_starts(text, bounds, plan.segments, plan.spans)
+        if item_bounds is not None:
+            return ItemBounds(plan.values, item_bounds), shape
         if not len(rows) or not _admit_rows(shape, text, bounds, rows):
             break
     return None, None
 
 
 def shape_of(row: bytes) -> Shape | None:
-    """How one row is built; None when an item has no name, no value, or a name that others have."""
+    """The shape of one row; None if an item has no name, no value, or another item's name."""
     if len(row) > _ROW_SIZE_MAX:
         return None
     items = row.split(_END)
@@ -210,7 +210,7 @@ def shape_of(row: bytes) -> Shape | None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How the rows of one shape are read."""
+    """The segments and values of rows of one shape."""
 
     segments: list[_Segment]
     values: dict[bytes, _Value]
@@ -241,7 +241,7 @@ def _plan(
     return _Plan(segments, values, spans)
 
 
-def _place(
+def _segment_starts(
     text: Bytes, bounds: Positions, segments: list[_Segment], spans: list[tuple[int, int]]
 ) -> tuple[list[Positions] | None, Positions]:
     """Where each segment starts in each row; else rows to learn from, when there are any."""
@@ -280,7 +280,7 @@ def _place(
 def _other_rows(
     text: Bytes, starts: Positions, segment: _Segment, *, is_all: bool = False
 ) -> Positions | None:
-    """A few rows without the segment at its place; None when the text is too short for one."""
+    """A few rows without the segment at its position; None if the text is too short."""
     size = len(segment)
     if not size:
         return np.empty(0, np.int64)

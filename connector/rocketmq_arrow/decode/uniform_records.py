@@ -1,4 +1,4 @@
-"""Reads the records of a pull body that are all built alike: fields and items stand in one place.
+"""Reads pull bodies of uniform records: each field and item has the same position in every record.
 
 Messages of one producer often have bodies, tags and keys of one size each, or fall into stretches
 that do. Then every byte of a record has a column, and what the first record says of sizes, names
@@ -9,7 +9,7 @@ column tell so in two passes over the buffer, without copying anything:
     values of items                                                   least > 0x02: no separator
 
 Fields and values are then read with one stride. Any doubt gives None, and the decoder reads the
-body in the way that takes nothing for granted and knows what is wrong.
+body the general way, which assumes nothing and reports what is wrong.
 
 Nanoseconds a record of 260 bytes, while other work had the cores, too: 80 to 90 for the default
 columns with checksums, where the other way takes 160 to 170, side by side. 15 for the two passes
@@ -55,10 +55,12 @@ _SHORT: Final = struct.Struct(">h")
 _HEAD: Final = struct.Struct(">i4xI")
 _MAGIC_AT: Final = 4
 # None of what these stand for is read here.
-_FOREIGN_FLAGS: Final = FLAG_COMPRESSED | FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6 | FLAG_INNER_BATCH
+_UNSUPPORTED_FLAGS: Final = (
+    FLAG_COMPRESSED | FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6 | FLAG_INNER_BATCH
+)
 # Larger bodies are left out of the passes; what is around them is copied for that.
 _PASSED_BODY_MAX: Final = 256
-# So many bytes of records are one row of a pass: its result stays in the first cache.
+# Bytes of records in one row of a pass: its result stays in the first cache.
 _PASS_ROW_SIZE: Final = 8 * 1024
 _SEPARATOR_MAX: Final = 2
 
@@ -90,7 +92,7 @@ class _Template:
 
 
 class UniformItems:
-    """The items of records that are built alike."""
+    """The items of uniform records."""
 
     def __init__(self, template: _Template, layout: Layout, largest: Bytes) -> None:
         self._template, self._layout, self._largest = template, layout, largest
@@ -98,10 +100,10 @@ class UniformItems:
     def find(self, name: str) -> pa.StringArray:
         """Each row's value of one property, null where there is none."""
         count = len(self._layout)
-        place = self._template.values.get(name.encode())
-        if place is None:
+        bounds = self._template.values.get(name.encode())
+        if bounds is None:
             return pa.nulls(count, pa.string())
-        start, end = place
+        start, end = bounds
         values = take_rows(self._layout.data, start, self._template.row_size, end - start, count)
         return as_text(values, is_ascii=is_ascii(self._largest[start:end]))
 
@@ -141,7 +143,7 @@ class UniformReader:
     def __init__(self) -> None:
         self._template: _Template | None = None
         self._attempts = Attempts()
-        """Records of various sizes seldom become alike."""
+        """Records of various sizes seldom become uniform."""
 
     def read(
         self,
@@ -151,7 +153,7 @@ class UniformReader:
         sizes: Buffer | None,
         count_max: int,
     ) -> UniformRecords | None:
-        """The records when all are alike, sound, in order and wanted; `sizes` as the sender's."""
+        """The records if all are uniform, sound, in order and wanted; else None."""
         row_size = _one_size(data, sizes)
         if not row_size or len(data) > count_max * row_size:
             return None
@@ -169,8 +171,8 @@ class UniformReader:
             return None
         least, largest = _extremes(data, row_size, body_size)
         index = np.frombuffer(_SIZE.pack(queue.index), np.uint8)
-        place = slice(QUEUE_AT, QUEUE_AT + _SIZE.size)
-        if (least[place] != index).any() or (largest[place] != index).any():
+        bounds = slice(QUEUE_AT, QUEUE_AT + _SIZE.size)
+        if (least[bounds] != index).any() or (largest[bounds] != index).any():
             return None
         template, topic = self._template, queue.topic.encode()
         is_known = (
@@ -238,7 +240,7 @@ def _template_of(record: bytes, topic: bytes) -> _Template | None:
     is_v2 = magic == MAGIC_V2.to_bytes(4, "big")
     if not (is_v2 or magic == MAGIC_V1.to_bytes(4, "big")):
         return None
-    if record[SYS_FLAG_AT + 3] & _FOREIGN_FLAGS or len(topic) > (0x7FFF if is_v2 else 0x7F):
+    if record[SYS_FLAG_AT + 3] & _UNSUPPORTED_FLAGS or len(topic) > (0x7FFF if is_v2 else 0x7F):
         return None
     (body_size,) = _SIZE.unpack_from(record, BODY_SIZE_AT)
     topic_at = HEADER_SIZE + body_size

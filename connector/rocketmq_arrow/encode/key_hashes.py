@@ -57,7 +57,7 @@ def _words(
     text: Bytes, starts: Positions, ends: Positions
 ) -> tuple[Positions, Positions, Positions]:
     """The words of texts that are separated by spaces, with the index of each word's text."""
-    spaces = _places_within(text == _KEY_SEPARATOR, starts, ends)
+    spaces = _positions_within(text == _KEY_SEPARATOR, starts, ends)
     if not len(spaces):
         return starts, ends, np.arange(len(starts))
     rows = np.searchsorted(starts, spaces, "right") - 1
@@ -72,13 +72,13 @@ def _words(
     return word_starts[is_word], word_ends[is_word], word_rows[is_word]
 
 
-def _places_within(found: Mask, starts: Positions, ends: Positions) -> Positions:
+def _positions_within(found: Mask, starts: Positions, ends: Positions) -> Positions:
     """The found places that are in one of the ranges."""
-    places = np.flatnonzero(found)
-    if not len(places) or not len(starts):
-        return places[:0]
-    rows = np.searchsorted(starts, places, "right") - 1
-    return places[(rows >= 0) & (places < ends[rows])]
+    positions = np.flatnonzero(found)
+    if not len(positions) or not len(starts):
+        return positions[:0]
+    rows = np.searchsorted(starts, positions, "right") - 1
+    return positions[(rows >= 0) & (positions < ends[rows])]
 
 
 def _utf16_sizes(text: Bytes, starts: Positions, ends: Positions) -> Positions:

@@ -108,8 +108,8 @@ class RecordBlock:
         """
         starts, buffer = self.starts, self.buffer
         if len(starts) == 1 and isinstance(queue_index, int) and isinstance(queue_offset, int):
-            place = queue_index, queue_offset, physical_start
-            if not patch_record(buffer.data, int(starts[0]), place, store_ms, store_host):
+            position = queue_index, queue_offset, physical_start
+            if not patch_record(buffer.data, int(starts[0]), position, store_ms, store_host):
                 raise _unfit_host(store_host)
             return
         flags = buffer[starts + (SYS_FLAG_AT + 3)]
@@ -126,10 +126,10 @@ class RecordBlock:
         offsets[:, 1] = starts + physical_start
         _put(buffer, starts + QUEUE_OFFSET_AT, offsets.view("V16")[:, 0])
         stored = struct.pack(">q", store_ms) + _host_bytes(store_host)
-        places = starts + STORE_MS_AT
+        positions = starts + STORE_MS_AT
         if (flags & FLAG_BORN_HOST_V6).any():
-            places += HOST_V6_EXTRA * ((flags & FLAG_BORN_HOST_V6) != 0)
-        _put(buffer, places, np.frombuffer(stored, f"V{len(stored)}"))
+            positions += HOST_V6_EXTRA * ((flags & FLAG_BORN_HOST_V6) != 0)
+        _put(buffer, positions, np.frombuffer(stored, f"V{len(stored)}"))
 
 
 class BatchPart(NamedTuple):
@@ -375,8 +375,8 @@ def _joined(buffers: Sequence[Buffer]) -> Buffer:
     return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
 
-def _put(buffer: Bytes, places: Positions, values: NDArray[np.generic]) -> None:
-    overlapping(buffer, values.dtype.str)[places] = values
+def _put(buffer: Bytes, positions: Positions, values: NDArray[np.generic]) -> None:
+    overlapping(buffer, values.dtype.str)[positions] = values
 
 
 def put_column(

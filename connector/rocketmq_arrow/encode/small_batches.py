@@ -70,7 +70,7 @@ def lay_out_few(body: Buffer, template: bytes, topic_field: bytes) -> FewRecords
         size = fixed_size + body_size + 2 + text_size
         crc = body_crc(data[position + ENTRY_BODY_AT : body_end])
         parts += (_INT.pack(size), magic, _INT.pack(crc), queue, _INT.pack(flag), middle)
-        # The body with its size, and the properties with theirs, look alike in both layouts.
+        # The body with its size, and the properties with theirs, are the same in both layouts.
         parts += (data[position + ENTRY_BODY_SIZE_AT : body_end], topic_field, data[body_end:end])
         sizes.append(size)
         text_sizes.append(text_size)
@@ -92,7 +92,7 @@ def _hash(tag: str) -> int:
 
 
 def patch_record(
-    data: memoryview, start: int, place: tuple[int, int, int], store_ms: int, store_host: Host
+    data: memoryview, start: int, position: tuple[int, int, int], store_ms: int, store_host: Host
 ) -> bool:
     """Write into the record at `start` what only its broker knows; False if its host does not fit.
 
@@ -101,7 +101,7 @@ def patch_record(
     flags = data[start + SYS_FLAG_AT + 3]
     if (flags & FLAG_STORE_HOST_V6 != 0) != (len(store_host.address) == 16):
         return False
-    queue_index, queue_offset, physical_start = place
+    queue_index, queue_offset, physical_start = position
     _INT.pack_into(data, start + QUEUE_AT, queue_index)
     _OFFSETS.pack_into(data, start + QUEUE_OFFSET_AT, queue_offset, start + physical_start)
     at = start + STORE_MS_AT + (HOST_V6_EXTRA if flags & FLAG_BORN_HOST_V6 else 0)

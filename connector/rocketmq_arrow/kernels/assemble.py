@@ -32,7 +32,7 @@ from rocketmq_wire.errors import LocalProtocolError
 # A pass over the rows for each size: with more of them `take` is quicker.
 _SIZES_MAX: Final = 6
 _SPREAD_MAX: Final = 65_536
-"""Of sizes that are counted: so many counters stay in the cache."""
+"""The number of counters for sizes: these stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ Piece = Rows | Ranges | Constant
 def assemble(pieces: Sequence[Piece], count: int) -> tuple[Bytes, Positions, Positions]:
     """The rows back to back in one new buffer, with their starts and sizes.
 
-    The buffer can be written to if its flags say so.
+    The buffer is writable if its flags allow it.
 
     Raises:
         LocalProtocolError: the sources or the rows take 2 GiB or more, or there are too many.
@@ -127,7 +127,7 @@ def _scatter(
     """Writes every piece to its place in every row."""
     is_uniform = all(len(each) == 1 for each in groups)
     row_size = sum(each[0][1] for each in groups)
-    places, at = starts, 0
+    positions, at = starts, 0
     for piece, of_piece, sizes in zip(pieces, groups, piece_sizes, strict=True):
         for chosen, size in of_piece:
             if not size:
@@ -137,10 +137,10 @@ def _scatter(
             if is_uniform:
                 np.ndarray((len(starts),), kind, rows, at, (row_size,))[:] = values
             else:
-                overlapping(rows, kind)[places if chosen is None else places[chosen]] = values
+                overlapping(rows, kind)[positions if chosen is None else positions[chosen]] = values
             at += size
         if not is_uniform:
-            places = places + sizes
+            positions = positions + sizes
 
 
 def _values(piece: Piece, chosen: Positions | None, kind: str) -> NDArray[np.void]:
@@ -160,7 +160,7 @@ def _taken(pieces: Sequence[Piece], count: int, source_size: int, size: int) -> 
     indices = np.empty((count, len(pieces)), np.int32)
     position = entry = 0
     for column, piece in enumerate(pieces):
-        indices[:, column] = _place(piece, count, position, entry, data, offsets)
+        indices[:, column] = _locate(piece, count, position, entry, data, offsets)
         position += _source_size(piece)
         entry += _entry_count(piece)
     offsets[entry] = position
@@ -210,7 +210,7 @@ def _piece_sizes(piece: Piece) -> Positions | int:
     return len(piece.value) if piece.mask is None else piece.mask * len(piece.value)
 
 
-def _place(
+def _locate(
     piece: Piece,
     count: int,
     position: int,

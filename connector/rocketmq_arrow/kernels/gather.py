@@ -32,7 +32,7 @@ np.empty(_LARGER_BLOCK_SIZE, np.uint8)
 # Positions are passed to Arrow as int32.
 GATHER_SIZE_MAX: Final = 2**31 - 1
 _INDICES_CACHED: Final = 32_768
-# Rows are compared with so many copies of what they shall be at once: long inner loops.
+# Rows are compared with this many copies of the expected bytes at once: long inner loops.
 _COPIES: Final = 64
 
 
@@ -63,7 +63,7 @@ def pieces_at(data: Bytes, positions: Positions, size: int) -> Bytes:
     """A row of `size` bytes from each position on, as a matrix that may be written.
 
     Raises:
-        IndexError: there are not so many bytes behind one of the positions.
+        IndexError: fewer bytes follow one of the positions.
     """
     pieces = values_at(data, positions, f"V{size}")
     if pieces.base is not None:  # A view.
@@ -163,7 +163,7 @@ def take_rows(data: Bytes, first: int, step: int, size: int, count: int) -> pa.B
 
 
 def rows_of(data: Bytes, first: int, step: int, size: int, count: int) -> Bytes:
-    """So many times `size` bytes, at one distance from each other, as a matrix of their own.
+    """Copies `size` bytes from each of equidistant positions into a matrix.
 
     Raises:
         ValueError: they are not all in `data`.

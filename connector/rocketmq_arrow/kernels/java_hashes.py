@@ -2,7 +2,7 @@
 
 The hash is a polynomial in 31 over the characters, modulo 2^32. 31 has an inverse there, so with
 S[i] = sum of c[j] * 31^-j for j < i the hash of the text in [a, b) is 31^(b-1) * (S[b] - S[a]):
-one running sum over all texts side by side, 2 ns a character, no matter how long each is. Texts of
+one running sum over all texts side by side, 2 ns a character, whatever their lengths. Texts of
 one length, as unique keys are, form a matrix that is multiplied with the powers: 0.5 ns.
 """
 

@@ -20,11 +20,11 @@ from rocketmq_arrow.kernels.gather import Bytes, Positions, overlapping, pieces_
 Hashes = NDArray[np.uint64]
 
 _WORD: Final = 8
-# What is kept of a word whose text ends after so many bytes.
+# Masks for the last word of a text, by the number of its bytes.
 _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-# So many texts at a time stay in the cache with all their steps.
+# Texts at a time: these stay in the cache with all their steps.
 _ROWS_AT_ONCE: Final = 4_096
-# Texts of so many bytes and more are taken in such blocks, the largest that fits.
+# Texts of at least this many bytes are taken in blocks of that size, the largest that fits.
 _BLOCK_SIZES: Final = (512, 64)
 # A matrix of so much, and its like, stay in the cache, and come from memory that was used before.
 _BYTES_AT_ONCE: Final = 256 * 1024
@@ -42,7 +42,7 @@ _SIP_START: Final = (
 
 
 def content_hashes(data: Bytes, starts: Positions, ends: Positions, seeds: Hashes) -> Hashes:
-    """A hash of each `data[start:end]` that goes on from its seed; not for hostile content."""
+    """A hash of each `data[start:end]` that continues its seed; not for hostile content."""
     sizes = ends - starts
     hashes: Hashes = seeds + sizes.astype(np.uint64) * _MULTIPLIER
     if not len(sizes):
@@ -68,7 +68,7 @@ def content_hashes(data: Bytes, starts: Positions, ends: Positions, seeds: Hashe
 def _absorb_blocks(
     data: Bytes, starts: Positions, sizes: Positions, hashes: Hashes, block_size: int
 ) -> None:
-    """Goes on with texts of a block and more; the last block of each ends where the text does."""
+    """Absorbs texts of a block and more; the last block of each ends with the text."""
     rows_at_once = _BYTES_AT_ONCE // block_size
     for first in range(0, len(starts), rows_at_once):
         rows = slice(first, first + rows_at_once)
@@ -82,14 +82,14 @@ def _absorb_blocks(
                 _absorb_block(data, np.minimum(begins + begin, last), state, block_size)
             else:
                 state = hashes[rows][under_way]
-                places = np.minimum(begins[under_way] + begin, last[under_way])
-                _absorb_block(data, places, state, block_size)
+                positions = np.minimum(begins[under_way] + begin, last[under_way])
+                _absorb_block(data, positions, state, block_size)
                 hashes[rows][under_way] = state
 
 
-def _absorb_block(data: Bytes, places: Positions, state: Hashes, block_size: int) -> None:
+def _absorb_block(data: Bytes, positions: Positions, state: Hashes, block_size: int) -> None:
     """NH, as in UMAC: the halves of each word, under its key, are multiplied, and all added up."""
-    words = pieces_at(data, places, block_size).view(np.uint64)
+    words = pieces_at(data, positions, block_size).view(np.uint64)
     words ^= _KEYS[: words.shape[1]]
     upper = words >> _HALF
     words &= _LOWER
@@ -119,8 +119,8 @@ def sip_hashes(texts: pa.Array) -> NDArray[np.int64]:
     padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
     order, words = _words(padded, offsets[:-1], sizes)
     v0, v1, v2, v3 = (
-        np.full(len(texts), start ^ _SIP_KEY[place & 1], np.uint64)
-        for place, start in enumerate(_SIP_START)
+        np.full(len(texts), start ^ _SIP_KEY[index & 1], np.uint64)
+        for index, start in enumerate(_SIP_START)
     )
     last = (sizes[order].astype(np.uint64) & np.uint64(0xFF)) << np.uint64(56)
     for word in words:

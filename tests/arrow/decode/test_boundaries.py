@@ -76,7 +76,7 @@ def test_damaged_size_is_refused_or_leads_to_another_whole_chain(data: st.DataOb
 
 
 @pytest.mark.parametrize("cut", [1, 50, 95, 5000, 61_001])
-def test_torn_bodies_name_the_place(cut: int) -> None:
+def test_torn_bodies_name_the_position(cut: int) -> None:
     body, sizes = make_records(1400, 5)
     ends = {0, *(start for start in starts_of(sizes))}
     assert cut not in ends
@@ -124,7 +124,7 @@ def test_runs_of_equal_sizes_and_what_is_between_them_are_found(
     assert caught.value.position == max(start for start in starts.tolist() if start <= cut)
 
 
-def test_a_wrong_size_within_a_run_names_the_place() -> None:
+def test_a_wrong_size_within_a_run_names_the_position() -> None:
     body = chain_of([120] * 500)
     struct.pack_into(">i", body, 120 * 321, -5)
     with pytest.raises(CorruptRecordError, match="size -5 is not within") as caught:

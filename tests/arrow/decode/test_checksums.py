@@ -67,8 +67,8 @@ def test_exactly_the_wrong_bodies_are_found(
         if data.draw(st.booleans()) or not sizes[row]:
             bodies.stored[row] ^= 1 << data.draw(st.integers(0, 31))
         else:
-            place = data.draw(st.integers(bodies.starts[row], bodies.ends[row] - 1))
-            bodies.data[place] ^= 1 << data.draw(st.integers(0, 7))
+            position = data.draw(st.integers(bodies.starts[row], bodies.ends[row] - 1))
+            bodies.data[position] ^= 1 << data.draw(st.integers(0, 7))
     assert bodies.wrong() == bodies.wrong_one_by_one()
 
 
@@ -90,11 +90,11 @@ def test_every_bit_of_a_body_counts_in_every_piece(
 ) -> None:
     monkeypatch.setattr(checksums, "_BYTES_AT_ONCE", 10_000)
     bodies = Bodies([8] * 5000)
-    for place in range(bodies.starts[row], bodies.ends[row]):
+    for position in range(bodies.starts[row], bodies.ends[row]):
         for bit in range(8):
-            bodies.data[place] ^= 1 << bit
+            bodies.data[position] ^= 1 << bit
             assert bodies.wrong() == [row]
-            bodies.data[place] ^= 1 << bit
+            bodies.data[position] ^= 1 << bit
 
 
 def test_numpy_1_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,6 @@ def test_rows_are_what_the_java_consumer_read(version: str, name: str, queue: Qu
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_tags_with_one_hash_are_told_apart(version: str):
+def test_tags_with_one_hash_are_distinguished(version: str):
     rows = decoded(golden_records(version, "pull-found", QUEUE), QUEUE, tags=frozenset({"AaAa"}))
     assert [row["body"] for row in rows] == [b"collide1"]

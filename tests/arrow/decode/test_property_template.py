@@ -1,4 +1,4 @@
-"""Rows that are built alike are read as a search reads them; rows that are not fall out of it."""
+"""Uniform rows are read as a search reads them; other rows are left to the search."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def scan(rows: Sequence[bytes], template: RowTemplate | None = None) -> Property
         data += b"\x02TAGS\x01"
         starts.append(len(data))
         data += row
-    places = np.array(starts, np.int64)
-    ends = places + [len(row) for row in rows]
-    return PropertyScan(np.frombuffer(data, np.uint8), places, ends, template)
+    positions = np.array(starts, np.int64)
+    ends = positions + [len(row) for row in rows]
+    return PropertyScan(np.frombuffer(data, np.uint8), positions, ends, template)
 
 
 def check(rows: Sequence[bytes], template: RowTemplate | None = None) -> None:
@@ -48,7 +48,7 @@ def check(rows: Sequence[bytes], template: RowTemplate | None = None) -> None:
 
 
 def is_placed(rows: Sequence[bytes], template: RowTemplate | None = None) -> bool:
-    return scan(rows, template)._placed is not None
+    return scan(rows, template)._item_bounds is not None
 
 
 def text(*items: tuple[bytes, bytes], is_closed: bool = True) -> bytes:
@@ -56,7 +56,7 @@ def text(*items: tuple[bytes, bytes], is_closed: bool = True) -> bytes:
 
 
 @st.composite
-def alike_rows(draw: st.DrawFn) -> list[bytes]:
+def uniform_rows(draw: st.DrawFn) -> list[bytes]:
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
     spans = [
         (size, size + draw(st.sampled_from([0, 0, 1, 5, 25, 40])))
@@ -64,38 +64,40 @@ def alike_rows(draw: st.DrawFn) -> list[bytes]:
     ]
     is_closed = draw(st.booleans())
     source = random.Random(draw(st.integers(0, 2**32)))
-    letters = draw(st.sampled_from([b"0123456789ab", "xyü€".encode(), b"\xff\x80z", b"\x00\x03a"]))
+    characters = draw(
+        st.sampled_from([b"0123456789ab", "xyü€".encode(), b"\xff\x80z", b"\x00\x03a"])
+    )
     rows = []
     for _ in range(draw(st.integers(1, 90))):
-        values = [bytes(source.choices(letters, k=source.randint(*span))) for span in spans]
+        values = [bytes(source.choices(characters, k=source.randint(*span))) for span in spans]
         rows.append(text(*zip(names, values, strict=True), is_closed=is_closed))
     return rows
 
 
 @settings(deadline=None, max_examples=150)
-@given(alike_rows())
-def test_rows_that_are_alike_give_the_properties_of_the_scalar_codec(rows: list[bytes]) -> None:
+@given(uniform_rows())
+def test_uniform_rows_give_the_properties_of_the_scalar_codec(rows: list[bytes]) -> None:
     check(rows)
 
 
 @settings(deadline=None, max_examples=300)
-@given(alike_rows(), st.data())
+@given(uniform_rows(), st.data())
 def test_rows_with_a_few_odd_ones_give_the_properties_of_the_scalar_codec(
     rows: list[bytes], data: st.DataObject
 ) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         row = bytearray(rows[index := data.draw(st.integers(0, len(rows) - 1))])
-        place = data.draw(st.integers(0, len(row)))
+        locate = data.draw(st.integers(0, len(row)))
         odd = st.sampled_from(
             [b"\x01", b"\x02", b"TAGS\x01x\x02", b"\x02KEYS\x01", b"", b"\x01\x02"]
         )
-        row[place : place + data.draw(st.integers(0, 3))] = data.draw(odd)
+        row[locate : locate + data.draw(st.integers(0, 3))] = data.draw(odd)
         rows[index] = bytes(row)
     check(rows)
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(alike_rows(), min_size=1, max_size=4), st.randoms())
+@given(st.lists(uniform_rows(), min_size=1, max_size=4), st.randoms())
 def test_what_was_learned_from_earlier_rows_changes_nothing(
     chunks: list[list[bytes]], source: random.Random
 ) -> None:
@@ -133,7 +135,7 @@ def test_rows_without_the_last_separator_are_placed() -> None:
 
 def test_a_size_that_no_sample_had_is_learned() -> None:
     rows = orders(500, key="{:05d}")
-    rows[333] = orders(1, key="seventeen letters")[0]
+    rows[333] = orders(1, key="seventeen characters")[0]
     rows[334] = orders(1, key="1")[0]
     template = RowTemplate()
     assert is_placed(rows, template)

@@ -1,4 +1,4 @@
-"""Records that are built alike are read in one stride, to the rows and errors of the other way."""
+"""Uniform records are read at once, with the rows and errors of the general way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVER = (0, 2**63 - 1)
 NAMES = ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "a", "größe"]
 
 
-class _NeverAlike(UniformReader):
+class _NeverUniform(UniformReader):
     def read(self, *_: Any) -> UniformRecords | None:
         return None
 
@@ -44,7 +44,7 @@ def outcome(
     """The rows, or the words of the error, with or without the quick way."""
     decoder = Decoder(options)
     if not is_quick:
-        decoder._uniform = _NeverAlike()
+        decoder._uniform = _NeverUniform()
     rows = []
     try:
         for batch in decoder.decode(queue, *wanted, body, sizes):
@@ -68,11 +68,11 @@ def read(
 
 
 @st.composite
-def alike_messages(draw: st.DrawFn) -> list[StoredMessage]:
+def uniform_messages(draw: st.DrawFn) -> list[StoredMessage]:
     names = draw(st.lists(st.sampled_from(NAMES), max_size=5, unique=True))
     sizes = [draw(st.integers(1, 12)) for _ in names]
     source = random.Random(draw(st.integers(0, 2**32)))
-    letters = draw(st.sampled_from(["0123456789ab", "\x03a", "xyz \x7f"]))
+    characters = draw(st.sampled_from(["0123456789ab", "\x03a", "xyz \x7f"]))
     body_size = draw(st.sampled_from([1, 7, 100, 255, 256, 257, 1_600]))
     count = draw(st.sampled_from([2, 3, 40, 70]))
     topic = draw(st.sampled_from(["orders", "t" * 127, "t" * 128]))
@@ -82,7 +82,7 @@ def alike_messages(draw: st.DrawFn) -> list[StoredMessage]:
             replace(
                 message,
                 properties={
-                    name: "".join(source.choices(letters, k=size))
+                    name: "".join(source.choices(characters, k=size))
                     for name, size in zip(names, sizes, strict=True)
                 },
                 flag=source.randrange(-9, 9),
@@ -94,8 +94,8 @@ def alike_messages(draw: st.DrawFn) -> list[StoredMessage]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(alike_messages(), st.booleans())
-def test_records_that_are_alike_are_read_as_the_scalar_codec_reads_them(
+@given(uniform_messages(), st.booleans())
+def test_uniform_records_are_read_as_the_scalar_codec_reads_them(
     messages: list[StoredMessage], has_sizes: bool
 ) -> None:
     queue = QUEUE._replace(topic=messages[0].topic)
@@ -115,7 +115,7 @@ COLUMN_SETS = st.sampled_from([tuple(COLUMNS), ("queueOffset",), ("tags", "body"
 
 
 @settings(deadline=None, max_examples=100)
-@given(alike_messages(), st.data())
+@given(uniform_messages(), st.data())
 def test_hostile_bytes_give_the_rows_and_errors_of_the_other_way(
     messages: list[StoredMessage], data: st.DataObject
 ) -> None:
@@ -126,15 +126,15 @@ def test_hostile_bytes_give_the_rows_and_errors_of_the_other_way(
     for _ in range(data.draw(st.integers(0, 4))):
         row = data.draw(st.integers(0, len(records) - 1))
         # Mostly the fields, the topic and the properties; a few bytes of the body.
-        place = data.draw(st.integers(0, 90) | st.integers(max(0, size - 80), size - 1))
+        position = data.draw(st.integers(0, 90) | st.integers(max(0, size - 80), size - 1))
         odd = st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]) | st.integers(0, 255)
-        body[row * size + place] = data.draw(odd)
+        body[row * size + position] = data.draw(odd)
     if data.draw(st.booleans()):
         # One and the same odd byte in every record.
-        place = data.draw(st.integers(0, size - 1))
+        position = data.draw(st.integers(0, size - 1))
         value = data.draw(st.sampled_from([0, 1, 2, 0x80]))
         for row in range(len(records)):
-            body[row * size + place] = value
+            body[row * size + position] = value
     options = DecodeOptions(
         arrow_schema(data.draw(COLUMN_SETS)),
         check_crc=data.draw(st.booleans()),

@@ -78,7 +78,7 @@ def batch_of(count: int, body_size: int = 20) -> list[BatchEntry]:
 # --- records --------------------------------------------------------------------------------
 
 
-def test_records_are_taken_as_they_are_and_patched_in_place() -> None:
+def test_records_are_taken_as_they_are_and_patched() -> None:
     sent = make_messages(300, 30)
     body, sizes = join_records([lay_out(message) for message in sent])
     for given_sizes in (None, sizes):
@@ -186,7 +186,7 @@ def test_records_of_another_topic_are_refused() -> None:
         (3, 0, "size"),
     ],
 )
-def test_hostile_records_are_refused_with_their_place(
+def test_hostile_records_are_refused_with_their_position(
     position: int, value: int, reason: str
 ) -> None:
     records = [bytearray(lay_out(message)) for message in make_messages(3, 30)]
@@ -250,7 +250,7 @@ def test_hostile_bytes_never_become_records_that_the_scalar_codec_refuses(
 
 
 @pytest.mark.parametrize("count", [1, 3, 1000])
-def test_batch_becomes_records_with_everything_in_its_place(count: int) -> None:
+def test_batch_becomes_records_with_every_field_in_position(count: int) -> None:
     entries = batch_of(count)
     block = block_from_batch(encode_batch(entries), **ARRIVAL)
     block.patch(2, 10, 100, 200, STORE_HOST)

@@ -27,14 +27,14 @@ from support.batch_blocks import block_from_batch
 from support.records import BORN_HOST, BORN_HOST_V6, STORE_HOST, STORE_HOST_V6
 
 MAP = pa.map_(pa.string(), pa.string())
-LETTERS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=12)
+CHARACTERS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=12)
 MAPS = st.none() | st.dictionaries(
-    LETTERS.filter(lambda name: name not in ("", "TAGS", "KEYS", "UNIQ_KEY", "WAIT")),
-    st.none() | LETTERS,
+    CHARACTERS.filter(lambda name: name not in ("", "TAGS", "KEYS", "UNIQ_KEY", "WAIT")),
+    st.none() | CHARACTERS,
     max_size=5,
 )
 ROWS = st.lists(
-    st.tuples(st.binary(max_size=30), st.none() | LETTERS, st.none() | LETTERS, MAPS),
+    st.tuples(st.binary(max_size=30), st.none() | CHARACTERS, st.none() | CHARACTERS, MAPS),
     min_size=1,
     max_size=20,
 )

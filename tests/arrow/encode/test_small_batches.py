@@ -13,7 +13,7 @@ from rocketmq_wire.records.properties import encode_properties
 from support.batch_blocks import block_from_batch
 
 BORN_HOST, STORE_HOST = Host(bytes((10, 0, 0, 9)), 5555), Host(bytes((10, 0, 0, 1)), 10911)
-# So many that the whole is no small batch any more.
+# Enough entries to make the batch a large one.
 FILLERS = [BatchEntry(0, b"filler", b"")] * 97
 TAGGED = st.fixed_dictionaries({}, optional={"TAGS": st.text(max_size=5), "k": st.text(max_size=5)})
 TEXTS = st.one_of(

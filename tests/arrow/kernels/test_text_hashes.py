@@ -84,10 +84,10 @@ def test_a_content_hash_of_a_long_text_depends_on_it_alone(texts: list[bytes]) -
 
 @pytest.mark.parametrize("size", [63, 64, 65, 100, 127, 128, 511, 512, 513, 1024, 1030])
 def test_every_byte_of_a_text_counts_for_its_content_hash(size: int) -> None:
-    text = bytes(place % 251 for place in range(size))
+    text = bytes(position % 251 for position in range(size))
     others = [
-        text[:place] + bytes([text[place] ^ 1 << place % 8]) + text[place + 1 :]
-        for place in range(size)
+        text[:position] + bytes([text[position] ^ 1 << position % 8]) + text[position + 1 :]
+        for position in range(size)
     ]
     swapped = text[8:16] + text[:8] + text[16:]
     assert len(set(hashes_of([text, text[:-1], swapped, *others]))) == size + 3

@@ -1,1 +1,1 @@
-"""JSON bodies become Arrow columns, those that are built alike in numpy. Start at `reader`."""
+"""JSON bodies become Arrow columns, uniform ones in numpy. Start at `reader`."""

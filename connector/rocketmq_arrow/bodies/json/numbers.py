@@ -1,7 +1,7 @@
 """Texts of numbers, true, false and null -> Arrow arrays, and which of them JSON would not read.
 
-What is not said to be right may be right nevertheless: numbers near the limits of their types, or
-of very many digits. Whoever asks has another way to read those.
+A text that is not marked as right may still be a number: one near the limits of its type, or one
+with very many digits. The caller reads those with Arrow's parser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, equals_at, val
 from rocketmq_arrow.kernels.numpy_arrays import array_of
 
 _MINUS, _POINT, _ZERO, _NINE = b"-.09"
-# So many digits are below the limit of 64 bits, and one more if the first of them is no nine.
+# This many digits are below the limit of 64 bits, and one more if the first of them is no nine.
 _DIGITS_MAX: Final = 18
 # Of a float that no type cuts or takes for zero: digits with the point, digits behind it, exponent.
 _FLOAT_SIZE_MAX: Final = 26
@@ -103,8 +103,8 @@ def _are_plain(texts: pa.BinaryArray, *, is_whole: bool) -> Mask:
         if is_whole:
             is_plain &= counts == 0
         else:
-            place = others[np.minimum(before[:-1] + is_negative, len(others) - 1)]
-            is_point = (text[place] == _POINT) & (place > digits) & (place < ends - 1)
+            position = others[np.minimum(before[:-1] + is_negative, len(others) - 1)]
+            is_point = (text[position] == _POINT) & (position > digits) & (position < ends - 1)
             is_plain &= (counts == 0) | ((counts == 1) & is_point)
     return is_plain
 

@@ -1,28 +1,28 @@
 """Reads JSON bodies into Arrow columns: one object a body.
 
-Bodies that are built alike, as those of one program, are read without a parser (`json_alike`), to
-the values that it would give. The others, and what is in doubt, take one call of Arrow's parser.
+Uniform bodies, as one program writes them, are read without a parser (`uniform`) and give the
+values that the parser would give. All others take one call of Arrow's parser.
 
 That parser reads whatever values follow each other in a text; it knows nothing of bodies, and fails
-as a whole. So every object is given a first member that nobody else can write, under a name made
-anew for each reader:
+as a whole. So every object gets a first member with a name that no body can contain, since each
+reader makes a new one:
 
     {"order_id": 7}    becomes    {"5f0c...":true,"order_id": 7} newline
 
-A row that has it at the top begins where a body begins, since its brace stands before it; no row
-has two; what stands behind an object would be a row without it, or an error. The newline ends a
+A row with that member begins where a body begins, since its brace comes before it; no row has two;
+text behind an object would be a row without it, or an error. The newline ends a
 string that a torn body has left open, as JSON strings hold none. So when there are as many rows as
 bodies and every row has the member, each body is exactly one object.
 
-A text that is refused is read without the bodies that are to blame (`read_bodies`): what a body
-gives does not depend on its neighbours. A body is bad when it is not one JSON object in UTF-8, when
+A text that the parser refuses is read again without the bad bodies (`read_bodies`): the values of a
+body do not depend on its neighbours. A body is bad when it is not one JSON object in UTF-8, when
 it names a wanted field twice, or when a value is not of its column's type: numbers are not taken
-for texts, nor texts for numbers, nor 1.5 or 1e2 for integers. Fields that nobody wants may be
-anything; what is missing is null.
+for texts, nor texts for numbers, nor 1.5 or 1e2 for integers. Fields outside the schema may be
+anything; missing ones are null.
 
 Of the 560 ns that a body of 100 bytes takes then, the parser takes 510 and the joining 25. It
 spends 310 on the text whatever is wanted; numbers as members cost 60 more than `true`; chunks of
-1,000 to 20,000 bodies and other memory pools are alike. Bodies built alike take 225.
+1,000 to 20,000 bodies and other memory pools make no difference. Uniform bodies take 225.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import pyarrow.json as pj
 from rocketmq_arrow.bodies.json.uniform import UniformBodies
 from rocketmq_arrow.bodies.json.validation import JsonValidation
 from rocketmq_arrow.bodies.patterns import matches
-from rocketmq_arrow.bodies.read import ReadBodies, Verdict, joined_array, read_bodies
+from rocketmq_arrow.bodies.read import ReadBodies, Validity, joined_array, read_bodies
 from rocketmq_arrow.kernels.assemble import Constant, Ranges, assemble
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, is_utf8, take_binary, values_of
 
@@ -60,7 +60,7 @@ class JsonBodies:
     def __init__(self, schema: pa.Schema, name: str) -> None:
         self._schema = schema
         self._prefix = b'{"%s":true' % name.encode()
-        self._verdicts = JsonValidation(schema)
+        self._validation = JsonValidation(schema)
         self._uniform = UniformBodies(schema)
         self._had_bad = False
         self._options = pj.ParseOptions(
@@ -78,7 +78,7 @@ class JsonBodies:
             refused,
             objects,
             known=self._uniform.read(texts.data, texts.starts, texts.ends, refused),
-            glance_first=self._had_bad,
+            screen_first=self._had_bad,
         )
         self._had_bad = len(read.bad) > len(refused)
         return read
@@ -90,7 +90,7 @@ class JsonBodies:
         data, offsets = values_of(bodies)
         texts = _Texts(data, offsets[:-1].copy(), offsets[1:])
         refused = texts.refuse_unreadable()
-        return refused, _Objects(texts, self._prefix, self._options, self._verdicts)
+        return refused, _Objects(texts, self._prefix, self._options, self._validation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _Objects:
     texts: _Texts
     prefix: bytes
     options: pj.ParseOptions
-    verdicts: JsonValidation
+    validation: JsonValidation
 
     def columns(self, rows: Positions) -> list[pa.Array] | str:
         joined = self.texts.marked(self.prefix, rows)
@@ -114,14 +114,14 @@ class _Objects:
             return _READ
         return [joined_array(column.chunks, column.type) for column in table.columns[1:]]
 
-    def looks_good(self, rows: Positions) -> Mask:
+    def seem_valid(self, rows: Positions) -> Mask:
         ends = self.texts.ends[rows]
-        mask = self.texts.matches(self.verdicts.pattern, rows)
+        mask = self.texts.matches(self.validation.pattern, rows)
         mask &= self.texts.data[ends - 1] != _COMMA
         return mask
 
-    def verdict(self, row: int) -> Verdict:
-        return self.verdicts.verdict(self.texts.body(row))
+    def validity(self, row: int) -> Validity:
+        return self.validation.validity(self.texts.body(row))
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Texts:
     ends: Positions
 
     def refuse_unreadable(self) -> dict[int, str]:
-        """Bodies that cannot even be looked at together with others, and why."""
+        """Bodies that must not be joined with others, and why."""
         bad: dict[int, str] = {}
         data, starts, ends = self.data, self.starts, self.ends
         filled = np.flatnonzero(ends > starts)
@@ -148,7 +148,7 @@ class _Texts:
             for row in range(len(starts)):
                 if not is_utf8(data[starts[row] : ends[row]]):
                     bad.setdefault(row, "not UTF-8")
-        # White space to nobody, and for some versions of the parser the end of the text.
+        # Not white space in JSON, and the end of the text for some versions of the parser.
         if len(data) and not data.min():
             zeros = np.flatnonzero(data == 0)
             rows = np.searchsorted(ends, zeros, "right")
@@ -182,7 +182,7 @@ class _Texts:
 
 
 def _shown(error: pa.ArrowInvalid) -> str:
-    """What the parser says, without the value that it could not take and its own row numbers."""
+    """The parser's error without the refused value and without its own row numbers."""
     words = str(error).removeprefix("JSON parse error: ")
     if found := _OTHER_TYPE.match(words):
         return f"field '{found[1]}' is of type {found[3]}, not {found[2]}"

@@ -1,12 +1,12 @@
-"""How one JSON body is built: the texts that others will have too, and the slots for values.
+"""The shape of one JSON body: the literal texts that other bodies share, and the slots for values.
 
     {"id": 7, "name": "Ulm", "size": [3, 4]}
 
     {"id": [7], "name": "[Ulm]", "size": [[3, 4]]}     three slots between four texts
 
-Bodies of one program differ in the slots alone. A slot is a string without its quotes, a value
-without quotes, or what stands between the brackets of a list of such values. What else is within a
-body belongs to the texts: names, braces, the nulls for what would be a string, list or struct.
+Bodies of one program differ only in the slots. A slot is a string without its quotes, a value
+without quotes, or the items between the brackets of a list of such values. Everything else belongs
+to the literal texts: names, braces, and a null where a string, list or struct could be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 QUOTE: Final = b'"'
-# What nobody wants may be nested so deeply, and a body be so large and have so many slots.
+# Limits of a shape: nesting of unwanted fields, size of the body, number of slots.
 _DEPTH_MAX: Final = 8
 _SIZE_MAX: Final = 65_536
 _SLOTS_MAX: Final = 256
@@ -42,7 +42,7 @@ _LIST_CLOSING: Final = re.compile(_SPACE + rb"\]")
 
 
 class Slot(Enum):
-    """What may stand in a slot."""
+    """The kind of value in a slot."""
 
     TEXT = "text"
     VALUE = "value"
@@ -56,7 +56,7 @@ class Shape:
     literals: tuple[bytes, ...]
     slots: tuple[Slot, ...]
     paths: tuple[tuple[str, ...], ...]
-    """For each slot the names of the fields that lead to it, none where nobody wants it."""
+    """For each slot the names of the fields that lead to it; empty for an unwanted field."""
     objects: frozenset[tuple[str, ...]]
     """The paths of wanted structs and lists of strings, unless they are null."""
     separator: bytes
@@ -64,11 +64,11 @@ class Shape:
 
 
 class _NoShapeError(Exception):
-    """The body is none that others could be like."""
+    """No other body can share this body's shape."""
 
 
 def shape_of(body: bytes, schema: pa.Schema) -> Shape | None:
-    """How a body is built; None when it is no such object, or one beyond what slots can tell."""
+    """The shape of a body; None when it is no object or slots cannot describe it."""
     if len(body) > _SIZE_MAX:
         return None
     walk = _Walk(body)
@@ -77,13 +77,13 @@ def shape_of(body: bytes, schema: pa.Schema) -> Shape | None:
         shape = walk.finished()
     except _NoShapeError:
         return None
-    # Between two slots their place is that of the first quote.
-    is_told = shape.slots and all(QUOTE in literal for literal in shape.literals[1:-1])
-    return shape if is_told and len(shape.slots) <= _SLOTS_MAX else None
+    # A text between two slots is located by its first quote.
+    is_distinct = shape.slots and all(QUOTE in literal for literal in shape.literals[1:-1])
+    return shape if is_distinct and len(shape.slots) <= _SLOTS_MAX else None
 
 
 class _Walk:
-    """From left to right through one body."""
+    """Parses one body from left to right."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -98,7 +98,7 @@ class _Walk:
     def finished(self) -> Shape:
         self._expect(_END)
         literals = (*self._literals, self._body[self._literal_start :])
-        # Of lists that are too short to tell, what stands between the members.
+        # Lists of one item show no separator: take the one between the members.
         likely = b", " if b', "' in self._body else b","
         separators = self._separators or {likely}
         if len(separators) > 1 or not separators <= _SEPARATORS:
@@ -110,7 +110,7 @@ class _Walk:
     def read_object(
         self, wanted: dict[str, pa.DataType], path: tuple[str, ...], depth: int
     ) -> None:
-        """An object of fields of which some are wanted."""
+        """Reads an object; only some of its fields are wanted."""
         if depth > _DEPTH_MAX:
             raise _NoShapeError
         self._expect(_OPENING)
@@ -166,7 +166,7 @@ class _Walk:
         self._add(Slot.LIST, found.start() + 1, found.end() - 1, path)
 
     def _read_any(self, depth: int) -> None:
-        """A value that nobody wants."""
+        """Reads the value of an unwanted field."""
         if text := self._matched(_TEXT):
             self._take(Slot.TEXT, text, ())
         elif value := self._matched(_VALUE):

@@ -1,13 +1,12 @@
-"""Finds the slots of a shape in all JSON bodies of a chunk that have its texts in their places.
+"""Finds the slots of a shape in all JSON bodies of a chunk that contain its texts.
 
-The quotes of a chunk are found in one pass. A row with as many of them as the texts of a shape have
-holds none in its slots, if it has those texts; and the first quote of a text has one index in all
-rows.
+One pass finds all quotes of a chunk. If a row has the texts of a shape and as many quotes as these,
+its slots contain none; and the first quote of a text has the same index in every row.
 
     {"id": [7], "name": "[Ulm]"}     quotes 0 1 | 2 3 4 | 5     texts begin at the start of the
     {"id": [12], "name": "[Bern]"}                              row, 2 before quote 2, at quote 5
 
-So the places of all texts are known without a search, and compared in pieces of up to 8 bytes.
+So the positions of all texts are known without a search; they are compared 8 bytes at a time.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ class Chunk:
 
     @cached_property
     def quotes(self) -> Positions:
-        """The places of all quotes."""
+        """The positions of all quotes."""
         return np.flatnonzero(self.data == ord(QUOTE))
 
     @cached_property
     def first_quotes(self) -> Positions:
-        """The index of each row's first quote, and behind them that of the end."""
+        """The index of each row's first quote, followed by the number of quotes."""
         quotes, count = self.quotes, len(self.starts)
         each = len(quotes) // count
-        # Mostly all rows have the same number.
+        # Usually all rows have the same number.
         if each and len(quotes) == each * count:
             is_first = (quotes[::each] >= self.starts).all()
             if is_first and (quotes[each - 1 :: each] < self.ends).all():
@@ -56,12 +55,12 @@ class Chunk:
 
     @cached_property
     def quote_counts(self) -> Positions:
-        """How many each row has."""
+        """The number of quotes in each row."""
         return np.diff(self.first_quotes)
 
     @cached_property
     def odd_counts(self) -> Positions | None:
-        """How many control characters and backslashes each row has; None: no row has any."""
+        """The number of control characters and backslashes in each row; None if no row has any."""
         data = self.data
         is_odd = data == _BACKSLASH
         if data.min() < _SPACE:
@@ -74,7 +73,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotBounds:
     """The bounds of a slot in each row."""
 
     starts: Positions
@@ -87,13 +86,13 @@ class _Words:
 
     dtype: str
     literals: Positions
-    places: Positions
+    positions: Positions
     values: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How rows are compared with a shape."""
+    """A shape in the form in which rows are compared with it."""
 
     shape: Shape
     quotes: int
@@ -104,7 +103,7 @@ class Plan:
     first_quotes: Positions
     """For the texts but the first and the last: the index of their first quote in the row."""
     before_quotes: Positions
-    """And what stands before it."""
+    """The number of bytes before that quote."""
     words: list[_Words]
 
 
@@ -128,15 +127,15 @@ def _words_of(literals: Sequence[bytes]) -> list[_Words]:
     for index, literal in enumerate(literals):
         size = next(size for size in _WORD_SIZES if size <= len(literal))
         for at in range(0, len(literal), size):
-            place = min(at, len(literal) - size)
-            word = literal[place : place + size]
-            pieces.setdefault(size, []).append((index, place, word))
+            at_last = min(at, len(literal) - size)
+            word = literal[at_last : at_last + size]
+            pieces.setdefault(size, []).append((index, at_last, word))
     words = []
     for size, found in pieces.items():
-        indices, places, values = zip(*found, strict=True)
+        indices, positions, values = zip(*found, strict=True)
         dtype = f"<u{size}"
         array = np.frombuffer(b"".join(values), dtype).reshape(-1, 1)
-        words.append(_Words(dtype, np.array(indices), _column(places), array))
+        words.append(_Words(dtype, np.array(indices), _column(positions), array))
     return words
 
 
@@ -144,8 +143,10 @@ def _column(values: Sequence[int]) -> Positions:
     return np.array(values, np.int64).reshape(-1, 1)
 
 
-def placed_rows(chunk: Chunk, rows: Positions, plan: Plan) -> tuple[Positions, list[Place]]:
-    """The rows that have the texts of a shape in their places, and the slots between these."""
+def rows_with_slots(
+    chunk: Chunk, rows: Positions, plan: Plan
+) -> tuple[Positions, list[SlotBounds]]:
+    """The rows that contain the texts of a shape, and the slots between these."""
     rows = _only(rows, chunk.quote_counts[rows] == plan.quotes)
     if chunk.odd_counts is not None:
         rows = _only(rows, chunk.odd_counts[rows] == plan.odd)
@@ -163,12 +164,12 @@ def placed_rows(chunk: Chunk, rows: Positions, plan: Plan) -> tuple[Positions, l
         rows, starts = rows[is_within], starts[:, is_within]
     is_uniform = np.ones(len(rows), np.bool_)
     for words in plan.words:
-        places = starts[words.literals] + words.places
-        is_uniform &= (overlapping(chunk.data, words.dtype)[places] == words.values).all(axis=0)
+        positions = starts[words.literals] + words.positions
+        is_uniform &= (overlapping(chunk.data, words.dtype)[positions] == words.values).all(axis=0)
     if not is_uniform.all():
         rows, starts = rows[is_uniform], starts[:, is_uniform]
     ends = starts + plan.sizes
-    return rows, [Place(end, start) for end, start in zip(ends[:-1], starts[1:], strict=True)]
+    return rows, [SlotBounds(end, start) for end, start in zip(ends[:-1], starts[1:], strict=True)]
 
 
 def _only(rows: Positions, mask: Mask) -> Positions:

@@ -1,20 +1,20 @@
 """Reads JSON bodies that are built like a body seen before, all of a chunk at once, in numpy.
 
-Bodies of one program have the same names in the same order. One body shows the texts that others
-will have too, and the slots between them (`json_shapes`); the quotes of a chunk place these in all
-rows at once (`json_places`).
+Bodies of one program have the same names in the same order. One body shows the texts that the
+others share and the slots between them (`shapes`); the quotes of a chunk locate these in all rows
+at once (`slots`).
 
-A row is read here when each text stands in its place, no string holds a quote, a control character
-or a backslash, and what is no string is a number, true, false or null that its column takes. Such a
-row is one JSON object, with no doubt left. Nothing is said of any other row: Arrow's parser has it,
-and all bodies with lists of lists or of objects, or with lists of strings that vary in length.
+A row is read here if it contains each text at its position, no string contains a quote, a control
+character or a backslash, and every other value is a number, true, false or null that its column
+takes. Such a row is certainly one JSON object. Arrow's parser reads all other rows, and all bodies
+with lists of lists or of objects, or with lists of strings that vary in length.
 
 Nanoseconds a body of 100 bytes with six fields, five of them wanted, in chunks of 16,000: 225,
-where Arrow's parser takes 550. The quotes take 37, their texts' places 54, the columns 4 (strings)
-to 38 (lists). With 0.1 %, 1 % and 10 % bad bodies 290, 325 and 720 instead of 815, 845 and 1,150; a
-string that is null at times makes a second shape: 390 instead of 580. A chunk takes 0.3 ms besides,
-so that 512 rows take 760 a body instead of 880, and fewer are left to the parser. Bodies that have
-no shape in common cost 0.2 ms to look at, of ever fewer chunks.
+where Arrow's parser takes 550. The quotes take 37, the positions of texts 54, the columns 4
+(strings) to 38 (lists). With 0.1 %, 1 % and 10 % bad bodies 290, 325 and 720 instead of 815, 845
+and 1,150; a string that is null at times makes a second shape: 390 instead of 580. A chunk takes
+0.3 ms besides, so that 512 rows take 760 a body instead of 880, and fewer are left to the parser.
+Bodies without a common shape cost 0.2 ms for each chunk that is sampled, which are fewer and fewer.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ import pyarrow as pa
 
 from rocketmq_arrow.bodies.json.numbers import are_scalars, scalars
 from rocketmq_arrow.bodies.json.shapes import Shape, Slot, shape_of
-from rocketmq_arrow.bodies.json.slots import Chunk, Place, Plan, placed_rows, plan_of
+from rocketmq_arrow.bodies.json.slots import Chunk, Plan, SlotBounds, plan_of, rows_with_slots
 from rocketmq_arrow.bodies.read import KnownRows
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, take_binary, values_of
 from rocketmq_arrow.kernels.numpy_arrays import array_of
 
 # Fewer rows are as quick with the parser.
 _ROWS_MIN: Final = 512
-# A shape is tried that so many of so many rows have.
+# A shape is tried if this many of the sampled rows have it.
 _SAMPLES: Final = 8
 _UNIFORM_SAMPLES: Final = 3
 _SHAPES_MAX: Final = 4
-# A shape of fewer rows of a chunk is forgotten, and for fewer rows no further one is learned.
+# A shape that fits a smaller share of a chunk is dropped; for fewer rows no further one is learned.
 _SHARE_MIN: Final = 1 / 8
 _PAUSE_MAX: Final = 64
 _COMMA: Final = ord(",")
@@ -48,7 +48,7 @@ _NO_ROWS: Final = KnownRows(np.empty(0, np.int64), [])
 
 
 class UniformBodies:
-    """Reads one chunk after the other; remembers how the bodies were built so far."""
+    """Reads one chunk after the other and remembers the shapes of earlier bodies."""
 
     def __init__(self, schema: pa.Schema, *, rows_min: int = _ROWS_MIN) -> None:
         self._schema = schema
@@ -56,12 +56,12 @@ class UniformBodies:
         self._plans: list[Plan] = []
         self._next_pause = 1
         self.pause = 0
-        """From so many of the next chunks nothing is learned."""
+        """The number of next chunks from which nothing is learned."""
 
     def read(
         self, data: Bytes, starts: Positions, ends: Positions, refused: dict[int, str]
     ) -> list[KnownRows]:
-        """The rows of bodies that are built like others; all are UTF-8 but the refused ones."""
+        """Reads the uniform rows. All rows but the refused ones must be UTF-8."""
         is_left = np.ones(len(starts), np.bool_)
         is_left[list(refused)] = False
         left = np.flatnonzero(is_left)
@@ -97,7 +97,7 @@ class UniformBodies:
 
 
 def _sampled_plan(chunk: Chunk, rows: Positions, schema: pa.Schema) -> Plan | None:
-    """Of the shape that several of a few rows have."""
+    """The plan for the shape that several sampled rows share."""
     samples = rows[np.linspace(0, len(rows) - 1, _SAMPLES).astype(np.int64)]
     shapes: Counter[Shape] = Counter()
     for row in samples.tolist():
@@ -109,18 +109,18 @@ def _sampled_plan(chunk: Chunk, rows: Positions, schema: pa.Schema) -> Plan | No
 
 
 def _read_uniform(chunk: Chunk, candidates: Positions, plan: Plan, schema: pa.Schema) -> KnownRows:
-    """Those of the rows that fit a shape."""
+    """Reads the rows that fit a shape."""
     shape = plan.shape
-    rows, places = placed_rows(chunk, candidates, plan)
+    rows, slots = rows_with_slots(chunk, candidates, plan)
     if not len(rows):
         return _NO_ROWS
     is_right = np.ones(len(rows), np.bool_)
-    wanted: dict[tuple[str, ...], list[Place]] = {}
-    for slot, path, place in zip(shape.slots, shape.paths, places, strict=True):
+    wanted: dict[tuple[str, ...], list[SlotBounds]] = {}
+    for kind, path, slot in zip(shape.slots, shape.paths, slots, strict=True):
         if path:
-            wanted.setdefault(path, []).append(place)
-        elif slot is not Slot.TEXT:
-            is_right &= _are_right(chunk.data, place, slot, shape.separator)
+            wanted.setdefault(path, []).append(slot)
+        elif kind is not Slot.TEXT:
+            is_right &= _are_right(chunk.data, kind, slot, shape.separator)
     columns = _Columns(chunk.data, shape, wanted, is_right)
     arrays = [columns.column((field.name,), field.type) for field in schema]
     if not is_right.all():
@@ -131,51 +131,51 @@ def _read_uniform(chunk: Chunk, candidates: Positions, plan: Plan, schema: pa.Sc
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of the rows that have their texts in place."""
+    """The columns of the rows that contain the texts of a shape."""
 
     data: Bytes
     shape: Shape
-    wanted: dict[tuple[str, ...], list[Place]]
+    wanted: dict[tuple[str, ...], list[SlotBounds]]
     is_right: Mask
-    """Loses the rows whose slots hold something else than their columns take."""
+    """Cleared for rows with a value that its column does not take."""
 
     def column(self, path: tuple[str, ...], kind: pa.DataType) -> pa.Array:
         """The values of one field."""
-        places, count = self.wanted.get(path, []), len(self.is_right)
+        slots, count = self.wanted.get(path, []), len(self.is_right)
         if path in self.shape.objects:
             if pa.types.is_list(kind):
-                return self._text_lists(places, kind)
+                return self._text_lists(slots, kind)
             inner = [self.column((*path, field.name), field.type) for field in kind]
             if not inner:
                 return pa.Array.from_buffers(kind, count, [None])
             return pa.StructArray.from_arrays(inner, fields=list(kind))
-        if not places:
+        if not slots:
             return pa.nulls(count, kind)
-        (place,) = places
+        (slot,) = slots
         if pa.types.is_list(kind):
-            return self._lists(place, kind)
-        texts = take_binary(self.data, place.starts, place.ends)
+            return self._lists(slot, kind)
+        texts = take_binary(self.data, slot.starts, slot.ends)
         if pa.types.is_string(kind):
             return texts.view(kind)
         values, is_right = scalars(texts, kind)
         self.is_right[~is_right] = False
         return values
 
-    def _lists(self, place: Place, kind: pa.ListType) -> pa.ListArray:
-        items = _items_of(self.data, place, self.shape.separator)
+    def _lists(self, slot: SlotBounds, kind: pa.ListType) -> pa.ListArray:
+        items = _items_of(self.data, slot, self.shape.separator)
         values, is_right = scalars(items.texts, kind.value_type)
         self.is_right[items.rows_of(~is_right)] = False
         self.is_right[items.wrong_rows] = False
         return _list_array(items.offsets, values, kind)
 
-    def _text_lists(self, places: list[Place], kind: pa.ListType) -> pa.ListArray:
-        """Lists of as many strings in every row."""
-        count, each = len(self.is_right), len(places)
+    def _text_lists(self, slots: list[SlotBounds], kind: pa.ListType) -> pa.ListArray:
+        """Lists with the same number of strings in every row."""
+        count, each = len(self.is_right), len(slots)
         offsets = np.arange(0, count * each + 1, each) if each else np.zeros(count + 1, np.int64)
         values = pa.nulls(0, kind.value_type)
         if each:
-            starts = np.stack([place.starts for place in places], axis=1).ravel()
-            ends = np.stack([place.ends for place in places], axis=1).ravel()
+            starts = np.stack([slot.starts for slot in slots], axis=1).ravel()
+            ends = np.stack([slot.ends for slot in slots], axis=1).ravel()
             values = take_binary(self.data, starts, ends).view(kind.value_type)
         return _list_array(offsets, values, kind)
 
@@ -184,12 +184,12 @@ def _list_array(offsets: Positions, values: pa.Array, kind: pa.ListType) -> pa.L
     return pa.ListArray.from_arrays(array_of(offsets.astype(np.int32)), values, type=kind)
 
 
-def _are_right(data: Bytes, place: Place, slot: Slot, separator: bytes) -> Mask:
-    """Whether values that nobody wants are JSON."""
-    if slot is Slot.VALUE:
-        return are_scalars(take_binary(data, place.starts, place.ends))
-    items = _items_of(data, place, separator)
-    is_right = np.ones(len(place.starts), np.bool_)
+def _are_right(data: Bytes, kind: Slot, slot: SlotBounds, separator: bytes) -> Mask:
+    """Whether the values of unwanted fields are JSON."""
+    if kind is Slot.VALUE:
+        return are_scalars(take_binary(data, slot.starts, slot.ends))
+    items = _items_of(data, slot, separator)
+    is_right = np.ones(len(slot.starts), np.bool_)
     is_right[items.rows_of(~are_scalars(items.texts))] = False
     is_right[items.wrong_rows] = False
     return is_right
@@ -197,7 +197,7 @@ def _are_right(data: Bytes, place: Place, slot: Slot, separator: bytes) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """What stands between the commas of lists."""
+    """The items of lists."""
 
     texts: pa.BinaryArray
     offsets: Positions
@@ -213,9 +213,9 @@ class _Items:
         return rows
 
 
-def _items_of(data: Bytes, place: Place, separator: bytes) -> _Items:
+def _items_of(data: Bytes, slot: SlotBounds, separator: bytes) -> _Items:
     # With the brackets behind them, so that every item has an end.
-    text, bounds = values_of(take_binary(data, place.starts, place.ends + 1))
+    text, bounds = values_of(take_binary(data, slot.starts, slot.ends + 1))
     is_end = text == _COMMA
     is_end[bounds[1:] - 1] = True
     ends = np.flatnonzero(is_end)
@@ -228,7 +228,7 @@ def _items_of(data: Bytes, place: Place, separator: bytes) -> _Items:
     wrong_rows = np.empty(0, np.int64)
     if len(separator) > 1 and len(lasts) < len(ends):
         commas = np.flatnonzero(~is_last)
-        # Behind a comma there is a bracket at least, and a separator has no more than a space.
+        # At least a bracket follows a comma, and a separator has at most one space.
         is_other = text[ends[commas] + 1] != _SPACE
         wrong_rows = np.searchsorted(offsets, commas[is_other], "right") - 1
         starts = np.minimum(starts, ends)

@@ -1,11 +1,11 @@
-"""What a JSON body is worth to a schema: at a glance over many of them, or one alone in Python.
+"""Validates JSON bodies against a schema: many at once by a regular expression, or one in Python.
 
-The glance is a regular expression of bodies with these fields: 0.25 microseconds a body. It knows
-the names, the types and the limits of the wanted fields, and of the others that they are JSON; it
-does not see a name that stands there twice, a comma too many within brackets, or a deep nesting.
+The regular expression takes 0.25 microseconds a body. It checks names, types and limits of the
+wanted fields, and that the others are JSON; it overlooks a repeated name, a comma too many within
+brackets, and deep nesting.
 
-Alone, a body is parsed by `json`, which differs from Arrow's parser in what is written NaN or
-Infinity, in halves of surrogate pairs, and in what is nested very deeply.
+A single body is parsed by `json`, which differs from Arrow's parser for NaN and Infinity, for
+halves of surrogate pairs, and for very deep nesting.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from rocketmq_arrow.bodies.patterns import INTEGER_BITS, integer_pattern
-from rocketmq_arrow.bodies.read import Verdict
+from rocketmq_arrow.bodies.read import Validity
 
-_GOOD, _UNSURE, _BAD = Verdict
-Check = Callable[[Any], Verdict]
+_GOOD, _UNSURE, _BAD = Validity
+Check = Callable[[Any], Validity]
 
 _FLOAT_MAX: Final = {pa.float32(): 3.4e38, pa.float64(): 1.7e308}
 # Numbers that only Arrow's parser knows, such as -NaN and Inf.
@@ -38,14 +38,14 @@ _decoder: Final = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 class JsonValidation:
-    """Judges bodies in UTF-8 that begin with a brace and hold no zero byte."""
+    """Validates bodies in UTF-8 that begin with a brace and contain no zero byte."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.pattern = _body_pattern(list(schema))
-        """Matches what looks good at a glance, if its last byte is no comma."""
+        """Matches bodies that seem valid, if their last byte is no comma."""
         self._check = _object_check(list(schema))
 
-    def verdict(self, body: bytes) -> Verdict:
+    def validity(self, body: bytes) -> Validity:
         """Whether Arrow's parser would read a body."""
         try:
             found = _decoder.decode(body.decode())
@@ -53,19 +53,19 @@ class JsonValidation:
             return _UNSURE if any(word in body for word in _NO_NUMBERS) else _BAD
         except (ValueError, RecursionError):  # Too many digits for an int, too many brackets.
             return _UNSURE
-        verdict = self._check(found)
-        if verdict is _GOOD and b"\\u" in body and _HALF.search(_PAIR.sub(b"", body)):
+        validity = self._check(found)
+        if validity is _GOOD and b"\\u" in body and _HALF.search(_PAIR.sub(b"", body)):
             return _UNSURE
-        return verdict
+        return validity
 
 
 def _object_check(fields: list[pa.Field]) -> Check:
     checks = {field.name: _check(field.type) for field in fields}
 
-    def check(value: Any) -> Verdict:
+    def check(value: Any) -> Validity:
         if type(value) is not _Members:
             return _BAD
-        verdict = _GOOD
+        validity = _GOOD
         seen = set()
         for name, inner in value:
             wanted = checks.get(name)
@@ -75,14 +75,14 @@ def _object_check(fields: list[pa.Field]) -> Check:
                 return _BAD
             seen.add(name)
             if inner is not None:
-                verdict = max(verdict, wanted(inner))
-        return verdict
+                validity = max(validity, wanted(inner))
+        return validity
 
     return check
 
 
 def _check(kind: pa.DataType) -> Check:
-    """Judges a value that is not null."""
+    """Validates a value that is not null."""
     if pa.types.is_struct(kind):
         return _object_check(list(kind))
     if pa.types.is_list(kind):
@@ -97,7 +97,7 @@ def _check(kind: pa.DataType) -> Check:
 
 
 def _list_check(wanted: Check) -> Check:
-    def check(value: Any) -> Verdict:
+    def check(value: Any) -> Validity:
         if type(value) is not list:
             return _BAD
         return max((wanted(item) for item in value if item is not None), default=_GOOD)
@@ -106,7 +106,7 @@ def _list_check(wanted: Check) -> Check:
 
 
 def _float_check(limit: float) -> Check:
-    def check(value: Any) -> Verdict:
+    def check(value: Any) -> Validity:
         if type(value) is not float and type(value) is not int:
             return _BAD
         return _GOOD if -limit < value < limit else _UNSURE
@@ -123,12 +123,12 @@ _ESCAPE: Final = (
 )
 _TEXT: Final = f'"(?:{_PLAIN}|{_ESCAPE})*"'
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-# Fields that nobody wants may be nested so deeply; each level nearly doubles the pattern.
+# Nesting of unwanted fields; each level nearly doubles the pattern.
 _DEPTH: Final = 2
 
 
 def _any_pattern(depth: int) -> str:
-    """Any JSON value; whether there is a comma between two of them within brackets is no matter."""
+    """Matches any JSON value; does not check the commas within brackets."""
     scalar = f"{_TEXT}|{_NUMBER}|true|false|null"
     if not depth:
         return f"(?:{scalar})"
@@ -146,7 +146,7 @@ def _value_pattern(kind: pa.DataType, depth: int) -> str:
     elif kind in INTEGER_BITS:
         wanted = integer_pattern(INTEGER_BITS[kind])
     elif kind in _FLOAT_MAX:
-        # What no type cuts.
+        # Numbers that no type rounds to infinity or zero.
         exponent = "[0-9]{1,2}" if kind == pa.float64() else "[0-9]"
         wanted = rf"-?(?:0|[1-9][0-9]{{0,25}})(?:\.[0-9]+)?(?:[eE][-+]?{exponent})?"
     else:
@@ -176,7 +176,7 @@ def _member_pattern(fields: list[pa.Field], depth: int) -> str:
 
 
 def _other_pattern(names: list[bytes]) -> str:
-    """Any plain text but these."""
+    """Matches any plain text but these names."""
     if not names:
         return f"{_PLAIN}*"
     heads: dict[int, list[bytes]] = {}

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.bodies.json.reader import JsonBodies
-from rocketmq_arrow.bodies.read import Verdict, read_bodies
-from support.counted_bodies import CountedBodies
+from rocketmq_arrow.bodies.read import Validity, read_bodies
+from support.bodies_with_calls import BodiesWithCalls
 
 NAME = "5f0c6d1e2a3b4c5d"
 SCHEMA = pa.schema(
@@ -143,7 +143,7 @@ ANY = st.dictionaries(st.sampled_from([*WANTED, "é", ""]), TREES, max_size=5)
 
 @st.composite
 def written(draw: st.DrawFn) -> bytes:
-    """An object as somebody might write it."""
+    """An object as a person might write it."""
     value = draw(FITTING | FITTING | ANY)
     text = json.dumps(
         value,
@@ -169,8 +169,8 @@ ODD_PIECES = st.sampled_from(
 def hostile(draw: st.DrawFn) -> bytes:
     body = bytearray(draw(written()))
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, len(body)))
-        body[place : place + draw(st.integers(0, 2))] = draw(ODD_PIECES)
+        position = draw(st.integers(0, len(body)))
+        body[position : position + draw(st.integers(0, 2))] = draw(ODD_PIECES)
     return bytes(body)
 
 
@@ -178,19 +178,19 @@ def hostile(draw: st.DrawFn) -> bytes:
 def body_lists(draw: st.DrawFn) -> list[bytes]:
     bodies = draw(st.lists(written(), max_size=12))
     for _ in range(draw(st.integers(0, 3))):
-        place = draw(st.integers(0, len(bodies)))
-        bodies.insert(place, draw(hostile() | st.binary(max_size=4)))
+        position = draw(st.integers(0, len(bodies)))
+        bodies.insert(position, draw(hostile() | st.binary(max_size=4)))
     is_moved: bool = draw(st.booleans())
     if bodies and is_moved:
         # One text over two messages, or two texts in one.
-        place = draw(st.integers(0, len(bodies) - 1))
-        whole = bodies[place]
+        position = draw(st.integers(0, len(bodies) - 1))
+        whole = bodies[position]
         is_cut: bool = draw(st.booleans())
         if is_cut:
             cut = draw(st.integers(0, len(whole)))
-            bodies[place : place + 1] = [whole[:cut], whole[cut:]]
+            bodies[position : position + 1] = [whole[:cut], whole[cut:]]
         else:
-            bodies[place] = whole + draw(st.sampled_from([b"", b"\n", b" ", b","])) + whole
+            bodies[position] = whole + draw(st.sampled_from([b"", b"\n", b" ", b","])) + whole
     return bodies
 
 
@@ -245,57 +245,59 @@ def test_what_is_no_number_may_be_written_as_spark_reads_it() -> None:
         (b'{"a":1', "not one JSON object: missing a comma or '}' after an object member"),
     ],
 )
-def test_a_bad_body_is_told_why_without_its_values(body: bytes, reason: str) -> None:
+def test_the_reason_of_a_bad_body_names_no_values(body: bytes, reason: str) -> None:
     read = JsonBodies(SCHEMA, NAME).read(pa.array([b"{}", body, b"{}"], pa.binary()))
     assert [(row, read.why(row)) for row in read.bad] == [(1, reason)]
 
 
-VERDICTS = {
-    b'{"d":-NaN}': Verdict.UNSURE,
-    b'{"d":Inf,"a":"x"}': Verdict.UNSURE,
-    b'{"d":NaN,"a":"x"}': Verdict.BAD,
-    b'{"d":1e999}': Verdict.UNSURE,
-    b'{"more":%s1%s}' % (b"[" * 100_000, b"]" * 100_000): Verdict.UNSURE,
-    b'{"more":%s}' % (b"1" * 5_000): Verdict.UNSURE,
-    b'{"more":"\\ud83d\\ude00","s":"\\\\ud800"}': Verdict.UNSURE,
-    b'{"more":"\\ud83d\\ude00"}': Verdict.GOOD,
-    b'{"more":"\\ude00"}': Verdict.UNSURE,
-    b'{"a":-9223372036854775808,"t":-128,"o":{"x":-32768}}': Verdict.GOOD,
-    b'{"a":9223372036854775808}': Verdict.BAD,
-    b'{"a":-0,"d":-0}': Verdict.GOOD,
-    b'{"a":1.0}': Verdict.BAD,
-    b'{"a":true}': Verdict.BAD,
-    b'{"b":1}': Verdict.BAD,
-    b'{"o":{"x":1,"x":null}}': Verdict.BAD,
-    b'{"o":[]}': Verdict.BAD,
-    b'{"l":[1,"2"]}': Verdict.BAD,
-    b'{"l":[[1]]}': Verdict.BAD,
-    b'{"s":"a\tb"}': Verdict.BAD,
-    b'{"a":01}': Verdict.BAD,
-    b'{"a":1}\n{"a":2}': Verdict.BAD,
+VALIDITIES = {
+    b'{"d":-NaN}': Validity.UNSURE,
+    b'{"d":Inf,"a":"x"}': Validity.UNSURE,
+    b'{"d":NaN,"a":"x"}': Validity.BAD,
+    b'{"d":1e999}': Validity.UNSURE,
+    b'{"more":%s1%s}' % (b"[" * 100_000, b"]" * 100_000): Validity.UNSURE,
+    b'{"more":%s}' % (b"1" * 5_000): Validity.UNSURE,
+    b'{"more":"\\ud83d\\ude00","s":"\\\\ud800"}': Validity.UNSURE,
+    b'{"more":"\\ud83d\\ude00"}': Validity.GOOD,
+    b'{"more":"\\ude00"}': Validity.UNSURE,
+    b'{"a":-9223372036854775808,"t":-128,"o":{"x":-32768}}': Validity.GOOD,
+    b'{"a":9223372036854775808}': Validity.BAD,
+    b'{"a":-0,"d":-0}': Validity.GOOD,
+    b'{"a":1.0}': Validity.BAD,
+    b'{"a":true}': Validity.BAD,
+    b'{"b":1}': Validity.BAD,
+    b'{"o":{"x":1,"x":null}}': Validity.BAD,
+    b'{"o":[]}': Validity.BAD,
+    b'{"l":[1,"2"]}': Validity.BAD,
+    b'{"l":[[1]]}': Validity.BAD,
+    b'{"s":"a\tb"}': Validity.BAD,
+    b'{"a":01}': Validity.BAD,
+    b'{"a":1}\n{"a":2}': Validity.BAD,
 }
 
 
-def judge(body: bytes) -> tuple[Verdict, bool]:
+def judge(body: bytes) -> tuple[Validity, bool]:
     """What the reader of single bodies thinks of it, and whether Arrow reads it alone."""
     refused, bodies = JsonBodies(SCHEMA, NAME).prepared(pa.array([body], pa.binary()))
     if refused:
-        return Verdict.BAD, False
-    return bodies.verdict(0), not isinstance(bodies.columns(np.array([0])), str)
+        return Validity.BAD, False
+    return bodies.validity(0), not isinstance(bodies.columns(np.array([0])), str)
 
 
-@pytest.mark.parametrize(("body", "verdict"), VERDICTS.items(), ids=lambda value: str(value)[:40])
-def test_a_body_alone_is_judged_without_arrow(body: bytes, verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("body", "validity"), VALIDITIES.items(), ids=lambda value: str(value)[:40]
+)
+def test_a_body_alone_is_judged_without_arrow(body: bytes, validity: Validity) -> None:
     judged, is_read = judge(body)
-    assert judged is verdict
-    assert verdict is Verdict.UNSURE or is_read == (verdict is Verdict.GOOD)
+    assert judged is validity
+    assert validity is Validity.UNSURE or is_read == (validity is Validity.GOOD)
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(written() | hostile())
 def test_arrow_and_the_reader_of_single_bodies_agree(body: bytes) -> None:
     judged, is_read = judge(body)
-    assert judged is Verdict.UNSURE or is_read == (judged is Verdict.GOOD), body
+    assert judged is Validity.UNSURE or is_read == (judged is Validity.GOOD), body
 
 
 GOOD_AT_A_GLANCE = [
@@ -316,7 +318,7 @@ def test_a_glance_tells_good_bodies_from_bad_ones() -> None:
     bodies = pa.array([*GOOD_AT_A_GLANCE, *BAD_AT_A_GLANCE], pa.binary())
     _, found = JsonBodies(SCHEMA, NAME).prepared(bodies)
     wanted = [True] * len(GOOD_AT_A_GLANCE) + [False] * len(BAD_AT_A_GLANCE)
-    assert found.looks_good(np.arange(len(bodies))).tolist() == wanted
+    assert found.seem_valid(np.arange(len(bodies))).tolist() == wanted
     check([*GOOD_AT_A_GLANCE, *BAD_AT_A_GLANCE])
 
 
@@ -324,11 +326,11 @@ def test_a_glance_tells_good_bodies_from_bad_ones() -> None:
 def test_bad_bodies_are_found_with_few_calls_of_the_parser(share: int) -> None:
     """A call takes as long as reading a hundred bodies."""
     bodies = [b'{"a":%d,"s":"order %d"}' % (row, row) for row in range(3_000)]
-    for place, row in enumerate(range(0, len(bodies), share)):
-        bodies[row] = BAD_AT_A_GLANCE[place % len(BAD_AT_A_GLANCE)]
+    for position, row in enumerate(range(0, len(bodies), share)):
+        bodies[row] = BAD_AT_A_GLANCE[position % len(BAD_AT_A_GLANCE)]
     array = pa.array(bodies, pa.binary())
     refused, found = JsonBodies(SCHEMA, NAME).prepared(array)
-    plural = CountedBodies(found)
+    plural = BodiesWithCalls(found)
     read = read_bodies(SCHEMA, len(bodies), refused, plural)
     assert read.bad == list(range(0, len(bodies), share))
     # The whole, what is in doubt in ever smaller parts, and the rest.
@@ -351,7 +353,7 @@ def test_bodies_of_white_space_within_braces_do_not_trouble_the_others() -> None
     check(bodies)
 
 
-def test_a_chunk_behind_one_with_bad_bodies_is_read_alike() -> None:
+def test_a_chunk_behind_one_with_bad_bodies_is_read_the_same() -> None:
     reader = JsonBodies(SCHEMA, NAME)
     for bad in ([3], [3, 999], [], [5], [], list(range(1_000))):
         bodies = [b'{"a":"x"}' if row in bad else b'{"a":%d}' % row for row in range(1_000)]

@@ -1,4 +1,4 @@
-"""Bodies that are built alike give what Arrow's parser makes of them, or are left to it."""
+"""Uniform bodies give the values of Arrow's parser, or are left to it."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def parsed(bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> ReadBodies:
 
 
 def read(
-    alike: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA
+    uniform: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA
 ) -> tuple[ReadBodies, int]:
-    """The same with those that are alike read as such, and how many are."""
+    """The columns with uniform bodies read as such, and the number of those."""
     refused, objects = JsonBodies(schema, NAME).prepared(bodies)
     texts = objects.texts
-    known = alike.read(texts.data, texts.starts, texts.ends, refused)
+    known = uniform.read(texts.data, texts.starts, texts.ends, refused)
     count = sum(len(part.rows) for part in known)
     return read_bodies(schema, len(bodies), refused, objects, known=known), count
 
 
-def check(alike: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> int:
-    """Compare both; how many bodies are alike."""
+def check(uniform: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> int:
+    """Compare both; return the number of uniform bodies."""
     wanted = parsed(bodies, schema)
-    found, count = read(alike, bodies, schema)
+    found, count = read(uniform, bodies, schema)
     assert found.bad == wanted.bad
     assert [found.why(row) for row in found.bad] == [wanted.why(row) for row in wanted.bad]
     for name, ours, theirs in zip(schema.names, found.columns, wanted.columns, strict=True):
@@ -137,8 +137,8 @@ def chunks(draw: st.DrawFn) -> pa.BinaryArray:
     for _ in range(draw(st.integers(0, 4))):
         row = draw(st.integers(0, len(bodies) - 1))
         body = bytearray(bodies[row] or b"{}")
-        place = draw(st.integers(0, len(body)))
-        body[place : place + draw(st.integers(0, 3))] = draw(st.sampled_from(PIECES))
+        position = draw(st.integers(0, len(body)))
+        body[position : position + draw(st.integers(0, 3))] = draw(st.sampled_from(PIECES))
         bodies[row] = bytes(body)
     if draw(st.integers(0, 3)) == 0:
         row = draw(st.integers(0, len(bodies) - 1))
@@ -150,10 +150,10 @@ def chunks(draw: st.DrawFn) -> pa.BinaryArray:
 
 @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.lists(chunks(), min_size=1, max_size=3))
-def test_bodies_alike_are_read_as_the_parser_reads_them(found: list[pa.BinaryArray]) -> None:
-    alike = UniformBodies(SCHEMA, rows_min=1)
+def test_uniform_bodies_are_read_as_the_parser_reads_them(found: list[pa.BinaryArray]) -> None:
+    uniform = UniformBodies(SCHEMA, rows_min=1)
     for bodies in found:
-        check(alike, bodies)
+        check(uniform, bodies)
 
 
 QUOTE = ord('"')
@@ -201,10 +201,10 @@ def test_odd_values_are_read_as_the_parser_reads_them(name: str) -> None:
 def test_every_small_change_of_a_body_is_read_as_the_parser_reads_it() -> None:
     schema = pa.schema([SCHEMA.field(name) for name in ("i8", "d", "s", "b", "li")])
     body = b'{"i8": 12, "s": "a", "more": -1, "d": 1.5, "li": [1, 20], "b": true, "text": ""}'
-    changed = [body[:place] for place in range(len(body))]
-    for place in range(len(body) + 1):
+    changed = [body[:position] for position in range(len(body))]
+    for position in range(len(body) + 1):
         for piece in (*PIECES, b""):
-            changed += [body[:place] + piece + body[place + size :] for size in (0, 1)]
+            changed += [body[:position] + piece + body[position + size :] for size in (0, 1)]
     bodies: list[bytes | None] = [*changed, *[body] * len(changed)]
     random.Random(7).shuffle(bodies)
     for part in range(4):
@@ -231,8 +231,12 @@ def test_torn_and_hollow_bodies_at_both_ends_are_left_to_the_parser(
 @pytest.mark.parametrize("body", [b'{"i8":7,"s":"ab"}', b'{"s":"ab","i8":7}'])
 def test_a_quote_too_many_is_not_set_off_by_a_body_with_one_less(body: bytes) -> None:
     schema = pa.schema([SCHEMA.field("s"), SCHEMA.field("i8")])
-    more = [body[:place] + b'"' + body[place:] for place in range(len(body) + 1)]
-    less = [body[:place] + body[place + 1 :] for place, byte in enumerate(body) if byte == QUOTE]
+    more = [body[:position] + b'"' + body[position:] for position in range(len(body) + 1)]
+    less = [
+        body[:position] + body[position + 1 :]
+        for position, byte in enumerate(body)
+        if byte == QUOTE
+    ]
     for one in more:
         for other in less:
             for pair in ([one, other], [other, one]):
@@ -276,16 +280,16 @@ def test_strings_that_are_null_at_times_make_a_second_shape() -> None:
     bodies: list[bytes | None] = [
         body_of(s=b"null" if row % 3 == 0 else b'"a"', i8=b"%d" % row) for row in range(120)
     ]
-    alike = UniformBodies(SCHEMA, rows_min=1)
+    uniform = UniformBodies(SCHEMA, rows_min=1)
     for _ in range(2):
-        assert check(alike, array_of(bodies)) == 120
+        assert check(uniform, array_of(bodies)) == 120
 
 
-def test_bodies_that_change_are_learned_anew() -> None:
-    alike = UniformBodies(SCHEMA, rows_min=1)
+def test_bodies_that_change_are_learned_again() -> None:
+    uniform = UniformBodies(SCHEMA, rows_min=1)
     for field in ("i8", "i16", "i32", "i64", "d", "f"):
         bodies: list[bytes | None] = [b'{"%s": %d}' % (field.encode(), row) for row in range(50)]
-        counts = [check(alike, array_of(bodies)) for _ in range(3)]
+        counts = [check(uniform, array_of(bodies)) for _ in range(3)]
         assert counts[1:] == [50, 50]
 
 
@@ -296,11 +300,11 @@ def test_unlike_bodies_are_seldom_looked_at() -> None:
     for row in range(600):
         source.shuffle(names)
         bodies.append(json.dumps(dict.fromkeys(names, row)).encode())
-    alike = UniformBodies(SCHEMA, rows_min=1)
+    uniform = UniformBodies(SCHEMA, rows_min=1)
     pauses = []
     for _ in range(40):
-        assert check(alike, array_of(bodies)) == 0
-        pauses.append(alike.pause)
+        assert check(uniform, array_of(bodies)) == 0
+        pauses.append(uniform.pause)
     assert pauses[:8] == [1, 0, 3, 2, 1, 0, 7, 6]
 
 
@@ -319,7 +323,7 @@ def test_few_bodies_are_left_to_the_parser() -> None:
     )
 
 
-def test_many_bodies_are_read_alike_by_their_reader() -> None:
+def test_many_bodies_are_read_the_same_by_their_reader() -> None:
     reader = JsonBodies(SCHEMA, NAME)
     bodies: list[bytes | None] = [body_of(i64=b"%d" % row) for row in range(3_000)]
     bodies[7] = body_of(i64=b'"x"')

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rocketmq_arrow.bodies.read import Bodies, Verdict
+from rocketmq_arrow.bodies.read import Bodies, Validity
 from rocketmq_arrow.kernels.gather import Mask, Positions
 
 
 @dataclass
-class CountedBodies:
+class BodiesWithCalls:
     """Other bodies, and the calls of the parser."""
 
     bodies: Bodies
@@ -21,8 +21,8 @@ class CountedBodies:
         self.calls += 1
         return self.bodies.columns(rows)
 
-    def looks_good(self, rows: Positions) -> Mask:
-        return self.bodies.looks_good(rows)
+    def seem_valid(self, rows: Positions) -> Mask:
+        return self.bodies.seem_valid(rows)
 
-    def verdict(self, row: int) -> Verdict:
-        return self.bodies.verdict(row)
+    def validity(self, row: int) -> Validity:
+        return self.bodies.validity(row)
