@@ -26,6 +26,7 @@ from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport.choose import open_transport
 from rocketmq_client.transport.contract import Transport
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
@@ -423,7 +424,7 @@ class Cluster:
 
 def _is_unknown_to_proxy(reply: Reply | RocketMQError) -> bool:
     """True for what a 5.x proxy says of a group that nobody is in: its own failure, code 1."""
-    if not isinstance(reply, BrokerError) or reply.code != 1:
+    if not isinstance(reply, BrokerError) or reply.code != ResponseCode.SYSTEM_ERROR:
         return False
     return '"consumerGroupInfo" is null' in (reply.remark or "")
 

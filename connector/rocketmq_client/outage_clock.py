@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rocketmq_client.retry import Backoff
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -19,7 +20,9 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.model import QueueId
 
 # "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
-_DOUBTFUL_CODES: Final = frozenset({1, 17, 29})
+_DOUBTFUL_CODES: Final = frozenset(
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER}
+)
 
 
 def is_doubtful(error: RocketMQError) -> bool:

@@ -1,4 +1,4 @@
-"""The numbers of RocketMQ's protocol: what a request asks, and how a server answers it."""
+"""The numbers of RocketMQ's protocols: request codes, response codes, status codes, versions."""
 
 from __future__ import annotations
 
@@ -112,9 +112,50 @@ class ResponseCode(enum.IntEnum):
     GO_AWAY = 1500
 
 
+class PublicCode(enum.IntEnum):
+    """The status codes of the public gRPC service that this project sends or looks at."""
+
+    OK = 20_000
+    MULTIPLE_RESULTS = 30_000
+    BAD_REQUEST = 40_000
+    ILLEGAL_TOPIC = 40_002
+    ILLEGAL_CONSUMER_GROUP = 40_003
+    ILLEGAL_MESSAGE_TAG = 40_004
+    ILLEGAL_MESSAGE_KEY = 40_005
+    ILLEGAL_MESSAGE_GROUP = 40_006
+    ILLEGAL_MESSAGE_PROPERTY_KEY = 40_007
+    INVALID_TRANSACTION_ID = 40_008
+    ILLEGAL_MESSAGE_ID = 40_009
+    ILLEGAL_FILTER_EXPRESSION = 40_010
+    ILLEGAL_INVISIBLE_TIME = 40_011
+    ILLEGAL_DELIVERY_TIME = 40_012
+    INVALID_RECEIPT_HANDLE = 40_013
+    MESSAGE_PROPERTY_CONFLICT_WITH_TYPE = 40_014
+    UNRECOGNIZED_CLIENT_TYPE = 40_015
+    MESSAGE_CORRUPTED = 40_016
+    CLIENT_ID_REQUIRED = 40_017
+    ILLEGAL_POLLING_TIME = 40_018
+    ILLEGAL_OFFSET = 40_019
+    UNAUTHORIZED = 40_100
+    FORBIDDEN = 40_300
+    MESSAGE_NOT_FOUND = 40_401
+    TOPIC_NOT_FOUND = 40_402
+    CONSUMER_GROUP_NOT_FOUND = 40_403
+    OFFSET_NOT_FOUND = 40_404
+    MESSAGE_BODY_TOO_LARGE = 41_301
+    MESSAGE_BODY_EMPTY = 41_302
+    TOO_MANY_REQUESTS = 42_900
+    MESSAGE_PROPERTIES_TOO_LARGE = 43_101
+    INTERNAL_SERVER_ERROR = 50_001
+    HA_NOT_AVAILABLE = 50_002
+    NOT_IMPLEMENTED = 50_100
+    PROXY_TIMEOUT = 50_400
+    MASTER_PERSISTENCE_TIMEOUT = 50_401
+    SLAVE_PERSISTENCE_TIMEOUT = 50_402
+    FAILED_TO_CONSUME_MESSAGE = 60_000
+
+
 CLIENT_VERSION: Final = 401
 """V4_9_4: name servers answer strict JSON, and newer servers send no GO_AWAY."""
-
-
 BROKER_VERSION: Final = 479
 """V5_3_3: clients with SQL subscriptions refuse brokers below 232."""

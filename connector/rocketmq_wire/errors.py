@@ -1,8 +1,30 @@
-"""The error tree that every layer shares, and the table between broker errors and response codes.
+"""All errors of the wire, client and broker packages, and the response codes they stand for.
+
+    RocketMQError
+        ProtocolError                  the bytes, or their order, break the protocol
+            LocalProtocolError         the caller asks to send something illegal
+                RowRefusedError        a row of columns cannot be a message
+                NotOverGrpcError       the bulk gRPC service has no call for the request
+                SqlSyntaxError         a filter is no SQL92 expression
+            RemoteProtocolError        the peer sent something illegal
+                FrameTooLargeError     a frame is over the size limit
+                CorruptRecordError     a stored record is damaged
+        BrokerError                    the broker refused: response code and remark
+            TopicNotFoundError         GroupNotFoundError         ProgressNotFoundError
+            NotAuthorizedError         MessageTooLargeError       UnsupportedRequestError
+            FilterUnsupportedError
+            BrokerBusyError            retryable
+        PublicRefusal                  a refusal of the public gRPC service
+        WrongSettingsError             no connection is possible with these settings
+            TlsError                   WrongPortError
+        FilterWordsError               the broker is too old for a word of an SQL92 filter
+        EvaluationError                an SQL92 filter cannot compare two values of a message
+        TransportError                 the network failed; retryable
+            ConnectError               ConnectionLostError        DeadlineExceededError
 
 An error carries facts as attributes and builds its text in `__str__`, so that it survives pickling
 between Spark's processes. The text is one line: a stable class in brackets, the facts, what to do.
-`retryable` speaks of the failure alone; whether a request may be repeated, the request says.
+`retryable` describes the failure alone; a request class says whether the request may be repeated.
 """
 
 from __future__ import annotations
@@ -11,13 +33,15 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from rocketmq_wire.codes import PublicCode, ResponseCode
+
 K = TypeVar("K")
 V = TypeVar("V")
 _HELP_LINK: Final = re.compile(r"See https?://\S+ for further details\.?")
 
 
 class RocketMQError(Exception):
-    """Everything this project raises on purpose."""
+    """Base of every error that the project raises on purpose."""
 
     retryable = False
 
@@ -26,21 +50,22 @@ class ProtocolError(RocketMQError):
     """The bytes, or their order, break the protocol."""
 
     @property
-    def told(self) -> str:
-        """What is wrong, without advice, as a part of another sentence."""
+    def detail(self) -> str:
+        """The text without advice, for use inside another sentence."""
         return str(self)
 
 
 class LocalProtocolError(ProtocolError):
-    """We were asked to send something illegal."""
+    """The caller asks to send something illegal."""
 
 
 class RowRefusedError(LocalProtocolError):
-    """A row of columns cannot be a message: its place among them, and why."""
+    """A row of columns cannot be a message: its row index and the reason."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(row, reason)
-        self.row, self.reason = row, reason
+        self.row = row
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"row {self.row} {self.reason}"
@@ -60,11 +85,33 @@ class NotOverGrpcError(LocalProtocolError):
         )
 
 
+_SHOWN_SIZE: Final = 40
+
+
+class SqlSyntaxError(LocalProtocolError):
+    """The text is no SQL92 expression."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(text, position, reason)
+        self.text = text
+        self.position = position
+        self.reason = reason
+
+    def __str__(self) -> str:
+        near = self.text[self.position : self.position + _SHOWN_SIZE]
+        where = f"at character {self.position + 1} ({near!r})" if near else "at its end"
+        return f"the SQL92 expression is wrong {where}: {self.reason}"
+
+
+class EvaluationError(RocketMQError):
+    """An SQL92 filter cannot compare two values: the message does not match."""
+
+
 class RemoteProtocolError(ProtocolError):
     """The peer sent something illegal."""
 
 
-# How the answers of web servers begin, as the number that stands there in a frame.
+# The first four bytes of web servers' answers, read as a frame's length field.
 _HTTP_BEGINS: Final = tuple(
     int.from_bytes(begin, "big") for begin in (b"HTTP", b"<!DO", b"<htm", b"<HTM")
 )
@@ -75,11 +122,12 @@ class FrameTooLargeError(RemoteProtocolError):
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(size, size_max)
-        self.size, self.size_max = size, size_max
+        self.size = size
+        self.size_max = size_max
 
     @property
     def is_http(self) -> bool:
-        """The size is text: the peer is a web server."""
+        """True if the size is text of a web server's answer."""
         return self.size - 4 in _HTTP_BEGINS
 
     def __str__(self) -> str:
@@ -99,17 +147,19 @@ class CorruptRecordError(RemoteProtocolError):
 
     def __init__(self, where: str, position: int, reason: str) -> None:
         super().__init__(where, position, reason)
-        self.where, self.position, self.reason = where, position, reason
+        self.where = where
+        self.position = position
+        self.reason = reason
 
     @property
-    def told(self) -> str:
-        """Where and what, for who wrote the bytes and reads nothing."""
+    def detail(self) -> str:
+        """The text without advice, which is for readers only."""
         return f"{self.where} byte={self.position}: {self.reason}"
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_CORRUPT_MESSAGE] {self.told}. "
-            "Set corruptMessages=skip or emit to go on without it."
+            f"[ROCKETMQ_CORRUPT_MESSAGE] {self.detail}. "
+            "Set corruptMessages=skip or emit to continue without it."
         )
 
 
@@ -117,17 +167,18 @@ class BrokerError(RocketMQError):
     """The broker understood and refused; carries its response code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
-        super().__init__(code, remark)
-        self.code, self.remark = code, remark
+        super().__init__(int(code), remark)
+        self.code = int(code)
+        self.remark = remark
 
     @property
-    def told(self) -> str:
-        """The remark as a part of our sentence: brokers add line breaks, full stops and links."""
+    def detail(self) -> str:
+        """The remark without the line breaks, full stops and links that brokers add."""
         words = _HELP_LINK.sub("", " ".join(self.remark.split()))
         return words.rstrip(" .!") or "no remark"
 
     def __str__(self) -> str:
-        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {self.told}"
+        return f"[ROCKETMQ_BROKER.CODE_{self.code}] the broker refused: {self.detail}"
 
 
 class TopicNotFoundError(BrokerError):
@@ -135,7 +186,7 @@ class TopicNotFoundError(BrokerError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.told}. "
+            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.detail}. "
             "Create the topic first, or check its spelling and the name server's address."
         )
 
@@ -145,7 +196,7 @@ class GroupNotFoundError(BrokerError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_GROUP.NOT_FOUND] {self.told}. "
+            f"[ROCKETMQ_GROUP.NOT_FOUND] {self.detail}. "
             "Create the group at the broker, or let it create groups by itself."
         )
 
@@ -154,27 +205,27 @@ class NotAuthorizedError(BrokerError):
     """The broker refused for lack of permission: credentials, or a topic or group closed to us."""
 
     @property
-    def told(self) -> str:
-        """The remark without what Java adds to it: its class, and the method that threw it."""
-        return _JAVA_NOISE.sub("", super().told)
+    def detail(self) -> str:
+        """The remark without the Java class and method that threw the exception."""
+        return _JAVA_NOISE.sub("", super().detail)
 
     def __str__(self) -> str:
         for pattern, kind, advice in _REFUSALS:
             if pattern.search(self.remark):
-                return f"[ROCKETMQ_AUTH.{kind}] {self.told}. {advice}"
-        return f"[ROCKETMQ_AUTH] {self.told}. Check the credentials and the topic's permission."
+                return f"[ROCKETMQ_AUTH.{kind}] {self.detail}. {advice}"
+        return f"[ROCKETMQ_AUTH] {self.detail}. Check the credentials and the topic's permission."
 
 
 _JAVA_NOISE: Final = re.compile(
     r"^CODE: \d+ +DESC: |\b(?:org\.apache|java)\.[\w.$]+Exception: ?"
     r"|, org\.apache\.[\w.$]+\(\w+\.java:\d+\)$"
 )
-# How brokers of 4.9 and 5.x, the proxy, and our own say which of the three it is.
+# The three kinds in the words of brokers of 4.9 and 5.x, of the proxy and of the bundled broker.
 _REFUSALS: Final = (
     (
         re.compile(r"(?i)no accesskey|username (?:is|cannot be) (?:null|blank)|no credentials"),
         "MISSING_KEY",
-        "Give the options accessKey and secretKey: this cluster wants to know who asks.",
+        "Give the options accessKey and secretKey: this cluster requires credentials.",
     ),
     (
         re.compile(r"(?i)signature|no acl config|user(?::\S+)? (?:is )?not (?:found|exist)"),
@@ -190,18 +241,17 @@ _REFUSALS: Final = (
 
 
 class WrongSettingsError(RocketMQError):
-    """No connection can be had with these settings: waiting does not help."""
+    """No connection is possible with these settings: waiting does not help."""
 
 
 class TlsError(WrongSettingsError):
-    """No encrypted connection can be had.
-
-    `kind` is the stable class, `reason` what was found.
-    """
+    """No encrypted connection is possible: `kind` is the stable class, `reason` the finding."""
 
     def __init__(self, kind: str, address: str, reason: str) -> None:
         super().__init__(kind, address, reason)
-        self.kind, self.address, self.reason = kind, address, reason
+        self.kind = kind
+        self.address = address
+        self.reason = reason
 
     def __str__(self) -> str:
         advice = _TLS_ADVICE.get(self.kind, "Check the options tls.* and the server's settings")
@@ -216,7 +266,7 @@ _TLS_ADVICE: Final = {
     "tls.keyFile",
     "PLAINTEXT_SERVER": "Leave tls out, or switch TLS on at the server (tls.server.mode)",
     "REQUIRED": "Set tls=true, and tls.caFile if its authority is not a public one",
-    "FILE": "Check the paths on the machine that says so: Spark's workers read them, too",
+    "FILE": "Check the paths on the machine that reports this: Spark's workers read them, too",
 }
 
 
@@ -240,63 +290,67 @@ class WrongPortError(WrongSettingsError):
 
     def __init__(self, address: str, speaks_grpc: bool, speaks_http: bool = False) -> None:
         super().__init__(address, speaks_grpc, speaks_http)
-        self.address, self.speaks_grpc, self.speaks_http = address, speaks_grpc, speaks_http
+        self.address = address
+        self.speaks_grpc = speaks_grpc
+        self.speaks_http = speaks_http
 
     def __str__(self) -> str:
         if self.speaks_http:
-            told = (
+            finding = (
                 "speaks HTTP, not RocketMQ's TCP protocol. Give the name server's port (9876 "
                 "unless set otherwise) as nameServer"
             )
         elif self.speaks_grpc:
-            told = (
+            finding = (
                 "speaks gRPC, not RocketMQ's TCP protocol. Give it as endpoints, or give the name "
                 "server's port (9876 unless set otherwise) as nameServer"
             )
         else:
-            told = (
+            finding = (
                 "speaks RocketMQ's TCP protocol, not gRPC. Give it as nameServer, or give the "
                 "gRPC port (8081 unless set otherwise) as endpoints"
             )
-        return f"[ROCKETMQ_CONNECTION.WRONG_PORT] {self.address} {told}."
+        return f"[ROCKETMQ_CONNECTION.WRONG_PORT] {self.address} {finding}."
 
 
 class BrokerBusyError(BrokerError):
-    """The broker is overloaded or asks us to slow down; nothing was stored."""
+    """The broker is overloaded or asks clients to slow down; it stored nothing."""
 
     retryable = True
 
 
 class MessageTooLargeError(BrokerError):
-    """A message, or a batch of them, is larger than the broker takes. Sending again cannot help."""
+    """A message or a batch is larger than the broker takes; sending it again cannot help."""
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SEND.TOO_LARGE] the broker refused: {self.told}. Make rows smaller, or "
+            f"[ROCKETMQ_SEND.TOO_LARGE] the broker refused: {self.detail}. Make rows smaller, or "
             "raise maxMessageSize at the broker (16 MiB at most, message_bytes_max at the bundled "
             "one); maxBatchBytes must not be above it."
         )
 
 
 class FilterUnsupportedError(BrokerError):
-    """The broker filters by tags only."""
+    """The broker selects messages by tags only."""
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_UNSUPPORTED.SQL92] {self.told}. "
+            f"[ROCKETMQ_UNSUPPORTED.SQL92] {self.detail}. "
             "Set enablePropertyFilter=true at the broker, or select by tags."
         )
 
 
 class FilterWordsError(RocketMQError):
-    """The broker is too old for words of an SQL92 filter, and has read another filter."""
+    """The broker is too old for a word of an SQL92 filter and evaluates another filter."""
 
     def __init__(self, broker: str, version: str, words: tuple[str, ...]) -> None:
         super().__init__(broker, version, words)
-        self.broker, self.version, self.words = broker, version, words
+        self.broker = broker
+        self.version = version
+        self.words = words
 
     def __str__(self) -> str:
-        release = f"is RocketMQ {self.version}" if self.version else "does not tell its version"
+        release = f"is RocketMQ {self.version}" if self.version else "does not report its version"
         return (
             f"[ROCKETMQ_UNSUPPORTED.SQL92_WORDS] broker={self.broker}: {' and '.join(self.words)} "
             f"in an SQL92 filter take RocketMQ 5.1.3 or later, and this broker {release}: it "
@@ -308,11 +362,11 @@ class UnsupportedRequestError(BrokerError):
     """The peer does not know this request code."""
 
     def __str__(self) -> str:
-        return f"[ROCKETMQ_UNSUPPORTED] {self.told}"
+        return f"[ROCKETMQ_UNSUPPORTED] {self.detail}"
 
 
 class ProgressNotFoundError(BrokerError):
-    """The group has no stored progress for the queue (response code 22)."""
+    """The group has no committed offset in the queue (response code 22)."""
 
 
 class TransportError(RocketMQError):
@@ -322,7 +376,8 @@ class TransportError(RocketMQError):
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
-        self.address, self.reason = address, reason
+        self.address = address
+        self.reason = reason
 
 
 class ConnectError(TransportError):
@@ -336,7 +391,7 @@ class ConnectError(TransportError):
 
 
 class ConnectionLostError(TransportError):
-    """The connection broke; requests in flight may have been executed."""
+    """The connection broke; the server may have executed requests in flight."""
 
     def __str__(self) -> str:
         return (
@@ -346,59 +401,79 @@ class ConnectionLostError(TransportError):
 
 
 class DeadlineExceededError(TransportError):
-    """No answer came in time; the request may have been executed."""
+    """No answer came in time; the server may have executed the request."""
 
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_CONNECTION.TIMEOUT] {self.address} did not answer in time: {self.reason}. "
-            "Raise requestTimeoutMs, or pullTimeoutMs for what is read, or check the broker's load."
+            "Raise requestTimeoutMs (pullTimeoutMs for reads), or check the broker's load."
         )
 
 
-# Brokers before 5.3 have no code of their own for what access control refuses.
-_SYSTEM_ERROR: Final = 1
-_NO_PERMISSION: Final = 16
-_ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
+class PublicRefusal(RocketMQError):
+    """The public gRPC service refuses a call: the code says why, the text what to do."""
 
-_ILLEGAL: Final = 13
-# Of single messages brokers say so with code 13; of batches 5.x with code 1 and an exception.
+    def __init__(self, code: PublicCode, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.text}"
+
+
+# Brokers before 5.3 have no response code for refusals of access control.
+_ACL_REFUSAL: Final = re.compile(r"\bAclException\b")
+# Brokers refuse single messages with code 13; those of 5.x refuse batches with code 1.
 _TOO_LARGE: Final = re.compile(
     r"\bsize exceeded\b|\bmsg body length limit\b|\bmessage body size [0-9]+ is over the limit\b"
 )
-
 _NO_FILTER: Final = "does not support consumer to filter message by"
-# Response codes with a class of their own. Code 1 is the catch-all of brokers before 5.3.2, where
-# later ones answer 29: both stay a plain BrokerError.
-ERROR_CLASSES: dict[int, type[BrokerError]] = {
-    2: BrokerBusyError,
-    3: UnsupportedRequestError,
-    14: BrokerBusyError,
-    16: NotAuthorizedError,
-    17: TopicNotFoundError,
-    22: ProgressNotFoundError,
-    26: GroupNotFoundError,
-    215: BrokerBusyError,
-    1500: BrokerBusyError,
+# Code 29 is code 1 of brokers before 5.3.2: both stay a plain BrokerError.
+_ERROR_CLASSES: Final[dict[int, type[BrokerError]]] = {
+    ResponseCode.SYSTEM_BUSY: BrokerBusyError,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: UnsupportedRequestError,
+    ResponseCode.SERVICE_NOT_AVAILABLE: BrokerBusyError,
+    ResponseCode.NO_PERMISSION: NotAuthorizedError,
+    ResponseCode.TOPIC_NOT_EXIST: TopicNotFoundError,
+    ResponseCode.QUERY_NOT_FOUND: ProgressNotFoundError,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: GroupNotFoundError,
+    ResponseCode.FLOW_CONTROL: BrokerBusyError,
+    ResponseCode.GO_AWAY: BrokerBusyError,
 }
 
 
 def broker_error(code: int, remark: str) -> BrokerError:
-    """The error that a response code stands for; of code 1 only the remark says more."""
-    if code == 1 and _NO_FILTER in remark:
-        return FilterUnsupportedError(code, remark)
-    if code == _SYSTEM_ERROR and _ACL_REFUSAL.search(remark):
-        # Code 1 also means that something went wrong at the broker, where asking again may help.
-        return NotAuthorizedError(_NO_PERMISSION, remark)
-    if code in (_SYSTEM_ERROR, _ILLEGAL) and _TOO_LARGE.search(remark):
+    """The error that a response code stands for; for code 1 only the remark is specific."""
+    if code == ResponseCode.SYSTEM_ERROR:
+        if _NO_FILTER in remark:
+            return FilterUnsupportedError(code, remark)
+        if _ACL_REFUSAL.search(remark):
+            # Code 1 also means a failure inside the broker, where a repeated request may succeed.
+            return NotAuthorizedError(ResponseCode.NO_PERMISSION, remark)
+    is_illegal = code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
+    if is_illegal and _TOO_LARGE.search(remark):
         return MessageTooLargeError(code, remark)
-    return ERROR_CLASSES.get(code, BrokerError)(code, remark)
+    return _ERROR_CLASSES.get(code, BrokerError)(code, remark)
 
 
 def raise_first(answers: Mapping[K, V | RocketMQError]) -> dict[K, V]:
-    """The values of answers of which none is an error; raises the first one that is."""
+    """Return the values of all answers; raise the first answer that is an error."""
+    values, errors = split_answers(answers)
+    for error in errors.values():
+        raise error
+    return values
+
+
+def split_answers(
+    answers: Mapping[K, V | RocketMQError],
+) -> tuple[dict[K, V], dict[K, RocketMQError]]:
+    """Split answers into the values and the errors, both by their keys and in their order."""
     values: dict[K, V] = {}
+    errors: dict[K, RocketMQError] = {}
     for key, answer in answers.items():
         if isinstance(answer, RocketMQError):
-            raise answer
-        values[key] = answer
-    return values
+            errors[key] = answer
+        else:
+            values[key] = answer
+    return values, errors

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
+from rocketmq_wire.errors import SqlSyntaxError
+from rocketmq_wire.filters.sql92 import parse_selector
 from support.real_cluster import run_program
 
 PROGRAM = Path(__file__).parent / "java" / "Selectors.java"

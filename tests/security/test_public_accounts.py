@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.signing import Credentials, sign_call
 from support.public_peer import PublicPeer, resource
 
@@ -45,11 +45,14 @@ def test_who_does_not_prove_who_he_is_is_refused(broker: Broker, secret_key: str
         for name in ("SendMessage", "QueryRoute", "ReceiveMessage", "Heartbeat"):
             reply = peer.call(name)
             status = reply[0].status if isinstance(reply, list) else reply.status
-            assert status.code == Code.UNAUTHORIZED, name
-        assert peer.be_producer("orders").status.code == Code.UNAUTHORIZED
+            assert status.code == PublicCode.UNAUTHORIZED, name
+        assert peer.be_producer("orders").status.code == PublicCode.UNAUTHORIZED
 
 
 def test_who_proves_it_is_answered_as_far_as_he_may(broker: Broker) -> None:
     with signed(broker, "reader-secret") as peer:
-        assert peer.call("QueryRoute", topic=resource("absent")).status.code == Code.TOPIC_NOT_FOUND
-        assert peer.be_consumer("readers", "orders").status.code == Code.OK
+        assert (
+            peer.call("QueryRoute", topic=resource("absent")).status.code
+            == PublicCode.TOPIC_NOT_FOUND
+        )
+        assert peer.be_consumer("readers", "orders").status.code == PublicCode.OK

@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.groups import PutGroup
@@ -56,7 +56,7 @@ def consumer(broker, topic, tool):
     """A consumer of group `g-<topic>` that is there before anything is sent."""
     with PublicPeer(broker.endpoints, f"consumer@{topic}") as peer:
         answer = peer.be_consumer(f"g-{topic}", topic)
-        assert answer.status.code == Code.OK
+        assert answer.status.code == PublicCode.OK
         begin(tool, f"g-{topic}", topic)
         yield peer
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rocketmq_broker.security.accounts import Account, AccountFileError, Accounts
 from rocketmq_broker.security.auth_5_3 import parse_auth_file
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
@@ -23,8 +24,6 @@ from rocketmq_wire.signing import ACCESS_KEY, call_signature, is_signed_by
 
 _LOG = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
-_NO_PERMISSION: Final = 16
-"""What brokers from 5.3 on answer, which ours says it is."""
 
 
 class Guard:
@@ -136,4 +135,4 @@ def _is_free(request: Request[Any]) -> bool:
 
 def _refused(host: str, reason: str) -> BrokerError:
     _LOG.warning("peer=%s refused: %s", host, reason)
-    return broker_error(_NO_PERMISSION, reason)
+    return broker_error(ResponseCode.NO_PERMISSION, reason)

@@ -42,12 +42,12 @@ from rocketmq_broker.storage.settings import (
     FlushMode,
     StoreConfig,
 )
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerBusyError
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
 from rocketmq_wire.requests.offsets import Boundary
 
-_SYSTEM_BUSY: Final = 2
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 
 
@@ -404,7 +404,8 @@ class Store:
         waiting = self._log.end - self._queues.published_end
         if waiting and waiting + len(block.buffer) > self._config.unpublished_size_max:
             raise BrokerBusyError(
-                _SYSTEM_BUSY, f"[STORE_BUSY] {waiting} bytes wait for the disk; send again later"
+                ResponseCode.SYSTEM_BUSY,
+                f"[STORE_BUSY] {waiting} bytes wait for the disk; send again later",
             )
 
     def _fitting(self, block: Block, first: int) -> int:

@@ -13,7 +13,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
 
-from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
+from rocketmq_wire.errors import SqlSyntaxError
+from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
 
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)

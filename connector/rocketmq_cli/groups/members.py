@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     NotOverGrpcError,
@@ -14,8 +15,6 @@ from rocketmq_wire.errors import (
     UnsupportedRequestError,
 )
 from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
-
-_NOT_ONLINE: Final = 206
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,9 @@ def find_members(cluster: Cluster, group: str) -> Members | None:
             replies.append(answer)
         elif isinstance(answer, (UnsupportedRequestError, NotOverGrpcError)):
             continue
-        elif not (isinstance(answer, BrokerError) and answer.code == _NOT_ONLINE):
+        elif not (
+            isinstance(answer, BrokerError) and answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+        ):
             failures.append(answer)
     if failures and not replies:
         raise failures[0]

@@ -16,7 +16,8 @@ from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError, report
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_wire.filters.sql92 import SqlSyntaxError, parse_selector
+from rocketmq_wire.errors import SqlSyntaxError
+from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import OffsetRange, QueueId, Subscription
 

@@ -25,6 +25,7 @@ from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.no_pulls import NoPulls
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.plural import plural
@@ -32,7 +33,6 @@ from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import ConsumeDirectly
 
 _LOG = logging.getLogger(__name__)
-_SYSTEM_ERROR = 1
 
 
 class BatchMember(GroupConsumer):
@@ -195,7 +195,11 @@ class BatchMember(GroupConsumer):
     ) -> None:
         """See `Member.consume_directly`."""
         del request
-        on_done(broker_error(_SYSTEM_ERROR, "this member reads in batches: it has no listener"))
+        on_done(
+            broker_error(
+                ResponseCode.SYSTEM_ERROR, "this member reads in batches: it has no listener"
+            )
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.membership.topic_watch import TopicWatch
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
@@ -295,7 +296,11 @@ class LitePullConsumer(AskingConsumer):
     ) -> None:
         """See `Member.consume_directly`."""
         del request
-        on_done(broker_error(1, "this consumer polls: it has no listener to consume with"))
+        on_done(
+            broker_error(
+                ResponseCode.SYSTEM_ERROR, "this consumer polls: it has no listener to consume with"
+            )
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

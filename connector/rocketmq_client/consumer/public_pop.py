@@ -19,6 +19,7 @@ from typing import Final
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.public_channel import Pending, PublicChannel
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.grpc.public import pops
 from rocketmq_wire.model import Subscription
@@ -33,7 +34,6 @@ _LOOK_MS: Final = 100
 """How long a receive that was just begun is waited for: what is there comes at once."""
 _TURN_MS_MAX: Final = 1_000
 _ACKS_MAX: Final = 256
-_SYSTEM_ERROR: Final = 1
 # Of a loan. The rest is for the renewals, which begin when half of it is used.
 _UNREAD_SHARE_MAX: Final = 0.25
 
@@ -208,7 +208,7 @@ class PublicPopConsumer:
             try:
                 records, handles = pops.received(self._topic, pending.frames)
             except BrokerError as error:
-                if error.code != _SYSTEM_ERROR or self._is_anew:
+                if error.code != ResponseCode.SYSTEM_ERROR or self._is_anew:
                     raise
                 # Perhaps it knows our settings no more: the next call tells them again.
                 self._is_anew = True

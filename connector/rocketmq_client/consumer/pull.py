@@ -26,6 +26,7 @@ from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.offset_store.offset_table import OffsetTable
 from rocketmq_client.consumer.pulling.no_pulls import NoPulls
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
@@ -212,7 +213,11 @@ class PullConsumer(AskingConsumer):
     ) -> None:
         """See `Member.consume_directly`."""
         del request
-        on_done(broker_error(1, "this consumer pulls: it has no listener to consume with"))
+        on_done(
+            broker_error(
+                ResponseCode.SYSTEM_ERROR, "this consumer pulls: it has no listener to consume with"
+            )
+        )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ ended comes again: at least once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rocketmq_client.consumer.common.context_manager import ConsumerContext
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
@@ -36,12 +36,11 @@ from rocketmq_client.consumer.popping.puller import PopPuller
 from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import ConsumeDirectly
-
-_SYSTEM_ERROR: Final = 1
 
 
 class _Pops(NamedTuple):
@@ -234,7 +233,11 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         if not self._pool.put(
             lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))
         ):
-            on_done(broker_error(_SYSTEM_ERROR, "no thread can take the message: try again later"))
+            on_done(
+                broker_error(
+                    ResponseCode.SYSTEM_ERROR, "no thread can take the message: try again later"
+                )
+            )
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from rocketmq_client.loss import (
 )
 from rocketmq_client.outage_clock import OutageClock, is_doubtful
 from rocketmq_client.retry import Backoff
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
 from rocketmq_wire.requests.messages import LOST_REMARK, PullReply, PullStatus
@@ -47,7 +48,6 @@ _RECORD_BYTES_GUESS: Final = 1024
 _SCAN_WIDTH_MAX: Final = 1 << 40
 _RECORD_BYTES_MIN: Final = 91
 _BUSY_DELAY_MS: Final = 20
-_FLOW_CONTROL: Final = 215
 # Answers up to this size are asked for several at a time: of larger ones the bytes take the time.
 _SMALL_ANSWER_BYTES: Final = 48 * 1024
 
@@ -255,7 +255,7 @@ class FetchWindow:
             return
         since_ms = max(flight.sent_ms, heard_ms)  # Until then it was slow, not in trouble.
         self._patience.trouble(since_ms, now_ms)
-        if isinstance(error, BrokerError) and error.code == _FLOW_CONTROL:
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             self._patience.pause(now_ms + _BUSY_DELAY_MS)
         else:
             self._patience.back_off(now_ms)

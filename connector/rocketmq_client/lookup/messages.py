@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     CorruptRecordError,
@@ -29,7 +30,6 @@ _logger = logging.getLogger(__name__)
 
 # Keys of a message are separated by blanks.
 _KEY_SEPARATOR: Final = " "
-_SYSTEM_ERROR: Final = 1
 # Brokers compare with the store time of their own clocks, which may be ahead of ours.
 _CLOCK_SKEW_MS: Final = 3_600_000
 
@@ -148,4 +148,4 @@ def _is_nothing(answer: RocketMQError) -> bool:
     """True for the two ways in which brokers say that there is no such message."""
     if isinstance(answer, ProgressNotFoundError):
         return True
-    return isinstance(answer, BrokerError) and answer.code == _SYSTEM_ERROR
+    return isinstance(answer, BrokerError) and answer.code == ResponseCode.SYSTEM_ERROR

@@ -22,6 +22,7 @@ from rocketmq_client.producer.column_batches import MessageColumns, batch_reques
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.producer.timed_messages import recall
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
@@ -311,7 +312,9 @@ def _writable(route: Route, topic: str) -> tuple[QueueId, ...]:
         brokers = route.writable_brokers()
         if brokers:
             raise ConnectError(brokers[0], "its master is away")
-        raise broker_error(16, f"topic[{topic}] has no queue with the permission to write")
+        raise broker_error(
+            ResponseCode.NO_PERMISSION, f"topic[{topic}] has no queue with the permission to write"
+        )
     return queues
 
 

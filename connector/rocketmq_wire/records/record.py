@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
@@ -57,6 +59,9 @@ _SHORT = struct.Struct(">h")
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iq")
 
+_Corrupt = Callable[[str], CorruptRecordError]
+"""Makes the error of one record from the reason."""
+
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZLIB_MAGIC: Final = b"\x78"
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
@@ -71,7 +76,7 @@ def body_crc(body: Buffer) -> int:
 
 
 def encode_record(message: StoredMessage) -> bytes:
-    """Lay a message out; size and checksum are computed, what the message says of them is not read.
+    """Lay a message out; size and checksum are computed, the message's own are ignored.
 
     Raises LocalProtocolError when a field does not fit the layout.
     """
@@ -109,36 +114,34 @@ def encode_record(message: StoredMessage) -> bytes:
             message.born_ms,
         )
     except struct.error as error:
-        raise LocalProtocolError(f"a field does not fit its place in a record: {error}") from error
+        raise LocalProtocolError(f"a field does not fit a record: {error}") from error
     return head + head_rest
 
 
 def decode_record(
     buffer: Buffer, position: int = 0, *, check_crc: bool = True, where: str = "record"
 ) -> tuple[StoredMessage, int]:
-    """Read the record at `position`: the message, body as stored, and where the next one begins.
+    """Read the record at `position`: the message, body as stored, and the next record's position.
 
     Raises CorruptRecordError when it is torn, does not add up, or fails its checksum.
     """
     view = memoryview(buffer)
-    try:
-        size, magic = _check_frame(view, position)
-        fixed = _HEAD.unpack_from(view, position)
-        (_, _, crc, queue_index, flag, queue_offset, physical_offset, sys_flag, born_ms) = fixed
-        # With IPv6 hosts the fixed part is longer than the least record.
-        v6_count = bool(sys_flag & FLAG_BORN_HOST_V6) + bool(sys_flag & FLAG_STORE_HOST_V6)
-        if size < RECORD_SIZE_MIN + HOST_V6_EXTRA * v6_count:
-            raise _Refusal(f"a size of {size} is less than its fixed fields take")
-        at = position + _HEAD.size
-        born_host, at = _decode_host(view, at, is_v6=bool(sys_flag & FLAG_BORN_HOST_V6))
-        (store_ms,) = _LONG.unpack_from(view, at)
-        store_host, at = _decode_host(view, at + 8, is_v6=bool(sys_flag & FLAG_STORE_HOST_V6))
-        (reconsume_times, prepared_offset) = _AFTER_HOSTS.unpack_from(view, at)
-        body, topic, properties = _split_tail(view[: position + size], at + 12, magic)
-        if check_crc and body_crc(body) != crc:
-            raise _Refusal(f"the body's checksum is {body_crc(body):#010x}, stored is {crc:#010x}")
-    except _Refusal as refusal:
-        raise CorruptRecordError(where, position, str(refusal)) from None
+    corrupt = partial(CorruptRecordError, where, position)
+    size, magic = _check_frame(view, position, corrupt)
+    fixed = _HEAD.unpack_from(view, position)
+    (_, _, crc, queue_index, flag, queue_offset, physical_offset, sys_flag, born_ms) = fixed
+    # With IPv6 hosts the fixed part is longer than the least record.
+    v6_count = bool(sys_flag & FLAG_BORN_HOST_V6) + bool(sys_flag & FLAG_STORE_HOST_V6)
+    if size < RECORD_SIZE_MIN + HOST_V6_EXTRA * v6_count:
+        raise corrupt(f"a size of {size} is less than its fixed fields take")
+    at = position + _HEAD.size
+    born_host, at = _decode_host(view, at, is_v6=bool(sys_flag & FLAG_BORN_HOST_V6))
+    (store_ms,) = _LONG.unpack_from(view, at)
+    store_host, at = _decode_host(view, at + 8, is_v6=bool(sys_flag & FLAG_STORE_HOST_V6))
+    (reconsume_times, prepared_offset) = _AFTER_HOSTS.unpack_from(view, at)
+    body, topic, properties = _split_tail(view[: position + size], at + 12, magic, corrupt)
+    if check_crc and body_crc(body) != crc:
+        raise corrupt(f"the body's checksum is {body_crc(body):#010x}, stored is {crc:#010x}")
     message = StoredMessage(
         topic=str(topic, "utf-8", "replace"),
         body=bytes(body),
@@ -160,52 +163,50 @@ def decode_record(
     return message, position + size
 
 
-class _Refusal(Exception):
-    """Why a record is corrupt; `decode_record` adds where."""
-
-
-def _check_frame(view: memoryview, position: int) -> tuple[int, int]:
+def _check_frame(view: memoryview, position: int, corrupt: _Corrupt) -> tuple[int, int]:
     left = len(view) - position
     if left < 8:
-        raise _Refusal(f"{left} bytes are no record")
+        raise corrupt(f"{left} bytes are no record")
     size, magic = _FRAME.unpack_from(view, position)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        raise _Refusal(f"magic {magic & 0xFFFF_FFFF:#010x} is not a record's")
+        raise corrupt(f"magic {magic & 0xFFFF_FFFF:#010x} is not a record's")
     if size < RECORD_SIZE_MIN:
-        raise _Refusal(f"a size of {size} is less than a record takes")
+        raise corrupt(f"a size of {size} is less than a record takes")
     if size > left:
-        raise _Refusal(f"a record of {size} bytes is cut off after {left}")
+        raise corrupt(f"a record of {size} bytes is cut off after {left}")
     return size, magic
 
 
-def _split_tail(view: memoryview, at: int, magic: int) -> tuple[memoryview, memoryview, memoryview]:
+def _split_tail(
+    view: memoryview, at: int, magic: int, corrupt: _Corrupt
+) -> tuple[memoryview, memoryview, memoryview]:
     """Body, topic and properties, which must fill the view from `at` to its end exactly."""
     topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
     left = len(view) - at - _INT.size - topic_length.size - _SHORT.size
     (body_size,) = _INT.unpack_from(view, at)
     if not 0 <= body_size <= left:
-        raise _Refusal(f"a body of {body_size} bytes does not fit the {left} that are left")
+        raise corrupt(f"a body of {body_size} bytes does not fit the {left} that are left")
     at += _INT.size
     body = view[at : at + body_size]
     at += body_size
     left -= body_size
     (topic_size,) = topic_length.unpack_from(view, at)
     if not 0 <= topic_size <= left:
-        raise _Refusal(f"a topic of {topic_size} bytes does not fit the {left} that are left")
+        raise corrupt(f"a topic of {topic_size} bytes does not fit the {left} that are left")
     at += topic_length.size
     topic = view[at : at + topic_size]
     at += topic_size
     left -= topic_size
     (properties_size,) = _SHORT.unpack_from(view, at)
     if properties_size != left:
-        raise _Refusal(f"properties of {properties_size} bytes do not fill the {left} left")
+        raise corrupt(f"properties of {properties_size} bytes do not fill the {left} left")
     return body, topic, view[at + _SHORT.size :]
 
 
 def decompress_body(body: Buffer, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """The body as its sender meant it: inflated if `sys_flag` says so, zlib and gzip only.
+    """The body as sent: inflated if `sys_flag` says so, from zlib and gzip only.
 
-    Without type bits the format is sniffed: a gRPC sender's gzip is stored that way.
+    Without type bits the first bytes decide the format: a gRPC sender's gzip is stored that way.
 
     Raises CorruptRecordError for a damaged stream, an unknown format or more than `size_max`
     bytes, and LocalProtocolError for LZ4 and Zstandard, which the Arrow layer inflates.

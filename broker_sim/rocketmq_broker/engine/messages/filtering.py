@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_broker.engine.core import refusals
-from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.filters.sql92 import Selector, SqlSyntaxError, parse_selector
+from rocketmq_wire.errors import LocalProtocolError, SqlSyntaxError
+from rocketmq_wire.filters.sql92 import Selector, parse_selector
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.properties import decode_properties

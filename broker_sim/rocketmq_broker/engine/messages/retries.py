@@ -18,6 +18,7 @@ from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.messages.delays import DELAY, LEVEL_MAX, delayed
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import CorruptRecordError, ProtocolError, broker_error
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
@@ -105,7 +106,7 @@ class SendBacks:
                 reconsume_times=message.reconsume_times + 1,
             )
         except ProtocolError as error:
-            raise refusals.message_illegal(f"it cannot be stored again: {error.told}") from error
+            raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         if self._waits_for_sync:
             return AfterSync(Done(), appended.end_position)
@@ -115,7 +116,7 @@ class SendBacks:
         record = self._store.record_at(position)
         if record is None:
             remark = f"look message by offset failed, {position}"
-            raise broker_error(refusals.SYSTEM_ERROR, remark)
+            raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
         try:
             # It gets a new checksum where it goes, so this is the last time to compare.
             return decode_record(bytes(record))[0]

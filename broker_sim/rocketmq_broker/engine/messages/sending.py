@@ -310,7 +310,7 @@ def _refused_if_broken(what: str) -> Iterator[None]:
     try:
         yield
     except ProtocolError as error:
-        raise refusals.message_illegal(f"{what} cannot be stored: {error.told}") from error
+        raise refusals.message_illegal(f"{what} cannot be stored: {error.detail}") from error
 
 
 class _Way(enum.Enum):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker.engine.pop.cursors import NO_MESSAGE, Places
+from rocketmq_broker.engine.pop.cursors import Places
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.engine.pop.revive import Revival
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import ProtocolError, broker_error
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
@@ -61,7 +61,7 @@ class Acknowledging:
     def ack_all(self, request: AckMessages, now_ms: int) -> Outcome:
         """Settle many messages; what is wrong with single ones is passed over, as in RocketMQ."""
         if not request.spans:
-            raise broker_error(NO_MESSAGE, "a batch without acknowledgements")
+            raise broker_error(ResponseCode.NO_MESSAGE, "a batch without acknowledgements")
         for span in request.spans:
             place = GroupQueue(span.stored_topic, span.group, span.queue_index)
             if span.is_orderly:
@@ -90,7 +90,7 @@ class Acknowledging:
             following = self._orders.acknowledge(place, offset, pop_ms)
         except KeyError:
             raise broker_error(
-                refusals.MESSAGE_ILLEGAL, f"offset is illegal: {offset} is not lent"
+                ResponseCode.MESSAGE_ILLEGAL, f"offset is illegal: {offset} is not lent"
             ) from None
         if following is None:
             return
@@ -115,10 +115,14 @@ class Acknowledging:
             )
             return Answer(reply)
         if not 0 <= handle.revive_queue < REVIVE_QUEUE_COUNT:
-            raise broker_error(refusals.SYSTEM_ERROR, "the receipt handle names no revive queue")
+            raise broker_error(
+                ResponseCode.SYSTEM_ERROR, "the receipt handle names no revive queue"
+            )
         old = self._loans.get(_key_of(place, handle))
         if old is None and now_ms >= handle.visible_ms:
-            raise broker_error(NO_MESSAGE, "the message is visible again: its handle is void")
+            raise broker_error(
+                ResponseCode.NO_MESSAGE, "the message is visible again: its handle is void"
+            )
         key = CheckpointKey(*place, request.offset, now_ms, handle.broker)
         while self._loans.get(key) is not None or key.pop_ms <= handle.pop_ms:
             # Two of one millisecond would be one.
@@ -137,7 +141,7 @@ def _handle_of(text: str) -> ReceiptHandle:
     try:
         return ReceiptHandle.parse(text)
     except ProtocolError as error:
-        raise broker_error(refusals.SYSTEM_ERROR, str(error)) from error
+        raise broker_error(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def _key_of(place: GroupQueue, handle: ReceiptHandle) -> CheckpointKey:

@@ -12,6 +12,7 @@ from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import Save, Topics
 from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.consumer_groups import Groups
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
 from rocketmq_wire.requests.assignment import (
@@ -53,7 +54,7 @@ class Assignments:
         """Have a group pull or pop a topic. Refusals: 16, 17, 26."""
         if request.topic.startswith(RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
-            raise broker_error(refusals.NO_PERMISSION, remark)
+            raise broker_error(ResponseCode.NO_PERMISSION, remark)
         self._topics.require(request.topic)
         if request.group not in self._groups:
             raise refusals.group_missing(request.group)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.committed_offsets import Progress
@@ -12,12 +10,11 @@ from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
 from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
 from rocketmq_wire.records.receipt_handles import RetryKind
 from rocketmq_wire.requests.pop import InitMode
-
-NO_MESSAGE: Final = 208
 
 
 class Places:
@@ -119,5 +116,6 @@ class Places:
         bounds = self._store.bounds(queue.topic, queue.index)
         if not bounds.start <= offset < bounds.end + is_end_allowed:
             raise broker_error(
-                NO_MESSAGE, f"offset is illegal: {offset}, store: {bounds.start}~{bounds.end}"
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal: {offset}, store: {bounds.start}~{bounds.end}",
             )

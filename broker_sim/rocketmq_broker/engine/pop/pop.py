@@ -11,7 +11,6 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.messages.filtering import Filter
@@ -26,6 +25,7 @@ from rocketmq_broker.engine.pop.read import (
     with_receipts,
 )
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import Buffer, TopicConfig
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
@@ -111,7 +111,7 @@ class Popping:
             return Answer(PopReply(PopStatus.POLLING_TIMEOUT, remark="it came too late"))
         if request.count_max > POP_COUNT_MAX:
             raise broker_error(
-                refusals.INVALID_PARAMETER,
+                ResponseCode.INVALID_PARAMETER,
                 f"pop message's num is greater than {POP_COUNT_MAX}: {request.count_max}",
             )
         config = self._places.require_poppable(request.queue, request.group)

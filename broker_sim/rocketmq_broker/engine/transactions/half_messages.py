@@ -211,7 +211,7 @@ class Transactions:
                 prepared_offset=half.position,
             )
         except ProtocolError as error:
-            raise refusals.message_illegal(f"it cannot be stored again: {error.told}") from error
+            raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
         self._store.append(topic, index, block, now_ms)
 
     def _end(self, half: Half, ended: Ended) -> None:

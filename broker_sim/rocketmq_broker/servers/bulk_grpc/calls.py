@@ -21,6 +21,7 @@ import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.mapping import METHODS, error_to_metadata
 from rocketmq_wire.grpc.bulk.methods import Method, Outcome
@@ -62,19 +63,18 @@ SENDS_IN_FLIGHT_MAX: Final = 32
 # A call with many questions lets others have their turn now and then.
 _ITEMS_PER_TURN: Final = 256
 
-_NO_PROGRESS: Final = 1
 # Only for people who look at the call with gRPC's own tools; our client reads the metadata. Never
 # UNAVAILABLE: clients repeat such a call by themselves.
-_STATUS_CODES: Final = {
-    2: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    3: grpc.StatusCode.UNIMPLEMENTED,
-    14: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    16: grpc.StatusCode.PERMISSION_DENIED,
-    17: grpc.StatusCode.NOT_FOUND,
-    22: grpc.StatusCode.NOT_FOUND,
-    26: grpc.StatusCode.NOT_FOUND,
-    215: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    1500: grpc.StatusCode.RESOURCE_EXHAUSTED,
+_STATUS_CODES: Final[dict[int, grpc.StatusCode]] = {
+    ResponseCode.SYSTEM_BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+    ResponseCode.SERVICE_NOT_AVAILABLE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ResponseCode.NO_PERMISSION: grpc.StatusCode.PERMISSION_DENIED,
+    ResponseCode.TOPIC_NOT_EXIST: grpc.StatusCode.NOT_FOUND,
+    ResponseCode.QUERY_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: grpc.StatusCode.NOT_FOUND,
+    ResponseCode.FLOW_CONTROL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ResponseCode.GO_AWAY: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 
@@ -361,7 +361,9 @@ def _cut(reply: PullReply, end: int) -> PullReply:
 
 
 def _stuck(queue: QueueId, asked: int, chunk: RecordChunk) -> RecordChunk:
-    error = BrokerError(_NO_PROGRESS, f"a pull of {queue} at {asked} goes on at {chunk.end}")
+    error = BrokerError(
+        ResponseCode.SYSTEM_ERROR, f"a pull of {queue} at {asked} goes on at {chunk.end}"
+    )
     return RecordChunk(chunk.start, asked, status=None, range_index=chunk.range_index, error=error)
 
 

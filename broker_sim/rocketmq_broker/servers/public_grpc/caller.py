@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.accounts import Account
 from rocketmq_broker.security.guard import Guard
-from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.requests.contract import Reply, Request
 
 R = TypeVar("R", bound=Reply)
@@ -51,16 +51,16 @@ class Caller:
             try:
                 self.guard.check_right(self.account, self.peer.host, request)
             except BrokerError as error:
-                raise PublicRefusal(Code.UNAUTHORIZED, error.remark) from error
+                raise PublicRefusal(PublicCode.UNAUTHORIZED, error.remark) from error
 
 
 def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> Account | None:
     """Who the caller is. Raises PublicRefusal (40100, 40017)."""
     if not metadata.get(CLIENT_ID):
-        raise PublicRefusal(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing")
+        raise PublicRefusal(PublicCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing")
     if guard is None:
         return None
     try:
         return guard.identify_call(peer.host, metadata)
     except BrokerError as error:
-        raise PublicRefusal(Code.UNAUTHORIZED, error.remark) from error
+        raise PublicRefusal(PublicCode.UNAUTHORIZED, error.remark) from error

@@ -36,8 +36,9 @@ from rocketmq_broker.servers.public_grpc.routing import (
 )
 from rocketmq_broker.servers.public_grpc.sending import Sends
 from rocketmq_broker.servers.public_grpc.sessions import Listening, Sessions
-from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, status_of
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
+from rocketmq_wire.grpc.public.status import status_of
 from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.stubs import public
 
@@ -211,8 +212,10 @@ async def _refuse_lite_topics(caller: Caller, request: Any) -> Any:
 
 def _status_of(error: Exception, name: str) -> Any:
     if isinstance(error, RemoteProtocolError):
-        return status_of(PublicRefusal(Code.BAD_REQUEST, str(error)))
+        return status_of(PublicRefusal(PublicCode.BAD_REQUEST, str(error)))
     if isinstance(error, RocketMQError):
         return status_of(error)
     _LOG.error("call=%s failed", name, exc_info=error)
-    return status_of(PublicRefusal(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
+    return status_of(
+        PublicRefusal(PublicCode.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+    )

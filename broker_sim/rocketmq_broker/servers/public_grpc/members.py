@@ -19,8 +19,9 @@ from rocketmq_broker.servers.public_grpc.settings import (
     decided_settings,
 )
 from rocketmq_wire.codes import CLIENT_VERSION as CLIENT_VERSION_NUMBER
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status, status_of
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import PublicRefusal, RocketMQError
+from rocketmq_wire.grpc.public.status import make_status, status_of
 from rocketmq_wire.model import ConsumerInfo
 from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
 from rocketmq_wire.stubs import public
@@ -105,7 +106,7 @@ class Members:
         except RocketMQError as error:
             command.status.CopyFrom(status_of(error))
             return command
-        command.status.CopyFrom(make_status(Code.OK))
+        command.status.CopyFrom(make_status(PublicCode.OK))
         command.settings.CopyFrom(decided)
         return command
 
@@ -127,7 +128,7 @@ class Members:
         beat = _heartbeat_of(caller, session.settings)
         caller.check_right(beat)
         await caller.asking.ask(beat, session.peer)
-        return public.message_class("HeartbeatResponse")(status=make_status(Code.OK))
+        return public.message_class("HeartbeatResponse")(status=make_status(PublicCode.OK))
 
     async def terminate(self, caller: Caller, request: Any) -> Any:
         """A client stops: it leaves its groups at once."""
@@ -143,13 +144,13 @@ class Members:
         self._sessions.remove(caller.client_id)
         self._renewals.forget_client(caller.client_id)
         name = "NotifyClientTerminationResponse"
-        return public.message_class(name)(status=make_status(Code.OK))
+        return public.message_class(name)(status=make_status(PublicCode.OK))
 
     def _require(self, caller: Caller) -> Session:
         session = self._sessions.find(caller.client_id)
         if session is None:
             raise PublicRefusal(
-                Code.UNRECOGNIZED_CLIENT_TYPE,
+                PublicCode.UNRECOGNIZED_CLIENT_TYPE,
                 f"no settings are known of client {caller.client_id}: open Telemetry first",
             )
         return session

@@ -18,9 +18,10 @@ from rocketmq_broker.servers.public_grpc.routing import (
     require_topic,
     topic_named,
 )
-from rocketmq_wire.errors import ProgressNotFoundError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import ProgressNotFoundError, PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of, milliseconds
+from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import PullMessages, PullStatus
@@ -65,10 +66,10 @@ class Pulls:
         frame = public.message_class("PullMessageResponse")
         if reply.status is PullStatus.OFFSET_ILLEGAL:
             text = f"offset {request.offset} is outside [{reply.start}, {reply.end})"
-            yield frame(status=make_status(Code.ILLEGAL_OFFSET, text))
+            yield frame(status=make_status(PublicCode.ILLEGAL_OFFSET, text))
             yield frame(next_offset=reply.next_begin)
             return
-        yield frame(status=make_status(Code.OK))
+        yield frame(status=make_status(PublicCode.OK))
         content = memoryview(b"".join(reply.records))
         position = 0
         while position < len(content):
@@ -80,7 +81,7 @@ class Pulls:
         """Store how far a group is."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         await caller.ask(CommitOffset(group, queue, request.offset))
-        return public.message_class("UpdateOffsetResponse")(status=make_status(Code.OK))
+        return public.message_class("UpdateOffsetResponse")(status=make_status(PublicCode.OK))
 
     async def get(self, caller: Caller, request: Any) -> Any:
         """How far a group is."""
@@ -88,9 +89,9 @@ class Pulls:
         try:
             found = await caller.ask(GetCommittedOffset(group, queue))
         except ProgressNotFoundError as error:
-            raise PublicRefusal(Code.OFFSET_NOT_FOUND, error.remark) from error
+            raise PublicRefusal(PublicCode.OFFSET_NOT_FOUND, error.remark) from error
         return public.message_class("GetOffsetResponse")(
-            status=make_status(Code.OK), offset=found.value
+            status=make_status(PublicCode.OK), offset=found.value
         )
 
     async def query(self, caller: Caller, request: Any) -> Any:
@@ -105,9 +106,9 @@ class Pulls:
             search = SearchOffset(queue, milliseconds(request.timestamp))
             offset = min((await caller.ask(search)).value, end)
         else:
-            raise PublicRefusal(Code.BAD_REQUEST, "a query by timestamp needs one")
+            raise PublicRefusal(PublicCode.BAD_REQUEST, "a query by timestamp needs one")
         return public.message_class("QueryOffsetResponse")(
-            status=make_status(Code.OK), offset=offset
+            status=make_status(PublicCode.OK), offset=offset
         )
 
     def _queue_of(self, queue: Any) -> QueueId:
@@ -115,7 +116,7 @@ class Pulls:
         config = require_topic(self._facts, name)
         if not 0 <= queue.id < config.read_queue_count:
             raise PublicRefusal(
-                Code.BAD_REQUEST,
+                PublicCode.BAD_REQUEST,
                 f"topic {name} has {config.read_queue_count} queues, not {queue.id}",
             )
         return QueueId(name, self._facts.broker_name, queue.id)

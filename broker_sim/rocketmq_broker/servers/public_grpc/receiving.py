@@ -22,9 +22,9 @@ from rocketmq_broker.servers.public_grpc.routing import (
 )
 from rocketmq_broker.servers.public_grpc.sending import common_status
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
-from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
+from rocketmq_wire.codes import PublicCode, ResponseCode
+from rocketmq_wire.errors import BrokerError, PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status, status_of
 from rocketmq_wire.grpc.public.messages import (
     GZIP,
     IDENTITY,
@@ -34,6 +34,7 @@ from rocketmq_wire.grpc.public.messages import (
     milliseconds,
     put_timestamp,
 )
+from rocketmq_wire.grpc.public.status import make_status, status_of
 from rocketmq_wire.model import (
     BODY_SIZE_MAX,
     QueueId,
@@ -57,6 +58,12 @@ from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)
 _SQL: Final = 2
+# A broker that finds nothing by a handle answers by one of these.
+_HANDLE_CODES: Final = (
+    ResponseCode.SYSTEM_ERROR,
+    ResponseCode.MESSAGE_ILLEGAL,
+    ResponseCode.NO_MESSAGE,
+)
 """`FilterType` in the protocol."""
 _POLL_MARGIN_MS: Final = 200
 """An answer has to arrive before the client gives up."""
@@ -97,7 +104,7 @@ class Receives:
         session = self._sessions.find(caller.client_id)
         if session is None:
             raise PublicRefusal(
-                Code.INTERNAL_SERVER_ERROR,
+                PublicCode.INTERNAL_SERVER_ERROR,
                 f"settings is null for client {caller.client_id}: open Telemetry first",
             )
         name = topic_named(request.message_queue.topic)
@@ -114,7 +121,7 @@ class Receives:
         reply = await self._lent(caller, request, taking, config, invisible_ms, poll_ms)
         handed = await self._handed_out(caller, taking, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
-        found = Code.OK if handed else Code.MESSAGE_NOT_FOUND
+        found = PublicCode.OK if handed else PublicCode.MESSAGE_NOT_FOUND
         last = frame()
         put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
         keys = [(caller.client_id, group, text) for text in handed]
@@ -161,7 +168,7 @@ class Receives:
         )
         reply = await self._pop(caller, pop, config)
         if reply.status is PopStatus.POLLING_FULL:
-            raise PublicRefusal(Code.TOO_MANY_REQUESTS, "polling full")
+            raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "polling full")
         return reply
 
     async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
@@ -219,7 +226,7 @@ class Receives:
         limits = self._limits
         if not limits.invisible_ms_min <= invisible_ms <= limits.invisible_ms_max:
             raise PublicRefusal(
-                Code.ILLEGAL_INVISIBLE_TIME,
+                PublicCode.ILLEGAL_INVISIBLE_TIME,
                 f"the invisible time must be {limits.invisible_ms_min} to "
                 f"{limits.invisible_ms_max} ms, not {invisible_ms}",
             )
@@ -239,7 +246,7 @@ class Receives:
         if left_ms < limits.poll_ms_min:
             is_new = _version_of(caller.metadata.get(CLIENT_VERSION, "")) >= _OWN_CODE_SINCE
             raise PublicRefusal(
-                Code.ILLEGAL_POLLING_TIME if is_new else Code.BAD_REQUEST,
+                PublicCode.ILLEGAL_POLLING_TIME if is_new else PublicCode.BAD_REQUEST,
                 "The deadline time remaining is not enough for polling",
             )
         return left_ms - _POLL_MARGIN_MS
@@ -250,7 +257,7 @@ class Receives:
         """Settle messages, each for itself."""
         topic, group = topic_named(request.topic), group_named(request.group)
         if not request.entries:
-            raise PublicRefusal(Code.BAD_REQUEST, "nothing to acknowledge")
+            raise PublicRefusal(PublicCode.BAD_REQUEST, "nothing to acknowledge")
         reply = public.message_class("AckMessageResponse")()
         for entry in request.entries:
             result = reply.entries.add(
@@ -260,7 +267,7 @@ class Receives:
                 _refuse_lite_topic(entry)
                 handle = await self._current(caller, group, entry.receipt_handle)
                 await caller.ask(ack_of(group, topic, handle))
-                status = make_status(Code.OK)
+                status = make_status(PublicCode.OK)
             except RocketMQError as error:
                 status = status_of(_of_handle(error))
             result.status.CopyFrom(status)
@@ -274,7 +281,7 @@ class Receives:
         invisible_ms = milliseconds(request.invisible_duration)
         if not 0 <= invisible_ms <= self._limits.invisible_ms_max:
             raise PublicRefusal(
-                Code.ILLEGAL_INVISIBLE_TIME,
+                PublicCode.ILLEGAL_INVISIBLE_TIME,
                 f"the invisible time must be 0 to {self._limits.invisible_ms_max} ms",
             )
         _refuse_lite_topic(request)
@@ -286,7 +293,7 @@ class Receives:
             raise _of_handle(error) from error
         following = changed.handle_after(ReceiptHandle.parse(handle))
         return public.message_class("ChangeInvisibleDurationResponse")(
-            status=make_status(Code.OK), receipt_handle=following.text()
+            status=make_status(PublicCode.OK), receipt_handle=following.text()
         )
 
     async def forward(self, caller: Caller, request: Any) -> Any:
@@ -298,12 +305,13 @@ class Receives:
         position = ReceiptHandle.parse(handle).position
         if position is None or position < 0:
             raise PublicRefusal(
-                Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message is"
+                PublicCode.INVALID_RECEIPT_HANDLE,
+                "the receipt handle does not say where the message is",
             )
         await self._send_dead(caller, group, topic, request.message_id, position)
         await caller.ask(ack_of(group, topic, handle))
         name = "ForwardMessageToDeadLetterQueueResponse"
-        return public.message_class(name)(status=make_status(Code.OK))
+        return public.message_class(name)(status=make_status(PublicCode.OK))
 
     async def _bury(
         self, caller: Caller, group: str, topic: str, handle: str, stored: StoredMessage
@@ -322,7 +330,7 @@ class Receives:
         current = await self._renewals.current(caller.client_id, group, text)
         handle = _parsed(current)
         if handle.visible_ms <= caller.now_ms and not handle.is_orderly:
-            raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+            raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return current
 
     def _settled(self, caller: Caller, group: str, text: str) -> None:
@@ -349,7 +357,7 @@ def _parsed(text: str) -> ReceiptHandle:
     try:
         return ReceiptHandle.parse(text)
     except RemoteProtocolError as error:
-        raise PublicRefusal(Code.INVALID_RECEIPT_HANDLE, str(error)) from error
+        raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, str(error)) from error
 
 
 def _with_position(handle: ReceiptHandle, stored: StoredMessage) -> ReceiptHandle:
@@ -389,8 +397,8 @@ def sendable_body(stored: StoredMessage) -> tuple[bytes, int]:
 
 def _of_handle(error: RocketMQError) -> RocketMQError:
     """A broker that finds nothing by a handle says so in several ways."""
-    if isinstance(error, BrokerError) and error.code in (1, 13, 208):
-        return PublicRefusal(Code.INVALID_RECEIPT_HANDLE, error.remark)
+    if isinstance(error, BrokerError) and error.code in _HANDLE_CODES:
+        return PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, error.remark)
     return error
 
 

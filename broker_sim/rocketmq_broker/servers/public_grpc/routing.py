@@ -7,8 +7,9 @@ from typing import Any
 
 from rocketmq_broker.engine.core.topics import check_topic_name
 from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
-from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, make_status
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import BrokerError, PublicRefusal
+from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.model import (
     PERMISSION_READ,
     PERMISSION_WRITE,
@@ -29,9 +30,9 @@ def topic_named(resource: Any) -> str:
     try:
         check_topic_name(name)
     except BrokerError as error:
-        raise PublicRefusal(Code.ILLEGAL_TOPIC, error.remark) from error
+        raise PublicRefusal(PublicCode.ILLEGAL_TOPIC, error.remark) from error
     if is_system_topic(name):
-        raise PublicRefusal(Code.ILLEGAL_TOPIC, f"topic {name} is the system's own")
+        raise PublicRefusal(PublicCode.ILLEGAL_TOPIC, f"topic {name} is the system's own")
     return name
 
 
@@ -41,13 +42,13 @@ def group_named(resource: Any) -> str:
     try:
         check_topic_name(resource.name)
     except BrokerError as error:
-        raise PublicRefusal(Code.ILLEGAL_CONSUMER_GROUP, error.remark) from error
+        raise PublicRefusal(PublicCode.ILLEGAL_CONSUMER_GROUP, error.remark) from error
     return str(resource.name)
 
 
 def lite_refusal(what: str) -> PublicRefusal:
     """The refusal (50100) of whatever concerns lite topics."""
-    return PublicRefusal(Code.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
+    return PublicRefusal(PublicCode.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
 
 
 def require_topic(facts: Facts, name: str) -> TopicConfig:
@@ -55,7 +56,7 @@ def require_topic(facts: Facts, name: str) -> TopicConfig:
     config = facts.topic(name)
     if config is None:
         raise PublicRefusal(
-            Code.TOPIC_NOT_FOUND,
+            PublicCode.TOPIC_NOT_FOUND,
             f"No topic route info in name server for the topic: {name}. Create the topic first",
         )
     return config
@@ -65,7 +66,7 @@ def route_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
     """The answer to QueryRoute. Raises PublicRefusal."""
     name = topic_named(request.topic)
     config = require_topic(facts, name)
-    reply = public.message_class("QueryRouteResponse")(status=make_status(Code.OK))
+    reply = public.message_class("QueryRouteResponse")(status=make_status(PublicCode.OK))
     types = accepted_types(config)
     for index, permission in enumerate(_permissions(config)):
         queue = reply.message_queues.add(id=index, permission=permission)
@@ -80,9 +81,9 @@ def assignment_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
     group = group_named(request.group)
     config = require_topic(facts, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:
-        raise PublicRefusal(Code.FORBIDDEN, f"no queue of topic {name} can be read")
+        raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be read")
     indices = range(config.read_queue_count) if facts.group(group).is_fifo else (ANY_QUEUE,)
-    reply = public.message_class("QueryAssignmentResponse")(status=make_status(Code.OK))
+    reply = public.message_class("QueryAssignmentResponse")(status=make_status(PublicCode.OK))
     for index in indices:
         queue = reply.assignments.add().message_queue
         queue.id, queue.permission = index, READ if index < 0 else READ_WRITE

@@ -7,7 +7,8 @@ from typing import Any
 
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import PublicRefusal
 from rocketmq_wire.grpc.public.messages import (
     DELAY,
     FIFO,
@@ -28,21 +29,23 @@ def check_message(
     _check_tag(system)
     for key in system.keys:
         if not key.strip():
-            raise PublicRefusal(Code.ILLEGAL_MESSAGE_KEY, "a key cannot be blank")
+            raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_KEY, "a key cannot be blank")
         if _has_control(key):
-            raise PublicRefusal(Code.ILLEGAL_MESSAGE_KEY, "a key cannot have control characters")
+            raise PublicRefusal(
+                PublicCode.ILLEGAL_MESSAGE_KEY, "a key cannot have control characters"
+            )
     if system.HasField("message_group"):
         _check_group(system.message_group, limits)
     if system.message_type == LITE or system.lite_topic:
         raise lite_refusal(f"a message of lite topic {system.lite_topic[:80]!r}")
     _check_user_properties(message, limits)
     if not system.message_id.strip():
-        raise PublicRefusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty")
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty")
     if not message.body:
-        raise PublicRefusal(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise PublicRefusal(PublicCode.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(message.body) > limits.body_size_max:
         raise PublicRefusal(
-            Code.MESSAGE_BODY_TOO_LARGE,
+            PublicCode.MESSAGE_BODY_TOO_LARGE,
             f"message body has {len(message.body)} bytes, more than {limits.body_size_max}",
         )
     _check_type(system, accepted)
@@ -53,24 +56,24 @@ def _check_tag(system: Any) -> None:
     if not system.HasField("tag"):
         return
     if not system.tag.strip():
-        raise PublicRefusal(Code.ILLEGAL_MESSAGE_TAG, "tag cannot be blank")
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot be blank")
     if "|" in system.tag:
-        raise PublicRefusal(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
     if _has_control(system.tag):
-        raise PublicRefusal(Code.ILLEGAL_MESSAGE_TAG, "tag cannot have control characters")
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot have control characters")
 
 
 def _check_group(group: str, limits: PublicLimits) -> None:
     if not group.strip():
-        raise PublicRefusal(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank")
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank")
     if len(group.encode()) >= limits.group_size_max:
         raise PublicRefusal(
-            Code.ILLEGAL_MESSAGE_GROUP,
+            PublicCode.ILLEGAL_MESSAGE_GROUP,
             f"message group must have less than {limits.group_size_max} bytes",
         )
     if _has_control(group):
         raise PublicRefusal(
-            Code.ILLEGAL_MESSAGE_GROUP, "message group cannot have control characters"
+            PublicCode.ILLEGAL_MESSAGE_GROUP, "message group cannot have control characters"
         )
 
 
@@ -79,24 +82,24 @@ def _check_user_properties(message: Any, limits: PublicLimits) -> None:
     properties = message.user_properties
     if len(properties) > limits.user_properties_max:
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
             f"{len(properties)} user properties, more than {limits.user_properties_max}",
         )
     size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     for name, value in properties.items():
         if name in SYSTEM_PROPERTIES:
             raise PublicRefusal(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}"
+                PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}"
             )
         if _has_control(name) or _has_control(value):
             raise PublicRefusal(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"the name or value of property {name!r} has control characters",
             )
         size += len(name.encode()) + len(value.encode())
     if size > limits.properties_size_max:
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
             f"properties take {size} bytes, more than {limits.properties_size_max}",
         )
 
@@ -111,22 +114,22 @@ def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
     }
     if name is None:
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"message type {kind} is not one"
+            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"message type {kind} is not one"
         )
     if not wanted.get(kind, True):
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"a message of type {name} lacks the property that makes it one",
         )
     if kind == TRANSACTION and (wanted[FIFO] or wanted[DELAY]):
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             "a transactional message can have neither a group nor a time of delivery",
         )
     if kind not in accepted:
         takes = ", ".join(MESSAGE_TYPE_NAMES[one] for one in accepted)
         raise PublicRefusal(
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"the topic takes messages of type {takes}, not {name}",
         )
 
@@ -135,13 +138,13 @@ def _check_times(system: Any, limits: PublicLimits, now_ms: int) -> None:
     delay_ms = milliseconds(system.delivery_timestamp) - now_ms
     if system.HasField("delivery_timestamp") and delay_ms > limits.delay_ms_max:
         raise PublicRefusal(
-            Code.ILLEGAL_DELIVERY_TIME,
+            PublicCode.ILLEGAL_DELIVERY_TIME,
             f"the time of delivery is {delay_ms} ms away, more than {limits.delay_ms_max}",
         )
     wait_ms = milliseconds(system.orphaned_transaction_recovery_duration)
     if wait_ms > limits.recovery_ms_max:
         raise PublicRefusal(
-            Code.BAD_REQUEST,
+            PublicCode.BAD_REQUEST,
             f"the transaction is to be checked after {wait_ms} ms, "
             f"more than {limits.recovery_ms_max}",
         )

@@ -13,17 +13,12 @@ from rocketmq_broker.servers.public_grpc.routing import (
     topic_named,
 )
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.consistent_hash import consistent_hash
-from rocketmq_wire.errors import LocalProtocolError, RocketMQError
+from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError
 from rocketmq_wire.filters.tags import java_hash
-from rocketmq_wire.grpc.public.codes import (
-    Code,
-    PublicRefusal,
-    code_of_send,
-    make_status,
-    status_of,
-)
 from rocketmq_wire.grpc.public.messages import PRIORITY, TRANSACTION, outgoing_of
+from rocketmq_wire.grpc.public.status import code_of_send, make_status, status_of
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.messages import RecallMessage, SendMessage, SendStatus
@@ -46,14 +41,14 @@ class Sends:
     async def send(self, caller: Caller, request: Any) -> Any:
         """Store every message, and answer in the order they came."""
         if not request.messages:
-            raise PublicRefusal(Code.MESSAGE_CORRUPTED, "no message to send")
+            raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "no message to send")
         topics = {message.topic.name for message in request.messages}
         if len(topics) > 1:
-            raise PublicRefusal(Code.MESSAGE_CORRUPTED, "topic in messages are not same")
+            raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "topic in messages are not same")
         name = topic_named(request.messages[0].topic)
         config = require_topic(self._facts, name)
         if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
-            raise PublicRefusal(Code.FORBIDDEN, f"no queue of topic {name} can be written")
+            raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
         accepted = accepted_types(config)
         for message in request.messages:
             # All or none: nothing is stored of a request that is wrong in part.
@@ -109,9 +104,11 @@ class Sends:
         """Commit or roll back a half message."""
         name = topic_named(request.topic)
         if not request.transaction_id.strip():
-            raise PublicRefusal(Code.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
+            raise PublicRefusal(PublicCode.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
         if request.resolution not in (_COMMIT, _ROLLBACK):
-            raise PublicRefusal(Code.BAD_REQUEST, "the resolution is neither commit nor rollback")
+            raise PublicRefusal(
+                PublicCode.BAD_REQUEST, "the resolution is neither commit nor rollback"
+            )
         is_commit = request.resolution == _COMMIT
         await caller.ask(
             EndTransaction(
@@ -126,7 +123,7 @@ class Sends:
                 broker=self._facts.broker_name,
             )
         )
-        return public.message_class("EndTransactionResponse")(status=make_status(Code.OK))
+        return public.message_class("EndTransactionResponse")(status=make_status(PublicCode.OK))
 
     async def recall(self, caller: Caller, request: Any) -> Any:
         """Take back a message that waits for its time."""
@@ -135,7 +132,7 @@ class Sends:
             RecallMessage(name, request.recall_handle, broker=self._facts.broker_name)
         )
         return public.message_class("RecallMessageResponse")(
-            status=make_status(Code.OK), message_id=recalled.message_id
+            status=make_status(PublicCode.OK), message_id=recalled.message_id
         )
 
 
@@ -143,11 +140,11 @@ def common_status(statuses: Sequence[Any]) -> Any:
     """The status that all agree in, or that they do not."""
     if len({status.code for status in statuses}) == 1:
         return statuses[0]
-    return make_status(Code.MULTIPLE_RESULTS)
+    return make_status(PublicCode.MULTIPLE_RESULTS)
 
 
 def _encoded(properties: Mapping[str, str]) -> bytes:
     try:
         return encode_properties(properties)
     except LocalProtocolError as error:
-        raise PublicRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from error
+        raise PublicRefusal(PublicCode.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from error

@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.servers.public_grpc.verification import answer_of, question_of
 from rocketmq_broker.servers.shell.member_calls import Answered, AskClient
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Reply, Request
@@ -115,7 +116,7 @@ class Sessions:
         if session is None:
             self._expire()
             if len(self._sessions) >= self._count_max:
-                raise PublicRefusal(Code.TOO_MANY_REQUESTS, "too many clients are connected")
+                raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "too many clients are connected")
             own = Peer(next(self._keys), peer.host, peer.port, peer.local_host)
             session = Session(own, settings, self._time())
             self._sessions[client_id] = session

@@ -7,7 +7,8 @@ from typing import Any, Final
 from rocketmq_broker.servers.public_grpc.limits import MINUTE_MS, PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Facts, GroupLookup
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import PublicRefusal
 from rocketmq_wire.grpc.public.messages import put_duration
 
 PRODUCER, PUSH, SIMPLE, PULL, _LITE_PUSH, _LITE_SIMPLE = range(1, 7)
@@ -25,7 +26,7 @@ def decided_settings(settings: Any, facts: Facts, limits: PublicLimits) -> Any:
     """What the client is told. Raises PublicRefusal for settings of no known client."""
     if settings.ByteSize() > limits.settings_size_max:
         raise PublicRefusal(
-            Code.BAD_REQUEST, f"the settings take more than {limits.settings_size_max} bytes"
+            PublicCode.BAD_REQUEST, f"the settings take more than {limits.settings_size_max} bytes"
         )
     decided = type(settings)()
     decided.CopyFrom(settings)
@@ -37,7 +38,7 @@ def decided_settings(settings: Any, facts: Facts, limits: PublicLimits) -> Any:
         _decide_subscription(decided, facts, limits)
     else:
         raise PublicRefusal(
-            Code.UNRECOGNIZED_CLIENT_TYPE, "settings name neither publishing nor subscription"
+            PublicCode.UNRECOGNIZED_CLIENT_TYPE, "settings name neither publishing nor subscription"
         )
     return decided
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.remoting.codec import encode_reply
@@ -20,9 +20,9 @@ from rocketmq_wire.requests.members import (
 from rocketmq_wire.stubs import public
 
 _RESULTS: Final = {
-    Code.OK: ConsumeResult.SUCCESS,
-    Code.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.LATER,
-    Code.MESSAGE_CORRUPTED: ConsumeResult.RETURN_NULL,
+    PublicCode.OK: ConsumeResult.SUCCESS,
+    PublicCode.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.LATER,
+    PublicCode.MESSAGE_CORRUPTED: ConsumeResult.RETURN_NULL,
 }
 
 

@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 
 from rocketmq_broker.config import BrokerConfig
-from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
@@ -29,6 +28,7 @@ from rocketmq_broker.servers.sockets.listener import Listener
 from rocketmq_broker.servers.sockets.output import Output
 from rocketmq_broker.servers.sockets.protocol_sniffer import ProtocolSniffer, hand_over, peer_text
 from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
@@ -274,7 +274,9 @@ class Connection(asyncio.BufferedProtocol):
         if not role.takes(request):
             remark = f" request type {asked.code} not supported by the {role.value}"
             self._output.write(
-                self._session.answer(asked, broker_error(refusals.NOT_SUPPORTED, remark))
+                self._session.answer(
+                    asked, broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+                )
             )
             return
         self._in_flight += 1
@@ -284,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_closed:
                 return
             if not isinstance(result, (Reply, BrokerError)):
-                result = broker_error(refusals.SYSTEM_ERROR, str(result))
+                result = broker_error(ResponseCode.SYSTEM_ERROR, str(result))
             if not self._output.is_holding:
                 # A sync completes many sends at once, and an arrival many pulls.
                 self._output.hold()

@@ -35,6 +35,7 @@ from rocketmq_broker.servers.shell.transaction_checks import OnCheck, Transactio
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
@@ -93,13 +94,13 @@ def _refusal_of(error: Exception, what: str) -> BrokerError:
     if isinstance(error, DamagedStoreError):
         # Of a running broker that is old log, which was to be read.
         _LOG.error("request=%s: %s", what, error)
-        return broker_error(refusals.SYSTEM_ERROR, str(error))
+        return broker_error(ResponseCode.SYSTEM_ERROR, str(error))
     if isinstance(error, StorageError):
         _LOG.error("request=%s: %s", what, error)
         # Of a block that goes over the end of a file the first part may be stored.
         return refusals.outcome_unknown(str(error))
     _LOG.error("request=%s failed", what, exc_info=error)
-    return broker_error(refusals.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    return broker_error(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
 class EngineShell:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.requests.pop import AT_ONCE_MS
@@ -21,7 +22,6 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 _TURN_MAX: Final = 256
 _TICK_SECONDS_MAX: Final = 1.0
-_GONE: Final = 208
 _JOIN_SECONDS_MAX: Final = 5.0
 _HAND_BACK_MS_MAX: Final = 3_000
 """A query that ends is waited for."""
@@ -165,7 +165,7 @@ class Leases:
             for lease, handle in zip(some, handles, strict=True):
                 if not isinstance(handle, RocketMQError):
                     lease.handle, lease.renewed_ms = handle, asked_ms
-                elif isinstance(handle, BrokerError) and handle.code == _GONE:
+                elif isinstance(handle, BrokerError) and handle.code == ResponseCode.NO_MESSAGE:
                     _log.warning("topic=%s: a loan ended, its message comes again", topic)
                     self._held.pop(lease, None)
                 else:

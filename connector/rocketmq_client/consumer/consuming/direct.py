@@ -13,12 +13,12 @@ from rocketmq_client.consumer.common.listener import (
     call_listener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
 
-_SYSTEM_ERROR: Final = 1
 _RESULTS: Final[dict[object, ConsumeResult]] = {
     ConsumeStatus.SUCCESS: ConsumeResult.SUCCESS,
     ConsumeStatus.RECONSUME_LATER: ConsumeResult.LATER,
@@ -40,7 +40,7 @@ def consume_for_tool(
         topic = decode_record(request.record)[0].topic
         (message,) = decode_messages(request.record, broker=request.broker, topic=topic)
     except (ProtocolError, ValueError) as error:
-        return broker_error(_SYSTEM_ERROR, f"the message cannot be read: {error}")
+        return broker_error(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
     context = ConsumeContext(QueueId(topic, request.broker, message.queue_index))
     status, how, spent_ns = call_listener(listener, [message], context, (), slow_ns=2**62)
     if how is ReturnType.EXCEPTION:

@@ -20,6 +20,7 @@ from rocketmq_client.consumer.common.settings import MessageModel
 from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.local_address import local_address
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription
 from rocketmq_wire.remoting.session import Deferred
@@ -47,7 +48,6 @@ _TIMEOUT_MS: Final = 3_000
 _STOP_SECONDS_MAX: Final = 10.0
 _IDLE_MS_MAX: Final = 1_000
 _RESETS_MAX: Final = 1_000
-_SYSTEM_ERROR: Final = 1
 _ROUTE_RETRY_MS: Final = 2_000
 
 
@@ -342,7 +342,7 @@ class ClientInstance:
         member = self._members.get(request.group)
         if member is None:
             remark = f"the consumer group {request.group} is not in this client"
-            return broker_error(_SYSTEM_ERROR, remark)
+            return broker_error(ResponseCode.SYSTEM_ERROR, remark)
         try:
             if isinstance(request, GetRunningInfo):
                 return member.running_info()
@@ -351,7 +351,7 @@ class ClientInstance:
                 return OffsetsReply({q: at for q, at in found.items() if q.topic == request.topic})
         except Exception as error:  # noqa: BLE001 - a request's outermost frame
             _LOG.exception("%s could not be answered", type(request).__name__)
-            return broker_error(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            return broker_error(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if isinstance(request, ConsumeDirectly):
             deferred = Deferred()
             member.consume_directly(

@@ -17,6 +17,7 @@ from typing import Final
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.requests.messages import PullReply, PullStatus
 
@@ -28,7 +29,6 @@ BROKER_FLOW_DELAY_MS: Final = 20
 NO_PROGRESS_DELAY_MS: Final = 200
 ILLEGAL_DELAY_MS: Final = 10_000
 FLOW_WARNING_EVERY: Final = 1_000
-_FLOW_CONTROL_CODE: Final = 215
 
 
 class Step(enum.Enum):
@@ -130,7 +130,7 @@ class PullControl:
     def on_error(self, error: RocketMQError, now_ms: int) -> None:
         """A pull failed, or its answer could not be read."""
         self.is_under_way = False
-        is_flow = isinstance(error, BrokerError) and error.code == _FLOW_CONTROL_CODE
+        is_flow = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
         self._wait(now_ms, BROKER_FLOW_DELAY_MS if is_flow else ERROR_DELAY_MS)
 
     def on_consumed(self, queue: ProcessQueue) -> bool:

@@ -1,10 +1,9 @@
-"""SQL92 filter expressions: text -> a selector that says of a message's properties yes or no.
+"""SQL92 filter expressions: text -> a selector that decides by a message's properties.
 
 The dialect, its types and its oddities are those of RocketMQ 5.3: `a = NULL` is refused,
-`NOT a = 6` negates `a`, and text behind a complete expression is not read at all.
+`NOT a = 6` negates `a`, and the parser does not read text after a complete expression.
 """
 
 from rocketmq_wire.filters.sql92.grammar import Selector, parse_selector
-from rocketmq_wire.filters.sql92.tokens import SqlSyntaxError
 
-__all__ = ["Selector", "SqlSyntaxError", "parse_selector"]
+__all__ = ["Selector", "parse_selector"]

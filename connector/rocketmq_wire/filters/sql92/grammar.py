@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_wire.errors import EvaluationError, SqlSyntaxError
 from rocketmq_wire.filters.sql92.expressions import (
     Constant,
     Junction,
@@ -36,8 +37,8 @@ from rocketmq_wire.filters.sql92.expressions import (
     membership,
     ordering,
 )
-from rocketmq_wire.filters.sql92.tokens import Kind, SqlSyntaxError, Token, Tokens
-from rocketmq_wire.filters.sql92.values import INTEGER_MAX, LONG_MAX, EvaluationError, LongInteger
+from rocketmq_wire.filters.sql92.tokens import Kind, Token, Tokens
+from rocketmq_wire.filters.sql92.values import INTEGER_MAX, LONG_MAX, LongInteger
 
 _NESTING_MAX: Final = 40
 """Levels of brackets and unary operators; Java's own stack ends at some thousand."""

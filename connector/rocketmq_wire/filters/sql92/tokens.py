@@ -11,24 +11,10 @@ import enum
 import re
 from typing import Final, NamedTuple
 
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import SqlSyntaxError
 
 TEXT_SIZE_MAX: Final = 64 * 1024
 """RocketMQ has no limit of its own; nobody writes so much, and the broker's loop parses it."""
-_SHOWN: Final = 40
-
-
-class SqlSyntaxError(LocalProtocolError):
-    """The text is no SQL92 expression."""
-
-    def __init__(self, text: str, position: int, reason: str) -> None:
-        super().__init__(text, position, reason)
-        self.text, self.position, self.reason = text, position, reason
-
-    def __str__(self) -> str:
-        near = self.text[self.position : self.position + _SHOWN]
-        where = f"at character {self.position + 1} ({near!r})" if near else "at its end"
-        return f"the SQL92 expression is wrong {where}: {self.reason}"
 
 
 class Kind(enum.Enum):

@@ -12,9 +12,7 @@ import math
 import re
 from typing import Final
 
-
-class EvaluationError(Exception):
-    """Two values cannot be compared: the message does not match, whatever else it has."""
+from rocketmq_wire.errors import EvaluationError
 
 
 class LongInteger(int):

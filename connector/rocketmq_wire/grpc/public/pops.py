@@ -12,18 +12,15 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rocketmq_wire.errors import (
-    BrokerError,
-    CorruptRecordError,
-    broker_error,
-)
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import BrokerError, CorruptRecordError
 from rocketmq_wire.grpc.public.messages import (
     GZIP,
     milliseconds,
     named_properties,
     put_duration,
 )
+from rocketmq_wire.grpc.public.status import check_status, error_of_status
 from rocketmq_wire.model import Buffer, Host, StoredMessage, Subscription
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.records.record import encode_record
@@ -45,18 +42,6 @@ _DIGESTS: Final[Mapping[int, Callable[[bytes], str]]] = {
     1: lambda body: f"{zlib.crc32(body):08X}",
     2: lambda body: hashlib.md5(body, usedforsecurity=False).hexdigest(),
     3: lambda body: hashlib.sha1(body, usedforsecurity=False).hexdigest(),
-}
-_SYSTEM_ERROR: Final = 1
-_RESPONSE_CODES: Final[Mapping[int, int]] = {
-    Code.UNAUTHORIZED: 16,
-    Code.FORBIDDEN: 16,
-    Code.TOPIC_NOT_FOUND: 17,
-    Code.ILLEGAL_FILTER_EXPRESSION: 23,
-    Code.CONSUMER_GROUP_NOT_FOUND: 26,
-    Code.INVALID_RECEIPT_HANDLE: 208,
-    Code.TOO_MANY_REQUESTS: 2,
-    Code.NOT_IMPLEMENTED: 3,
-    Code.PROXY_TIMEOUT: 2,
 }
 
 
@@ -142,7 +127,7 @@ def received(topic: str, frames: Sequence[Buffer]) -> tuple[bytes, tuple[Receipt
     for frame in frames:
         response = _parsed("ReceiveMessageResponse", frame)
         kind = response.WhichOneof("content")
-        if kind == "status" and response.status.code != Code.MESSAGE_NOT_FOUND:
+        if kind == "status" and response.status.code != PublicCode.MESSAGE_NOT_FOUND:
             check_status(response.status)
         elif kind == "message":
             handle = ReceiptHandle.parse(response.message.system_properties.receipt_handle)
@@ -164,7 +149,7 @@ def ack_errors(answer: Buffer) -> list[BrokerError]:
     """What was not acknowledged. Raises RemoteProtocolError."""
     response = _parsed("AckMessageResponse", answer)
     statuses = [entry.status for entry in response.entries] or [response.status]
-    return [error for status in statuses if (error := _error_of(status)) is not None]
+    return [error for status in statuses if (error := error_of_status(status)) is not None]
 
 
 def change(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> bytes:
@@ -189,20 +174,6 @@ def settings_answered(frame: Buffer) -> bool:
     if command.HasField("status"):
         check_status(command.status)
     return bool(command.WhichOneof("command") == "settings")
-
-
-def check_status(status: Any) -> None:
-    """Raises BrokerError."""
-    error = _error_of(status)
-    if error is not None:
-        raise error
-
-
-def _error_of(status: Any) -> BrokerError | None:
-    if status.code in (0, Code.OK):
-        return None
-    code = _RESPONSE_CODES.get(status.code, _SYSTEM_ERROR)
-    return broker_error(code, f"{status.message} (status {status.code})")
 
 
 def _parsed(name: str, content: Buffer) -> Any:

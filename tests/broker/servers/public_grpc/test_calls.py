@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_timestamp
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.groups import ListGroupClients, PutGroup
@@ -26,7 +26,7 @@ class TestRoutes:
         endpoints = public.message_class("Endpoints")(scheme=3)
         endpoints.addresses.add(host="broker.example", port=4711)
         reply = peer.call("QueryRoute", topic=resource(topic), endpoints=endpoints)
-        assert reply.status.code == Code.OK
+        assert reply.status.code == PublicCode.OK
         assert [(queue.id, queue.permission) for queue in reply.message_queues] == [(0, 4), (1, 4)]
         for queue in reply.message_queues:
             assert (queue.broker.name, queue.broker.id) == ("broker-a", 0)
@@ -46,10 +46,10 @@ class TestRoutes:
     @pytest.mark.parametrize(
         ("name", "code"),
         [
-            ("absent", Code.TOPIC_NOT_FOUND),
-            ("", Code.ILLEGAL_TOPIC),
-            ("no/name", Code.ILLEGAL_TOPIC),
-            ("SCHEDULE_TOPIC_XXXX", Code.ILLEGAL_TOPIC),
+            ("absent", PublicCode.TOPIC_NOT_FOUND),
+            ("", PublicCode.ILLEGAL_TOPIC),
+            ("no/name", PublicCode.ILLEGAL_TOPIC),
+            ("SCHEDULE_TOPIC_XXXX", PublicCode.ILLEGAL_TOPIC),
         ],
     )
     def test_what_has_no_route_is_refused(self, peer, name, code):
@@ -65,7 +65,7 @@ class TestClients:
     def test_a_producer_is_told_how_to_send(self, peer, topic):
         answer = peer.be_producer(topic)
         settings = answer.settings
-        assert answer.status.code == Code.OK
+        assert answer.status.code == PublicCode.OK
         assert settings.WhichOneof("pub_sub") == "publishing"
         assert settings.publishing.max_body_size == 4 * 1024 * 1024
         policy = settings.backoff_policy
@@ -97,25 +97,25 @@ class TestClients:
 
     def test_settings_of_nobody_are_refused(self, peer):
         answer = peer.begin_telemetry(public.message_class("Settings")())
-        assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        assert answer.status.code == PublicCode.UNRECOGNIZED_CLIENT_TYPE
 
     def test_a_call_without_an_id_is_refused(self, broker):
         with PublicPeer(broker.endpoints, client_id="") as nobody:
             reply = nobody.call("QueryRoute", topic=resource("any"))
-        assert reply.status.code == Code.CLIENT_ID_REQUIRED
+        assert reply.status.code == PublicCode.CLIENT_ID_REQUIRED
 
     def test_who_has_no_settings_has_no_heartbeat(self, peer):
-        assert peer.call("Heartbeat").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        assert peer.call("Heartbeat").status.code == PublicCode.UNRECOGNIZED_CLIENT_TYPE
         terminated = peer.call("NotifyClientTermination")
-        assert terminated.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        assert terminated.status.code == PublicCode.UNRECOGNIZED_CLIENT_TYPE
 
     def test_members_are_known_until_they_say_goodbye(self, peer, topic, broker):
         peer.be_consumer("known", topic)
-        assert peer.call("Heartbeat", client_type=3).status.code == Code.OK
+        assert peer.call("Heartbeat", client_type=3).status.code == PublicCode.OK
         with RemotingPeer(broker.name_server) as tool:
             (client_id,) = tool.call(ListGroupClients("known")).client_ids
             assert client_id.startswith("tester@")
-            assert peer.call("NotifyClientTermination").status.code == Code.OK
+            assert peer.call("NotifyClientTermination").status.code == PublicCode.OK
             assert tool.call(ListGroupClients("known")).client_ids == ()
         assert peer.hear() is None
 
@@ -125,7 +125,7 @@ class TestClients:
                 b"\xff", metadata=[("x-mq-client-id", "c")], timeout=20
             )
         reply = public.parse("QueryRouteResponse", content)
-        assert reply.status.code == Code.BAD_REQUEST
+        assert reply.status.code == PublicCode.BAD_REQUEST
 
 
 class TestSends:
@@ -133,10 +133,10 @@ class TestSends:
         reply = peer.send(
             outgoing(topic, b"one", message_id="A"), outgoing(topic, b"two", message_id="B")
         )
-        assert reply.status.code == Code.OK
+        assert reply.status.code == PublicCode.OK
         assert [(entry.message_id, entry.status.code) for entry in reply.entries] == [
-            ("A", Code.OK),
-            ("B", Code.OK),
+            ("A", PublicCode.OK),
+            ("B", PublicCode.OK),
         ]
 
     def test_a_group_stays_in_the_queue_of_its_hash(self, peer, tool):
@@ -149,16 +149,16 @@ class TestSends:
 
     def test_messages_of_two_topics_are_refused(self, peer, topic):
         reply = peer.send(outgoing(topic), outgoing("fifo"))
-        assert reply.status.code == Code.MESSAGE_CORRUPTED
-        assert peer.send().status.code == Code.MESSAGE_CORRUPTED
+        assert reply.status.code == PublicCode.MESSAGE_CORRUPTED
+        assert peer.send().status.code == PublicCode.MESSAGE_CORRUPTED
 
     def test_a_topic_that_is_not_there_is_refused(self, peer):
-        assert peer.send(outgoing("absent")).status.code == Code.TOPIC_NOT_FOUND
+        assert peer.send(outgoing("absent")).status.code == PublicCode.TOPIC_NOT_FOUND
 
     def test_a_typed_topic_takes_its_type_alone(self, peer, tool):
         del tool
         reply = peer.send(outgoing("typed", b"x", 2, message_group="g"))
-        assert reply.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        assert reply.status.code == PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
         assert "NORMAL" in reply.status.message
 
     def test_half_messages_are_seen_once_they_are_committed(self, peer, consumer, topic):
@@ -175,7 +175,7 @@ class TestSends:
                 resolution=resolution,
                 source=1,
             )
-            assert reply.status.code == Code.OK
+            assert reply.status.code == PublicCode.OK
         _, messages = consumer.receive(f"g-{topic}", topic)
         assert [(one.body, one.system_properties.message_type) for one in messages] == [
             (b"keep", 4)
@@ -184,9 +184,9 @@ class TestSends:
     @pytest.mark.parametrize(
         ("transaction_id", "resolution", "code"),
         [
-            (" ", 1, Code.INVALID_TRANSACTION_ID),
-            ("x", 0, Code.BAD_REQUEST),
-            ("x", 1, Code.INTERNAL_SERVER_ERROR),
+            (" ", 1, PublicCode.INVALID_TRANSACTION_ID),
+            ("x", 0, PublicCode.BAD_REQUEST),
+            ("x", 1, PublicCode.INTERNAL_SERVER_ERROR),
         ],
     )
     def test_ends_of_nothing_are_refused(self, peer, topic, transaction_id, resolution, code):
@@ -202,9 +202,9 @@ class TestSends:
         message = outgoing(topic, b"later", 3, message_id="L")
         put_timestamp(message.system_properties.delivery_timestamp, 1)
         # In the past: nothing waits, and nothing can be recalled.
-        assert peer.send(message).status.code == Code.OK
+        assert peer.send(message).status.code == PublicCode.OK
         reply = peer.call("RecallMessage", topic=resource(topic), recall_handle="x")
-        assert reply.status.code != Code.OK
+        assert reply.status.code != PublicCode.OK
 
 
 class TestPulls:
@@ -232,14 +232,14 @@ class TestPulls:
         assert frames[-1].next_offset == 3
         assert [frame.WhichOneof("content") for frame in pull(3)] == ["status", "next_offset"]
         beyond = pull(9)
-        assert beyond[0].status.code == Code.ILLEGAL_OFFSET
+        assert beyond[0].status.code == PublicCode.ILLEGAL_OFFSET
         assert beyond[-1].next_offset <= 3
 
     def test_progress_is_kept_for_groups(self, peer, tool, topic):
         place = {"group": resource("progress"), "message_queue": queue_of(topic, 0)}
-        assert peer.call("GetOffset", **place).status.code == Code.OFFSET_NOT_FOUND
+        assert peer.call("GetOffset", **place).status.code == PublicCode.OFFSET_NOT_FOUND
         tool.call(PutGroup({"groupName": "progress"}))
-        assert peer.call("UpdateOffset", offset=5, **place).status.code == Code.OK
+        assert peer.call("UpdateOffset", offset=5, **place).status.code == PublicCode.OK
         assert peer.call("GetOffset", **place).offset == 5
 
     def test_bounds_and_times_can_be_asked(self, peer, tool, topic):
@@ -249,9 +249,9 @@ class TestPulls:
             for policy in (0, 1, 2)
         ]
         assert [(one.status.code, one.offset) for one in found] == [
-            (Code.OK, 0),
-            (Code.OK, 1),
-            (Code.BAD_REQUEST, 0),
+            (PublicCode.OK, 0),
+            (PublicCode.OK, 1),
+            (PublicCode.BAD_REQUEST, 0),
         ]
         request = public.message_class("QueryOffsetRequest")(query_offset_policy=2)
         put_timestamp(request.timestamp, 1 << 42)
@@ -265,7 +265,7 @@ class TestPulls:
 
     def test_a_queue_that_is_not_there_is_refused(self, peer, topic):
         reply = peer.call("QueryOffset", message_queue=queue_of(topic, 2))
-        assert reply.status.code == Code.BAD_REQUEST
+        assert reply.status.code == PublicCode.BAD_REQUEST
 
 
 class TestCommands:
@@ -279,7 +279,7 @@ class TestCommands:
             opaque = other.start(request)
             command = peer.hear().verify_message_command
             assert command.message.body == b"look"
-            status = public.message_class("Status")(code=int(Code.FAILED_TO_CONSUME_MESSAGE))
+            status = public.message_class("Status")(code=int(PublicCode.FAILED_TO_CONSUME_MESSAGE))
             result = public.message_class("VerifyMessageResult")(nonce=command.nonce)
             peer.say(status=status, verify_message_result=result)
             completed = other.next_completed()

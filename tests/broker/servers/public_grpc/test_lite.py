@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import LITE
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.requests.topics import CreateTopic
@@ -36,7 +36,7 @@ def peer(broker: Broker) -> Iterator[PublicPeer]:
 
 def assert_refused(status: object, what: str) -> None:
     text = f"{what}: lite topics are not supported"
-    assert (status.code, status.message) == (Code.NOT_IMPLEMENTED, text)  # type: ignore[attr-defined]
+    assert (status.code, status.message) == (PublicCode.NOT_IMPLEMENTED, text)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("action", range(4))
@@ -59,8 +59,8 @@ def test_lite_messages_are_refused(peer: PublicPeer, kind: int) -> None:
 
 
 def test_calls_about_lite_messages_are_refused(peer: PublicPeer) -> None:
-    assert peer.be_consumer(GROUP, TOPIC).status.code == Code.OK
-    assert peer.send(outgoing(TOPIC, b"body")).status.code == Code.OK
+    assert peer.be_consumer(GROUP, TOPIC).status.code == PublicCode.OK
+    assert peer.send(outgoing(TOPIC, b"body")).status.code == PublicCode.OK
     _, (message,) = peer.receive(GROUP, TOPIC)
     handle = message.system_properties.receipt_handle
     named = {"topic": resource(TOPIC), "group": resource(GROUP)}
@@ -72,4 +72,4 @@ def test_calls_about_lite_messages_are_refused(peer: PublicPeer) -> None:
     answer = peer.call("AckMessage", **named, entries=[entry])
     assert_refused(answer.entries[0].status, what)
     entry.ClearField("lite_topic")
-    assert peer.call("AckMessage", **named, entries=[entry]).status.code == Code.OK
+    assert peer.call("AckMessage", **named, entries=[entry]).status.code == PublicCode.OK

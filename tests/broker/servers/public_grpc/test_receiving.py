@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_timestamp
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullMessages, SendMessage
@@ -25,10 +25,10 @@ class TestReceives:
         message.user_properties["n"] = "7"
         message.system_properties.born_host = "host-1"
         put_timestamp(message.system_properties.born_timestamp, 1_700_000_000_123)
-        assert peer.send(message).status.code == Code.OK
+        assert peer.send(message).status.code == PublicCode.OK
         code, (got,) = consumer.receive(f"g-{topic}", topic)
         system = got.system_properties
-        assert code == Code.OK
+        assert code == PublicCode.OK
         assert (got.topic.name, got.body, dict(got.user_properties)) == (topic, b"one", {"n": "7"})
         assert (system.tag, list(system.keys), system.message_id) == ("TagA", ["k1", "k2"], "M")
         assert (system.body_digest.type, system.body_digest.checksum) == (
@@ -54,10 +54,10 @@ class TestReceives:
             topic=resource(topic),
             entries=[entry, wrong],
         )
-        assert reply.status.code == Code.MULTIPLE_RESULTS
+        assert reply.status.code == PublicCode.MULTIPLE_RESULTS
         assert [(one.message_id, one.status.code) for one in reply.entries] == [
-            ("M", Code.OK),
-            ("W", Code.INVALID_RECEIPT_HANDLE),
+            ("M", PublicCode.OK),
+            ("W", PublicCode.INVALID_RECEIPT_HANDLE),
         ]
 
     def test_a_changed_time_gives_a_new_handle(self, peer, consumer, topic):
@@ -75,12 +75,14 @@ class TestReceives:
             )
 
         changed = change(old, 60_000)
-        assert changed.status.code == Code.OK
+        assert changed.status.code == PublicCode.OK
         assert changed.receipt_handle not in ("", old)
-        assert change("none", 60_000).status.code == Code.INVALID_RECEIPT_HANDLE
-        assert change(old, -1).status.code == Code.ILLEGAL_INVISIBLE_TIME
+        assert change("none", 60_000).status.code == PublicCode.INVALID_RECEIPT_HANDLE
+        assert change(old, -1).status.code == PublicCode.ILLEGAL_INVISIBLE_TIME
         # Of messages that are visible again nobody has a lease.
-        assert change("0 1 1 0 0 broker-a 0 0 0", 1).status.code == Code.INVALID_RECEIPT_HANDLE
+        assert (
+            change("0 1 1 0 0 broker-a 0 0 0", 1).status.code == PublicCode.INVALID_RECEIPT_HANDLE
+        )
 
     def test_dead_letters_are_put_away(self, peer, consumer, topic, tool):
         peer.send(outgoing(topic, b"bad", message_id="M"))
@@ -92,7 +94,7 @@ class TestReceives:
             receipt_handle=got.system_properties.receipt_handle,
             message_id="M",
         )
-        assert reply.status.code == Code.OK
+        assert reply.status.code == PublicCode.OK
         dead = tool.call(PullMessages("g", QueueId(f"%DLQ%g-{topic}", "broker-a", 0), 0, 32))
         assert dead.end == 1
 
@@ -147,8 +149,8 @@ class TestReceives:
     @pytest.mark.parametrize("invisible_ms", [9_999, 43_200_001])
     def test_times_have_bounds(self, consumer, topic, invisible_ms):
         code, _ = consumer.receive(f"g-{topic}", topic, invisible_ms=invisible_ms)
-        assert code == Code.ILLEGAL_INVISIBLE_TIME
+        assert code == PublicCode.ILLEGAL_INVISIBLE_TIME
 
     def test_who_has_no_settings_receives_nothing(self, peer, topic):
         code, _ = peer.receive("g", topic)
-        assert code == Code.INTERNAL_SERVER_ERROR
+        assert code == PublicCode.INTERNAL_SERVER_ERROR

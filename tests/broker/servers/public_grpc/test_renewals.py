@@ -14,7 +14,7 @@ from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
-from rocketmq_wire.grpc.public.codes import Code
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
@@ -87,7 +87,7 @@ class Service:
             group=resource(GROUP), topic=resource(TOPIC), entries=[entry]
         )
         reply = await self.receives.ack(self.caller, request)
-        assert reply.status.code == Code.OK
+        assert reply.status.code == PublicCode.OK
 
     async def bodies_after(self, milliseconds):
         """What a pop gets when the work under way is done and so much time is over."""
@@ -103,7 +103,7 @@ class TestAbortedReceives:
         async def run():
             service = Service()
             frames = service.receive(**fields)
-            assert (await anext(frames)).status.code == Code.OK
+            assert (await anext(frames)).status.code == PublicCode.OK
             assert [(await anext(frames)).message.body for _ in range(3)] == BODIES[:3]
             await frames.aclose()
             return await service.bodies_after(1_500), len(service.renewals)
@@ -146,7 +146,7 @@ def test_a_cancelled_call_gives_its_messages_back(peer, consumer, topic):
     # Far more than a connection takes before its reader does.
     bodies = {b"%d" % number * 2_000_000 for number in range(6)}
     for body in bodies:
-        assert peer.send(outgoing(topic, body)).status.code == Code.OK
+        assert peer.send(outgoing(topic, body)).status.code == PublicCode.OK
     call = consumer.begin(
         "ReceiveMessage",
         group=resource(f"g-{topic}"),
@@ -155,7 +155,7 @@ def test_a_cancelled_call_gives_its_messages_back(peer, consumer, topic):
         auto_renew=True,
     )
     first = public.parse("ReceiveMessageResponse", next(call))
-    assert first.status.code == Code.OK
+    assert first.status.code == PublicCode.OK
     call.cancel()
     came = set()
     while came != bodies:
@@ -166,7 +166,7 @@ def test_a_cancelled_call_gives_its_messages_back(peer, consumer, topic):
             auto_renew=True,
             long_polling_timeout=public_serving.duration(5_000),
         )
-        assert code == Code.OK, "the messages stay hidden"
+        assert code == PublicCode.OK, "the messages stay hidden"
         came.update(message.body for message in messages)
 
 

@@ -13,8 +13,8 @@ from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.public_grpc.settings import decided_settings
-from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.grpc.public.codes import Code, PublicRefusal, code_of
+from rocketmq_wire.codes import PublicCode
+from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.grpc.public.messages import (
     DELAY,
     FIFO,
@@ -27,6 +27,7 @@ from rocketmq_wire.grpc.public.messages import (
     put_timestamp,
     type_of,
 )
+from rocketmq_wire.grpc.public.status import code_of
 from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.pop import InvisibleTimeReply
 from rocketmq_wire.stubs import public
@@ -43,24 +44,24 @@ def code_for(message, accepted=ALL):
         check_message(message, accepted, LIMITS, now_ms=NOW)
     except PublicRefusal as error:
         return error.code
-    return Code.OK
+    return PublicCode.OK
 
 
 class TestSendChecks:
     @pytest.mark.parametrize(
         ("system", "code"),
         [
-            ({}, Code.OK),
-            ({"tag": "TagA"}, Code.OK),
-            ({"tag": " "}, Code.ILLEGAL_MESSAGE_TAG),
-            ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
-            ({"tag": "a\n"}, Code.ILLEGAL_MESSAGE_TAG),
-            ({"keys": ["k", " "]}, Code.ILLEGAL_MESSAGE_KEY),
-            ({"keys": ["k\x01"]}, Code.ILLEGAL_MESSAGE_KEY),
-            ({"message_id": ""}, Code.ILLEGAL_MESSAGE_ID),
-            ({"message_group": " "}, Code.ILLEGAL_MESSAGE_GROUP),
-            ({"message_group": "g" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
-            ({"message_group": "\x7f"}, Code.ILLEGAL_MESSAGE_GROUP),
+            ({}, PublicCode.OK),
+            ({"tag": "TagA"}, PublicCode.OK),
+            ({"tag": " "}, PublicCode.ILLEGAL_MESSAGE_TAG),
+            ({"tag": "a|b"}, PublicCode.ILLEGAL_MESSAGE_TAG),
+            ({"tag": "a\n"}, PublicCode.ILLEGAL_MESSAGE_TAG),
+            ({"keys": ["k", " "]}, PublicCode.ILLEGAL_MESSAGE_KEY),
+            ({"keys": ["k\x01"]}, PublicCode.ILLEGAL_MESSAGE_KEY),
+            ({"message_id": ""}, PublicCode.ILLEGAL_MESSAGE_ID),
+            ({"message_group": " "}, PublicCode.ILLEGAL_MESSAGE_GROUP),
+            ({"message_group": "g" * 64}, PublicCode.ILLEGAL_MESSAGE_GROUP),
+            ({"message_group": "\x7f"}, PublicCode.ILLEGAL_MESSAGE_GROUP),
         ],
     )
     def test_names_are_checked(self, system, code):
@@ -69,15 +70,15 @@ class TestSendChecks:
     @pytest.mark.parametrize(
         ("properties", "code"),
         [
-            ({"n": "7"}, Code.OK),
-            ({str(number): "x" for number in range(128)}, Code.OK),
-            ({str(number): "x" for number in range(129)}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
-            ({"n": "x" * 16_383}, Code.OK),
-            ({"n": "x" * 16_384}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
-            ({"TAGS": "x"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
-            ({"POP_CK": "x"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
-            ({"a\x02": "x"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
-            ({"a": "x\x01"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+            ({"n": "7"}, PublicCode.OK),
+            ({str(number): "x" for number in range(128)}, PublicCode.OK),
+            ({str(number): "x" for number in range(129)}, PublicCode.MESSAGE_PROPERTIES_TOO_LARGE),
+            ({"n": "x" * 16_383}, PublicCode.OK),
+            ({"n": "x" * 16_384}, PublicCode.MESSAGE_PROPERTIES_TOO_LARGE),
+            ({"TAGS": "x"}, PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+            ({"POP_CK": "x"}, PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+            ({"a\x02": "x"}, PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
+            ({"a": "x\x01"}, PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY),
         ],
     )
     def test_properties_have_bounds(self, properties, code):
@@ -89,9 +90,9 @@ class TestSendChecks:
     @pytest.mark.parametrize(
         ("size", "code"),
         [
-            (0, Code.MESSAGE_BODY_EMPTY),
-            (LIMITS.body_size_max, Code.OK),
-            (LIMITS.body_size_max + 1, Code.MESSAGE_BODY_TOO_LARGE),
+            (0, PublicCode.MESSAGE_BODY_EMPTY),
+            (LIMITS.body_size_max, PublicCode.OK),
+            (LIMITS.body_size_max + 1, PublicCode.MESSAGE_BODY_TOO_LARGE),
         ],
     )
     def test_bodies_have_bounds(self, size, code):
@@ -100,18 +101,23 @@ class TestSendChecks:
     @pytest.mark.parametrize(
         ("kind", "system", "accepted", "code"),
         [
-            (FIFO, {"message_group": "g"}, ALL, Code.OK),
-            (FIFO, {}, ALL, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (DELAY, {}, ALL, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (PRIORITY, {}, ALL, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (LITE, {"lite_topic": "l"}, ALL, Code.NOT_IMPLEMENTED),
-            (LITE, {}, ALL, Code.NOT_IMPLEMENTED),
-            (NORMAL, {"lite_topic": "l"}, ALL, Code.NOT_IMPLEMENTED),
-            (NORMAL, {}, (LITE,), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (PRIORITY, {"priority": 3}, ALL, Code.OK),
-            (NORMAL, {}, (FIFO,), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (TRANSACTION, {"message_group": "g"}, ALL, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
-            (0, {}, ALL, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (FIFO, {"message_group": "g"}, ALL, PublicCode.OK),
+            (FIFO, {}, ALL, PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (DELAY, {}, ALL, PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (PRIORITY, {}, ALL, PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (LITE, {"lite_topic": "l"}, ALL, PublicCode.NOT_IMPLEMENTED),
+            (LITE, {}, ALL, PublicCode.NOT_IMPLEMENTED),
+            (NORMAL, {"lite_topic": "l"}, ALL, PublicCode.NOT_IMPLEMENTED),
+            (NORMAL, {}, (LITE,), PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (PRIORITY, {"priority": 3}, ALL, PublicCode.OK),
+            (NORMAL, {}, (FIFO,), PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            (
+                TRANSACTION,
+                {"message_group": "g"},
+                ALL,
+                PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            ),
+            (0, {}, ALL, PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
         ],
     )
     def test_a_message_is_what_it_says(self, kind, system, accepted, code):
@@ -119,7 +125,11 @@ class TestSendChecks:
 
     @pytest.mark.parametrize(
         ("delay_ms", "code"),
-        [(0, Code.OK), (86_400_000, Code.OK), (86_400_001, Code.ILLEGAL_DELIVERY_TIME)],
+        [
+            (0, PublicCode.OK),
+            (86_400_000, PublicCode.OK),
+            (86_400_001, PublicCode.ILLEGAL_DELIVERY_TIME),
+        ],
     )
     def test_times_of_delivery_have_bounds(self, delay_ms, code):
         message = outgoing("t", b"x", DELAY)
@@ -129,7 +139,7 @@ class TestSendChecks:
     def test_checks_of_transactions_are_not_put_off_for_ever(self):
         message = outgoing("t", b"x", TRANSACTION)
         put_duration(message.system_properties.orphaned_transaction_recovery_duration, 3_600_001)
-        assert code_for(message) == Code.BAD_REQUEST
+        assert code_for(message) == PublicCode.BAD_REQUEST
 
 
 class TestMessages:

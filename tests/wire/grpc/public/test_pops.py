@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,
@@ -18,8 +19,8 @@ from rocketmq_wire.errors import (
     TopicNotFoundError,
 )
 from rocketmq_wire.grpc.public import pops
-from rocketmq_wire.grpc.public.codes import Code, make_status
 from rocketmq_wire.grpc.public.messages import SYSTEM_PROPERTIES, Delivery, incoming_of
+from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.model import Host, StoredMessage, Subscription
 from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
 from rocketmq_wire.records.record import body_crc, decode_record
@@ -54,7 +55,7 @@ def stored(body: bytes = b"hello", sys_flag: int = 0, **named: str) -> StoredMes
     )
 
 
-def frames_of(*messages: Any, code: Code = Code.OK) -> list[bytes]:
+def frames_of(*messages: Any, code: PublicCode = PublicCode.OK) -> list[bytes]:
     response = public.message_class("ReceiveMessageResponse")
     first = response(status=make_status(code))
     frames = [first, *(response(message=message) for message in messages)]
@@ -112,20 +113,20 @@ def test_a_body_that_changed_where_it_was_stored_does_not_look_whole() -> None:
 
 
 def test_nothing_there_is_no_error() -> None:
-    assert pops.received("orders", frames_of(code=Code.MESSAGE_NOT_FOUND)) == (b"", ())
+    assert pops.received("orders", frames_of(code=PublicCode.MESSAGE_NOT_FOUND)) == (b"", ())
 
 
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (Code.TOPIC_NOT_FOUND, TopicNotFoundError),
-        (Code.UNAUTHORIZED, NotAuthorizedError),
-        (Code.TOO_MANY_REQUESTS, BrokerBusyError),
-        (Code.ILLEGAL_INVISIBLE_TIME, BrokerError),
+        (PublicCode.TOPIC_NOT_FOUND, TopicNotFoundError),
+        (PublicCode.UNAUTHORIZED, NotAuthorizedError),
+        (PublicCode.TOO_MANY_REQUESTS, BrokerBusyError),
+        (PublicCode.ILLEGAL_INVISIBLE_TIME, BrokerError),
     ],
 )
 def test_a_refusal_is_the_error_that_a_broker_would_give(
-    code: Code, error: type[BrokerError]
+    code: PublicCode, error: type[BrokerError]
 ) -> None:
     with pytest.raises(error) as raised:
         pops.received("orders", frames_of(code=code))
@@ -142,7 +143,7 @@ def test_what_is_no_message_is_refused() -> None:
 
 
 def test_one_queue_of_each_broker_that_lends_is_asked() -> None:
-    response = public.message_class("QueryRouteResponse")(status=make_status(Code.OK))
+    response = public.message_class("QueryRouteResponse")(status=make_status(PublicCode.OK))
     for name, permission in (("b", 4), ("a", 2), ("b", 4), ("writes-only", 3)):
         queue = response.message_queues.add(permission=permission)
         queue.broker.name = name
@@ -161,8 +162,10 @@ def test_one_queue_of_each_broker_that_lends_is_asked() -> None:
 
 
 def test_acknowledgements_that_failed_are_told_apart() -> None:
-    response = public.message_class("AckMessageResponse")(status=make_status(Code.MULTIPLE_RESULTS))
-    response.entries.add(status=make_status(Code.OK))
-    response.entries.add(status=make_status(Code.INVALID_RECEIPT_HANDLE))
+    response = public.message_class("AckMessageResponse")(
+        status=make_status(PublicCode.MULTIPLE_RESULTS)
+    )
+    response.entries.add(status=make_status(PublicCode.OK))
+    response.entries.add(status=make_status(PublicCode.INVALID_RECEIPT_HANDLE))
     (error,) = pops.ack_errors(bytes(response.SerializeToString()))
     assert error.code == 208
