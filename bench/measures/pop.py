@@ -11,10 +11,8 @@ from bench.load import load_topic
 from bench.machine import Figures, cpu_seconds, rates, repeat
 from bench.measures.pushing import consume
 from bench.registry import measurement
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
-from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
 from rocketmq_wire.requests.groups import PutGroup

@@ -11,8 +11,7 @@ from bench.load import load_topic
 from bench.machine import Figures, cpu_seconds, rates, repeat
 from bench.measures.pushing import consume
 from bench.registry import measurement
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_wire.model import Subscription
 
 _BODY_SIZE = 100

@@ -7,8 +7,7 @@ import threading
 from bench.bed import Bed
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.push import PushConsumer
 
 _SECONDS_MAX = 300.0

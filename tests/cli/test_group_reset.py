@@ -11,9 +11,8 @@ from rocketmq_broker.broker import Broker
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import BrokerAddresses, QueueId, Subscription

@@ -8,8 +8,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_cli.main import main
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.download.contract import ReadSpec

@@ -11,7 +11,7 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
-from rocketmq_client.consumer.popping.settings import PopSettings
+from rocketmq_client.consumer.common.settings import PopSettings
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.records.receipt_handles import ReceiptHandle
@@ -69,7 +69,7 @@ def test_a_java_member_pops_and_what_fails_comes_again(topic: Topic) -> None:
         handle for handle, (_, attempt, *_) in zip(handles, got, strict=True) if attempt == "1"
     ]
     assert len(again) == len(failing)
-    until(lambda: sum(at or 0 for at in topic.progress(settings_of(topic).group).values()) == 100)
+    until(lambda: sum(at or 0 for at in topic.committed(settings_of(topic).group).values()) == 100)
 
 
 @pytest.mark.long

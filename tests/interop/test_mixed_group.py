@@ -114,7 +114,7 @@ class Members:
                 if offset >= latest.get(index, (-1, member))[0]:
                     latest[index] = offset, member
         own = {index for index, (_, member) in latest.items() if member.place == leaving.place}
-        stored, ends = topic.progress(_GROUP), topic.ends()
+        stored, ends = topic.committed(_GROUP), topic.ends()
         return sum(end - (stored[q] or 0) for q, end in ends.items() if q.index in own)
 
     def owners(self, before: Mapping[QueueId, int]) -> dict[int, set[Path]]:
@@ -153,8 +153,8 @@ def connection() -> Iterator[ConnectionSettings]:
 def settle(topic: Topic) -> None:
     """Until everything is consumed, and that is stored."""
     end = time.monotonic() + _SETTLE_SECONDS
-    while topic.progress(_GROUP) != topic.ends():
-        assert time.monotonic() < end, f"{topic.progress(_GROUP)} of {topic.ends()}"
+    while topic.committed(_GROUP) != topic.ends():
+        assert time.monotonic() < end, f"{topic.committed(_GROUP)} of {topic.ends()}"
         time.sleep(0.5)
 
 

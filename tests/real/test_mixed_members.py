@@ -85,9 +85,9 @@ def test_five_members_over_two_masters_lose_nothing_when_one_is_killed(
             threading.Event().wait(0.2)
         java.join(300)
         until(lambda: are_at_rest(members, topic, settings.group, 3))
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
         last = sent.send(5)
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
     finally:
         for member in members:
             member.stop()

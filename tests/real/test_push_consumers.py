@@ -116,11 +116,11 @@ def test_a_reset_by_tools_reaches_members_at_work(broker: RealCluster, topic: To
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener):
         listener.wait(40)
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
         broker.admin(
             *("resetOffsetByTime", "-g", settings.group, "-t", topic.name),
             *("-s", "1000000000000"),
         )
         listener.wait(80)
     assert len(listener.messages) == 80
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()

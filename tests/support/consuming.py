@@ -13,8 +13,7 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeStatus,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, QueueId, Subscription, TopicConfig
@@ -40,7 +39,7 @@ class Topic:
                     producer.send_batch(queue, [Message(self.name, b, tags) for b in some])
         return bodies
 
-    def progress(self, group: str) -> dict[QueueId, int | None]:
+    def committed(self, group: str) -> dict[QueueId, int | None]:
         with open_cluster(self.connection) as cluster:
             found = cluster.progress(group, self.queues)
         return {q: at if at is None or isinstance(at, int) else -1 for q, at in found.items()}

@@ -20,11 +20,11 @@ from rocketmq_wire.requests.offsets import (
 )
 
 
-class FakeWire:
+class FakeIo:
     """Keeps a broker's progress and locks; `fail` may answer a request with an error instead."""
 
     def __init__(self) -> None:
-        self.progress: dict[QueueId, int] = {}
+        self.committed: dict[QueueId, int] = {}
         self.starts: dict[QueueId, int] = {}
         self.ends: dict[QueueId, int] = {}
         self.locks: dict[QueueId, str] = {}
@@ -44,11 +44,11 @@ class FakeWire:
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
         if isinstance(request, CommitOffset):
-            self.progress[request.queue] = request.offset
+            self.committed[request.queue] = request.offset
         elif isinstance(request, GetCommittedOffset):
-            if request.queue not in self.progress:
+            if request.queue not in self.committed:
                 return ProgressNotFoundError(22, "none")
-            return OffsetReply(self.progress[request.queue])
+            return OffsetReply(self.committed[request.queue])
         elif isinstance(request, GetMaxOffset):
             return OffsetReply(self.ends.get(request.queue, 0))
         elif isinstance(request, GetMinOffset):
@@ -85,9 +85,9 @@ class FakeInstance:
 
     client_id = "c1"
 
-    def __init__(self, queue_count: int = 2, *, wire: FakeWire | None = None) -> None:
-        self.fake_wire = wire or FakeWire()
-        self.wire = cast(IoThread, self.fake_wire)
+    def __init__(self, queue_count: int = 2, *, io: FakeIo | None = None) -> None:
+        self.fake_io = io or FakeIo()
+        self.io = cast(IoThread, self.fake_io)
         self.members: tuple[str, ...] = ("c1",)
         self.queue_count = queue_count
         self.rebalances = self.nudges = 0

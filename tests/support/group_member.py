@@ -15,9 +15,8 @@ from typing import TextIO
 
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Subscription

@@ -29,7 +29,7 @@ from rocketmq_wire.model import OffsetRange, QueueId, QueueSet, Route
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
 from support.fake_cluster import FakeWorld
-from support.group_fakes import FakeInstance, FakeWire
+from support.group_fakes import FakeInstance, FakeIo
 
 GROUP = "g"
 
@@ -50,12 +50,12 @@ class GroupWorld(FakeWorld):
         self.locks = {q: owner for q, owner in self.locks.items() if owner != client_id}
 
 
-class WorldWire(FakeWire):
+class WorldIo(FakeIo):
     """A member's way to the world."""
 
     def __init__(self, world: GroupWorld) -> None:
         super().__init__()
-        self.world, self.progress = world, world.progress
+        self.world, self.committed = world, world.progress
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
         for queue, held in self.world.queues.items():
@@ -78,8 +78,8 @@ class WorldInstance(FakeInstance):
     def __init__(self, world: GroupWorld, client_id: str) -> None:
         super().__init__()
         self.world, self.client_id = world, client_id
-        self.fake_wire = WorldWire(world)
-        self.wire = cast(IoThread, self.fake_wire)
+        self.fake_io = WorldIo(world)
+        self.io = cast(IoThread, self.fake_io)
 
     def route(self, topic: str) -> Route | None:
         count = len([queue for queue in self.world.queues if queue.topic == topic])

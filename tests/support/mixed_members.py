@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.consumer.allocation.strategies import Average, allocate
+from rocketmq_client.consumer.allocation import Average, allocate
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
@@ -58,7 +58,7 @@ class Member(Protocol):
 def cut(consumer: GroupConsumer) -> None:
     instance = consumer._instance
     if instance is not None:
-        instance.wire.stop()
+        instance.io.stop()
 
 
 def place_of(message: ReceivedMessage) -> Place:
@@ -153,8 +153,8 @@ class Seated(Looping):
         held = self.cluster.bounds(tuple(places)) if places else {}
         ends = {q: max(at.end, places[q]) for q, at in held.items() if isinstance(at, Bounds)}
         self.ledger.note([(q, n) for q, end in ends.items() for n in range(places[q], end)])
-        self.seat.settle(ends)
-        self.seat.release(tuple(self.seat.held))
+        self.seat.commit(ends)
+        self.seat.release(tuple(self.seat.taken))
         self._ended.wait(0.02)
 
     def stop(self) -> None:

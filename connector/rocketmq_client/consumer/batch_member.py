@@ -22,8 +22,7 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.group_consumer import ConsumerState, GroupConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.no_pulls import NoPulls
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
+from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
@@ -46,7 +45,7 @@ class BatchMember(GroupConsumer):
         super().__init__(connection, settings, instance_name=None, unit_name=None)
         # The group's second attempts are this member's too: its share of their queue.
         self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
-        self._held: dict[QueueId, OwnedQueue] = {}
+        self._taken: dict[QueueId, OwnedQueue] = {}
         self._doubtful: frozenset[QueueId] = frozenset()
         """Queues whose lock was lost for a while: another member may have got further."""
         self._changed = threading.Condition()
@@ -66,7 +65,7 @@ class BatchMember(GroupConsumer):
 
     # --- for whoever reads --------------------------------------------------------------------
 
-    def wait_for_share(self, timeout_ms: int) -> bool:
+    def wait_for_queues(self, timeout_ms: int) -> bool:
         """Wait until queues were shared with this member among them; False if not in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_balanced, timeout_ms / 1_000)
@@ -78,28 +77,28 @@ class BatchMember(GroupConsumer):
         """
         places: dict[QueueId, int] = {}
         time_ms = now_ms()
-        for queue, owned in self._share.owned.items():
-            if queue in self._held or queue in self._doubtful or owned.is_leaving:
+        for queue, owned in self._queues.owned.items():
+            if queue in self._taken or queue in self._doubtful or owned.is_leaving:
                 continue
             if not owned.consume_lock.acquire(blocking=False):
                 continue  # It is being given up.
             if owned.process.is_dropped or not owned.process.is_lock_valid(time_ms):
                 owned.consume_lock.release()
                 continue
-            self._held[queue] = owned
+            self._taken[queue] = owned
             places[queue] = owned.process.next_begin
         return places
 
     @property
-    def held(self) -> Collection[QueueId]:
+    def taken(self) -> Collection[QueueId]:
         """What was taken, and neither settled nor released."""
-        return self._held.keys()
+        return self._taken.keys()
 
-    def settle(self, ends: Mapping[QueueId, int]) -> None:
+    def commit(self, ends: Mapping[QueueId, int]) -> None:
         """What is held is consumed up to these offsets. Stored soon; `flush` waits for that."""
         is_news, known = False, {}
-        for queue in [queue for queue in self._held if queue in ends]:
-            owned = self._held.pop(queue)
+        for queue in [queue for queue in self._taken if queue in ends]:
+            owned = self._taken.pop(queue)
             if not owned.process.is_dropped:
                 known[queue] = ends[queue]
             with owned.lock:
@@ -108,7 +107,7 @@ class BatchMember(GroupConsumer):
                 owned.process.last_consume_ms = now_ms()
             owned.consume_lock.release()
         # Also for one who gains a queue back: what was settled is known to be consumed.
-        self._share.known = {**self._share.known, **known}
+        self._store.known = {**self._store.known, **known}
         if is_news and self._instance is not None:
             with self._changed:
                 self._settled_count += 1
@@ -118,13 +117,13 @@ class BatchMember(GroupConsumer):
     def release(self, queues: Iterable[QueueId]) -> None:
         """Of these nothing was read."""
         for queue in tuple(queues):
-            owned = self._held.pop(queue, None)
+            owned = self._taken.pop(queue, None)
             if owned is not None:
                 owned.consume_lock.release()
 
-    def move(self, queue: QueueId, offset: int) -> None:
+    def seek(self, queue: QueueId, offset: int) -> None:
         """Go on elsewhere in a held queue: its place is gone."""
-        owned = self._held[queue]
+        owned = self._taken[queue]
         with owned.lock:
             owned.process.next_begin = offset
 
@@ -136,16 +135,16 @@ class BatchMember(GroupConsumer):
 
     def close(self) -> None:
         """Store what was settled and leave the group. What is held comes again."""
-        with self._sharing:
+        with self._rebalance_lock:
             instance, self._instance = self._instance, None
         if instance is None:
             return
         self._state = ConsumerState.SHUT_DOWN
         try:
             # A batch that is not settled ends with the query: nobody is at these queues.
-            self.release(tuple(self._held))
-            with self._sharing:
-                self._share.lose_all()
+            self.release(tuple(self._taken))
+            with self._rebalance_lock:
+                self._queues.lose_all()
             instance.unregister(self)
         finally:
             instance.release()
@@ -166,12 +165,12 @@ class BatchMember(GroupConsumer):
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
         """See `Member.restart`."""
-        self._share.known = {**self._share.known, **offsets}
+        self._store.known = {**self._store.known, **offsets}
         super().restart(offsets)
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
-        with self._sharing:
+        with self._rebalance_lock:
             instance, settings = self._instance, self.settings
             if instance is None:
                 return now_ms + settings.persist_ms
@@ -182,7 +181,7 @@ class BatchMember(GroupConsumer):
                 self._lock_due_ms = now_ms + settings.lock_ms
                 self._renew(now_ms)
             if self._doubtful:
-                self._doubtful = frozenset(self._share.lose(self._doubtful))
+                self._doubtful = frozenset(self._queues.lose(self._doubtful))
                 instance.want_rebalance()
             if self._retry_due_ms and now_ms >= self._retry_due_ms:
                 self._retry_due_ms = 0
@@ -204,29 +203,32 @@ class BatchMember(GroupConsumer):
     # --- inside -------------------------------------------------------------------------------
 
     def _sit(self, instance: ClientInstance, known: Mapping[QueueId, int]) -> None:
-        self._puller = NoPulls(instance.wire, self.settings)
-        self._share = OwnedQueues(instance, self.settings, self._puller, is_orderly=True)
-        self._share.is_cautious, self._share.known = True, known
+        self._puller = NoPulls(instance.io, self.settings)
+        self._queues = OwnedQueues(
+            instance, self.settings, self._puller, is_orderly=True, is_forward_only=True
+        )
+        self._store = self._queues.offset_store
+        self._store.known = known
         self._persist_due_ms = now_ms() + self.settings.persist_ms
         self._lock_due_ms = now_ms() + self.settings.lock_ms
 
     def _has_share(self) -> bool:
         """Every wanted queue is had, or the group has more members than queues."""
         return self._state is ConsumerState.RUNNING and (
-            bool(self._share.owned) or not self._retry_due_ms
+            bool(self._queues.owned) or not self._retry_due_ms
         )
 
     def _persist(self) -> None:
         count = self._settled_count
-        if self._share.persist():
+        if self._queues.persist():
             with self._changed:
                 self._stored_count = count
                 self._changed.notify_all()
 
     def _renew(self, time_ms: int) -> None:
-        owned = self._share.owned
+        owned = self._queues.owned
         stale = {queue for queue, one in owned.items() if not one.process.is_lock_valid(time_ms)}
-        self._share.renew_locks()
+        self._queues.renew_locks()
         stale |= {queue for queue, one in owned.items() if not one.process.is_locked}
         if stale:
             queues = plural(len(stale), "queue")

@@ -42,11 +42,11 @@ class ConsumerState(enum.Enum):
 
 
 class GroupConsumer(Member):
-    """Joins with `_acquire` and `_register`; in between `_puller` and `_share` are made."""
+    """Joins with `_acquire` and `_register`; in between `_puller` and `_queues` are made."""
 
     _consume_type: ClassVar[str]
     _puller: QueuePuller
-    _share: OwnedQueues
+    _queues: OwnedQueues
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class GroupConsumer(Member):
         self._version = time.time_ns() // 1_000_000
         self._instance: ClientInstance | None = None
         self._state = ConsumerState.CREATED
-        self._sharing = threading.Lock()
+        self._rebalance_lock = threading.Lock()
         """Held while queues are gained and lost, so that the end does not meet a rebalance."""
         self._persist_due_ms = self._retry_due_ms = 0
 
     @property
     def queues(self) -> tuple[QueueId, ...]:
         """The queues that this member has now, sorted."""
-        return tuple(sorted(self._share.owned)) if self._instance is not None else ()
+        return tuple(sorted(self._queues.owned)) if self._instance is not None else ()
 
     @property
     def state(self) -> ConsumerState:
@@ -103,28 +103,28 @@ class GroupConsumer(Member):
 
     def rebalance(self) -> None:
         """See `Member.rebalance`."""
-        with self._sharing:
+        with self._rebalance_lock:
             if self._instance is None or self._state is not ConsumerState.RUNNING:
                 return
-            is_balanced = self._share_queues()
+            is_balanced = self._rebalance_queues()
         self._retry_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_RETRY_MS
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
         """See `Member.restart`."""
-        with self._sharing:
+        with self._rebalance_lock:
             if self._instance is not None:
-                self._share.restart_all(offsets)
+                self._queues.restart_all(offsets)
 
     def offsets(self) -> Mapping[QueueId, int]:
         """See `Member.offsets`."""
-        return self._share.offsets()
+        return self._queues.offsets()
 
     def running_info(self) -> RunningInfoReply:
         """See `Member.running_info`."""
         return running_info(
             self.settings,
             self.consumer_info(),
-            self._share.owned,
+            self._queues.owned,
             self._puller.counts,
             self._consume_counts(),
         )
@@ -135,9 +135,9 @@ class GroupConsumer(Member):
         """What a listener did, where there is one."""
         return None
 
-    def _share_queues(self) -> bool:
+    def _rebalance_queues(self) -> bool:
         """Gain and lose queues; False when that is to be tried again soon."""
-        return self._share.rebalance(self._subscriptions)
+        return self._queues.rebalance(self._subscriptions)
 
     def _running(self) -> ClientInstance:
         """The instance. Raises ClientStateError unless the consumer is running."""

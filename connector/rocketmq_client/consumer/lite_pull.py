@@ -9,29 +9,30 @@ Messages count as consumed when `poll` is called again, or `commit` is: at least
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketmq_client.consumer.allocation.rebalance import Change
-from rocketmq_client.consumer.asking_consumer import AskingConsumer
+from rocketmq_client.consumer.active_consumer import ActiveConsumer
+from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.namespaces import wrapped
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import ClientInstance, ClientStateError
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.membership.topic_watch import TopicWatch
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.model import QueueId, Route, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import ConsumeDirectly
+
+_LOG = logging.getLogger(__name__)
 
 POLL_SIZE_MAX = 1_024
 WAITING_MAX = 10_000
@@ -44,7 +45,7 @@ class _Arrived:
     messages: list[ReceivedMessage]
 
 
-class LitePullConsumer(AskingConsumer):
+class LitePullConsumer(ActiveConsumer):
     """One owner at a time, but `wake` and `close` may be called from any thread."""
 
     _consume_type = "CONSUME_ACTIVELY"
@@ -90,17 +91,17 @@ class LitePullConsumer(AskingConsumer):
         instance = self._acquire()
         settings = self.settings
         self._puller = QueuePuller(
-            instance.wire,
+            instance.io,
             settings,
             is_orderly=False,
             on_messages=self._on_messages,
-            on_illegal=lambda owned, offset: self._share.correct(owned, offset),
+            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
             subscription_of=self._subscription_of,
             is_full=lambda: self._waiting >= self._waiting_max,
+            # `poll` returns messages before they are consumed.
+            commits_on_pull=False,
         )
-        # A pull must not store what was only handed out.
-        self._puller.commits_on_pull = False
-        self._share = OwnedQueues(
+        self._queues = OwnedQueues(
             instance, settings, self._puller, is_orderly=False, on_change=self._on_queues
         )
         self._persist_due_ms = now_ms() + settings.persist_ms
@@ -138,7 +139,7 @@ class LitePullConsumer(AskingConsumer):
         """
         self._running()
         if self.auto_commit:
-            self._settle()
+            self._mark_consumed()
         with self._changed:
             self._changed.wait_for(lambda: self._arrived or self._is_woken, timeout_ms / 1_000)
             self._is_woken = False
@@ -191,10 +192,10 @@ class LitePullConsumer(AskingConsumer):
 
     def commit(self) -> None:
         """All that was polled is consumed: store that at the broker, and wait until it is."""
-        self._settle()
-        with self._sharing:
+        self._mark_consumed()
+        with self._rebalance_lock:
             if self._instance is not None:
-                self._share.persist()
+                self._queues.persist()
 
     def seek(self, queue: QueueId, offset: int) -> None:
         """Go on at an offset.
@@ -202,15 +203,15 @@ class LitePullConsumer(AskingConsumer):
         Raises ClientStateError for a queue that is not read here, ValueError for an offset that
         the queue does not have.
         """
-        if queue not in self._share.owned:
+        if queue not in self._queues.owned:
             raise ClientStateError(f"{queue} is not read by this consumer")
         first, end = self.min_offset(queue), self.max_offset(queue)
         if not first <= offset <= end:
             raise ValueError(f"{queue} has [{first},{end}): offset {offset} is not in it")
-        with self._sharing:
-            if queue not in self._share.owned:
+        with self._rebalance_lock:
+            if queue not in self._queues.owned:
                 raise ClientStateError(f"{queue} is not read by this consumer any more")
-            owned = self._share.restart(queue, offset)
+            owned = self._queues.restart(queue, offset)
             with self._changed:
                 self._arrived = deque(a for a in self._arrived if a.owned.queue != queue)
                 self._waiting = sum(len(arrived.messages) for arrived in self._arrived)
@@ -242,11 +243,11 @@ class LitePullConsumer(AskingConsumer):
     @property
     def positions(self) -> Mapping[QueueId, int]:
         """What counts as consumed, by queue."""
-        return {queue: one.process.done for queue, one in self._share.owned.items()}
+        return {queue: one.process.consumed_offset for queue, one in self._queues.owned.items()}
 
     def close(self) -> None:
         """Store what was consumed and leave the group. Again: harmless."""
-        with self._sharing:
+        with self._rebalance_lock:
             instance, self._instance = self._instance, None
         if instance is None:
             return
@@ -257,9 +258,9 @@ class LitePullConsumer(AskingConsumer):
             if self._callers is not None:
                 self._callers.shut_down(self.settings.shutdown_wait_ms)
             if self.auto_commit:
-                self._settle()
-            with self._sharing:
-                self._share.lose_all()
+                self._mark_consumed()
+            with self._rebalance_lock:
+                self._queues.lose_all()
             instance.unregister(self)
         finally:
             instance.release()
@@ -286,7 +287,7 @@ class LitePullConsumer(AskingConsumer):
             instance.want_rebalance()
         if instance is not None:
             self._watch.look(instance.route)
-        with self._sharing:
+        with self._rebalance_lock:
             if self._instance is not None:
                 self._keep(self._instance, now_ms)
         return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
@@ -305,13 +306,13 @@ class LitePullConsumer(AskingConsumer):
     # --- inside -------------------------------------------------------------------------------
 
     def _keep(self, instance: ClientInstance, now_ms: int) -> None:
-        self._share.store_corrections()
+        self._queues.store_corrections()
         if now_ms < self._persist_due_ms:
             return
         self._persist_due_ms = now_ms + self.settings.persist_ms
         if self.auto_commit:
-            self._share.persist()
-        if self._share.drop_stale(now_ms):
+            self._queues.persist()
+        if self._queues.drop_stale(now_ms):
             instance.want_rebalance()
 
     def _subscription_of(self, topic: str) -> Subscription | None:
@@ -319,10 +320,10 @@ class LitePullConsumer(AskingConsumer):
             return Subscription()
         return self._subscriptions.get(topic)
 
-    def _share_queues(self) -> bool:
+    def _rebalance_queues(self) -> bool:
         if self._assigned is not None:
-            return self._share.take_exactly(tuple(self._assigned))
-        return super()._share_queues()
+            return self._queues.own_exactly(tuple(self._assigned))
+        return super()._rebalance_queues()
 
     def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         with self._changed:
@@ -341,10 +342,44 @@ class LitePullConsumer(AskingConsumer):
         if is_worth_a_look:
             self._puller.start(owned)
 
-    def _settle(self) -> None:
+    def _mark_consumed(self) -> None:
         """What was polled so far is consumed."""
         with self._changed:
             polled, self._polled = self._polled, set()
         for owned in polled:
             with owned.lock:
-                owned.process.settle()
+                owned.process.finish_taken()
+
+
+class TopicWatch:
+    """Looks at routes when it is told to; the first look only remembers them."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[[tuple[QueueId, ...]], None]]] = {}
+        self._known: dict[str, tuple[QueueId, ...]] = {}
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """What is watched."""
+        return tuple(self._callbacks)
+
+    def add(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
+        """Watch a topic."""
+        self._callbacks.setdefault(topic, []).append(on_change)
+
+    def look(self, route: Callable[[str], Route | None]) -> None:
+        """Compare; what a callback raises is logged."""
+        for topic in self.topics:
+            found = route(topic)
+            if found is None:
+                continue
+            queues = found.readable_queues(topic)
+            known = self._known.get(topic)
+            self._known[topic] = queues
+            if known is None or known == queues:
+                continue
+            for on_change in self._callbacks[topic]:
+                try:
+                    on_change(queues)
+                except BaseException:  # noqa: BLE001, PERF203 - a callback is not ours
+                    _LOG.exception("topic=%s: a callback for its queues failed", topic)

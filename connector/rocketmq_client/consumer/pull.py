@@ -2,7 +2,7 @@
 
     with PullConsumer(connection, ConsumerSettings("g")) as consumer:
         result = consumer.pull(queue, offset)
-        consumer.update_progress(queue, result.next_begin)      # stored every 5 s and at the end
+        consumer.update_offset(queue, result.next_begin)      # stored every 5 s and at the end
 
 It is a member of its group for the topics it subscribes to: `queues` are then its share of them.
 """
@@ -14,17 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_client.consumer.allocation.rebalance import Change
-from rocketmq_client.consumer.asking_consumer import AskingConsumer
+from rocketmq_client.consumer.active_consumer import ActiveConsumer
+from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
-from rocketmq_client.consumer.common.namespaces import unwrapped, wrapped
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, unwrapped, wrapped
 from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.offset_store.offset_table import OffsetTable
-from rocketmq_client.consumer.pulling.no_pulls import NoPulls
+from rocketmq_client.consumer.pulling.queue_puller import NoPulls
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
@@ -53,7 +51,7 @@ class PullResult:
     """The queue's end."""
 
 
-class PullConsumer(AskingConsumer):
+class PullConsumer(ActiveConsumer):
     """May be used by any number of threads."""
 
     _consume_type = "CONSUME_ACTIVELY"
@@ -77,7 +75,7 @@ class PullConsumer(AskingConsumer):
             rpc_hooks=rpc_hooks,
         )
         self._on_queues = on_queues
-        self._progress = OffsetTable()
+        self._consumed: dict[QueueId, int] = {}
         self._lock = threading.Lock()
 
     # --- for its owner ------------------------------------------------------------------------
@@ -85,11 +83,15 @@ class PullConsumer(AskingConsumer):
     def start(self) -> PullConsumer:
         """Join the group. Raises ClientStateError."""
         instance = self._acquire()
-        self._puller = NoPulls(instance.wire, self.settings)
-        self._share = OwnedQueues(
-            instance, self.settings, self._puller, is_orderly=False, on_change=self._on_queues
+        self._puller = NoPulls(instance.io, self.settings)
+        self._queues = OwnedQueues(
+            instance,
+            self.settings,
+            self._puller,
+            is_orderly=False,
+            on_change=self._on_queues,
+            commits=False,
         )
-        self._share.keeps_progress = False
         self._persist_due_ms = now_ms() + self.settings.persist_ms
         self._register(instance)
         return self
@@ -105,8 +107,8 @@ class PullConsumer(AskingConsumer):
     ) -> PullResult:
         """Ask once, without waiting for messages. Raises RocketMQError."""
         request = self._request(queue, offset, count_max, subscription, None)
-        wire = self._running().wire
-        return self._result(request, wire.call(request, broker=queue.broker, timeout_ms=timeout_ms))
+        io = self._running().io
+        return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
 
     def pull_when_there(
         self,
@@ -120,8 +122,8 @@ class PullConsumer(AskingConsumer):
         settings = self.settings
         request = self._request(queue, offset, count_max, subscription, settings.suspend_ms)
         timeout_ms = max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS)
-        wire = self._running().wire
-        return self._result(request, wire.call(request, broker=queue.broker, timeout_ms=timeout_ms))
+        io = self._running().io
+        return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
 
     def pull_async(
         self,
@@ -147,7 +149,7 @@ class PullConsumer(AskingConsumer):
                 result = error
             on_done(result)
 
-        self._running().wire.submit(
+        self._running().io.submit(
             request, broker=queue.broker, timeout_ms=timeout_ms, on_done=finish
         )
 
@@ -156,17 +158,17 @@ class PullConsumer(AskingConsumer):
         topic = wrapped(self.settings.namespace, topic)
         self._subscribe_to({**self._subscriptions, topic: Subscription(expression, kind)})
 
-    def update_progress(self, queue: QueueId, offset: int) -> None:
+    def update_offset(self, queue: QueueId, offset: int) -> None:
         """Note how far a queue is consumed: stored every 5 s, and when the consumer is closed."""
         self._know(queue.topic)
         with self._lock:
-            self._progress.update(queue, offset, increase_only=False)
+            self._consumed[queue] = offset
 
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Have a message delivered to the group again, later; False if no broker took it."""
         settings = self.settings
         return not send_back(
-            self._running().wire,
+            self._running().io,
             settings,
             [message],
             delay_level=delay_level,
@@ -175,7 +177,7 @@ class PullConsumer(AskingConsumer):
 
     def close(self) -> None:
         """Store the progress and leave the group. Again: harmless."""
-        with self._sharing:
+        with self._rebalance_lock:
             instance, self._instance = self._instance, None
         if instance is None:
             return
@@ -198,7 +200,7 @@ class PullConsumer(AskingConsumer):
 
     def offsets(self) -> Mapping[QueueId, int]:
         """See `Member.offsets`."""
-        return dict(self._progress.offsets)
+        return dict(self._consumed)
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
@@ -223,8 +225,8 @@ class PullConsumer(AskingConsumer):
 
     def _persist(self) -> None:
         with self._lock:
-            offsets = dict(self._progress.offsets)
-        self._share.store(offsets)
+            offsets = dict(self._consumed)
+        self._queues.offset_store.store(offsets)
 
     def _request(
         self,

@@ -20,10 +20,9 @@ from rocketmq_client.consumer.common.listener import (
     OrderlyListener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.namespaces import wrapped
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings, wrapped
 from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
-from rocketmq_client.consumer.consuming.direct import consume_for_tool
+from rocketmq_client.consumer.consuming.listener_calls import consume_for_tool
 from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.group_consumer import ConsumerState, GroupConsumer
@@ -33,7 +32,6 @@ from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.assignment import PopAssignment
 from rocketmq_client.consumer.popping.consumption import PopConsumption
 from rocketmq_client.consumer.popping.puller import PopPuller
-from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
@@ -46,7 +44,7 @@ from rocketmq_wire.requests.members import ConsumeDirectly
 class _Pops(NamedTuple):
     """What popping takes besides pulling."""
 
-    share: PopAssignment
+    assignment: PopAssignment
     consumption: PopConsumption
     acks: PopAcks
 
@@ -104,14 +102,14 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         settings, is_orderly = self.settings, self._orderly_listener is not None
         self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", settings.threads)
         self._puller = QueuePuller(
-            instance.wire,
+            instance.io,
             settings,
             is_orderly=is_orderly,
             on_messages=self._on_messages,
             on_illegal=self._on_illegal,
             subscription_of=lambda topic: self._subscriptions.get(topic),
         )
-        self._share = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
+        self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
         self._consumption = self._consumption_of(instance)
         if self._pop_settings is not None:
             self._pops = self._pops_of(instance, self._pop_settings)
@@ -126,7 +124,7 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     def shut_down(self) -> None:
         """Stop pulling, let listeners end, store the progress, leave the group. Again: harmless."""
-        with self._sharing:
+        with self._rebalance_lock:
             instance, self._instance = self._instance, None
         if instance is None:
             return
@@ -135,14 +133,14 @@ class PushConsumer(GroupConsumer, ConsumerContext):
             self._puller.is_suspended = True
             self._consumption.stop()
             if self._pops is not None:
-                self._pops.share.lose_all()
+                self._pops.assignment.lose_all()
             self._pool.shut_down(self.settings.shutdown_wait_ms)
             if self._pops is not None:
                 self._pops.consumption.hand_back()
                 self._pops.acks.finish(self.settings.request_timeout_ms)
             # Progress before the farewell: whoever takes over asks for it at once.
-            with self._sharing:
-                self._share.lose_all()
+            with self._rebalance_lock:
+                self._queues.lose_all()
             instance.unregister(self)
         finally:
             instance.release()
@@ -181,7 +179,7 @@ class PushConsumer(GroupConsumer, ConsumerContext):
     @property
     def popped_queues(self) -> tuple[QueueId, ...]:
         """The queues that this member pops now, sorted; index -1 is any queue of a broker."""
-        return tuple(sorted(self._pops.share.owned)) if self._pops is not None else ()
+        return tuple(sorted(self._pops.assignment.owned)) if self._pops is not None else ()
 
     @property
     def counts(self) -> ConsumeCounts:
@@ -200,23 +198,23 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
-        with self._sharing:
+        with self._rebalance_lock:
             return self._housekeep(now_ms)
 
     def _housekeep(self, now_ms: int) -> int:
         settings, instance = self.settings, self._instance
         if instance is None:
             return now_ms + settings.persist_ms
-        self._share.store_corrections()
+        self._queues.store_corrections()
         if now_ms >= self._persist_due_ms:
             self._persist_due_ms = now_ms + settings.persist_ms
-            self._share.persist()
+            self._queues.persist()
             self._consumption.expire(now_ms)
-            if self._share.drop_stale(now_ms):
+            if self._queues.drop_stale(now_ms):
                 instance.want_rebalance()
         if now_ms >= self._lock_due_ms:
             self._lock_due_ms = now_ms + settings.lock_ms
-            self._share.renew_locks()
+            self._queues.renew_locks()
         if self._retry_due_ms and now_ms >= self._retry_due_ms:
             self._retry_due_ms = 0
             instance.want_rebalance()
@@ -241,22 +239,22 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _share_queues(self) -> bool:
+    def _rebalance_queues(self) -> bool:
         if self._pops is None:
-            return super()._share_queues()
-        return self._share.rebalance(self._pops.share.share(self._subscriptions))
+            return super()._rebalance_queues()
+        return self._queues.rebalance(self._pops.assignment.rebalance(self._subscriptions))
 
     def _pops_of(self, instance: ClientInstance, pop: PopSettings) -> _Pops:
-        wire, settings, pool = instance.wire, self.settings, self._pool
+        io, settings, pool = instance.io, self.settings, self._pool
         assert self._listener is not None
-        acks = PopAcks(wire, settings.group, settings.request_timeout_ms)
+        acks = PopAcks(io, settings.group, settings.request_timeout_ms)
         consumption = PopConsumption(
-            *(wire, settings, pop, self._listener, pool, self._hooks),
+            *(io, settings, pop, self._listener, pool, self._hooks),
             acks=acks,
             counts=self._consumption.counts,
         )
         puller = PopPuller(
-            wire,
+            io,
             pop,
             acks,
             group=settings.group,
@@ -274,18 +272,18 @@ class PushConsumer(GroupConsumer, ConsumerContext):
     def _consumption_of(
         self, instance: ClientInstance
     ) -> ConcurrentConsumption | OrderlyConsumption:
-        wire, settings, pool, hooks = instance.wire, self.settings, self._pool, self._hooks
+        io, settings, pool, hooks = instance.io, self.settings, self._pool, self._hooks
         if self._listener is not None:
             return ConcurrentConsumption(
-                wire, settings, self._listener, pool, hooks, pull_again=self._puller.start
+                io, settings, self._listener, pool, hooks, pull_again=self._puller.start
             )
         assert self._orderly_listener is not None
         return OrderlyConsumption(
-            wire, settings, self._orderly_listener, pool, hooks, pull_again=self._puller.start
+            io, settings, self._orderly_listener, pool, hooks, pull_again=self._puller.start
         )
 
     def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         self._consumption.on_messages(owned, messages)
 
     def _on_illegal(self, owned: OwnedQueue, offset: int) -> None:
-        self._share.correct(owned, offset)
+        self._queues.correct(owned, offset)

@@ -13,15 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rocketmq_wire.requests.admin import PutGroup
-from rocketmq_wire.requests.core import (
-    CommitOffset,
-    CreateTopic,
-    DeleteTopic,
-    Heartbeat,
-    SendMessage,
-    SendReply,
-)
 
 from rocketmq_broker.storage.disk.files import OsFiles
 from rocketmq_broker.storage.errors import StorageError
@@ -32,6 +23,10 @@ from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import encode_properties
+from rocketmq_wire.requests.groups import Heartbeat, PutGroup
+from rocketmq_wire.requests.messages import SendMessage, SendReply
+from rocketmq_wire.requests.offsets import CommitOffset
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
 from support.engines import NOW_MS, STORE_HOST, EngineUnderTest, queue_of
 

@@ -8,9 +8,8 @@ import pytest
 
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.io_thread import now_ms
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.group_consumer import ConsumerState
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.offsets import CommitOffset
@@ -30,8 +29,8 @@ class Seat:
         consume_from: ConsumeFrom = ConsumeFrom.FIRST,
     ) -> None:
         self.instance = FakeInstance()
-        self.wire = self.instance.fake_wire
-        self.wire.progress.update(stored or {})
+        self.io = self.instance.fake_io
+        self.io.committed.update(stored or {})
         settings = ConsumerSettings("g", {"T": Subscription()}, consume_from=consume_from)
         self.seat = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings)
         self.seat._subscriptions = {"T": Subscription()}
@@ -67,13 +66,13 @@ def test_what_is_taken_stays_until_it_is_settled_and_goes_with_its_progress() ->
     assert one.seat.take() == {FIRST: 5, SECOND: 6}
     assert one.seat.take() == {}, "both are held"
     one.balance("c1", "c2")
-    assert set(one.seat._share.owned) == {FIRST, SECOND}
-    one.seat.settle({FIRST: 50, SECOND: 60})
+    assert set(one.seat._queues.owned) == {FIRST, SECOND}
+    one.seat.commit({FIRST: 50, SECOND: 60})
     one.balance("c1", "c2")
-    assert set(one.seat._share.owned) == {FIRST}
-    assert one.wire.progress == {FIRST: 5, SECOND: 60}
+    assert set(one.seat._queues.owned) == {FIRST}
+    assert one.io.committed == {FIRST: 5, SECOND: 60}
     one.housekeep()
-    assert one.wire.progress == {FIRST: 50, SECOND: 60}
+    assert one.io.committed == {FIRST: 50, SECOND: 60}
     assert one.seat.take() == {FIRST: 50}
 
 
@@ -82,18 +81,18 @@ def test_of_what_is_released_nothing_was_read() -> None:
     one.balance("c1")
     one.seat.take()
     one.seat.release([FIRST])
-    assert set(one.seat.held) == {SECOND}
+    assert set(one.seat.taken) == {SECOND}
     assert one.seat.take() == {FIRST: 5}
 
 
 def test_a_queue_that_another_seat_still_reads_is_waited_for() -> None:
     one = Seat()
-    one.wire.locks[SECOND] = "c2"
+    one.io.locks[SECOND] = "c2"
     one.balance("c1")
     assert set(one.seat.take()) == {FIRST}
     assert one.seat._retry_due_ms, "it is asked for again soon"
-    del one.wire.locks[SECOND]
-    one.wire.progress[SECOND] = 99
+    del one.io.locks[SECOND]
+    one.io.committed[SECOND] = 99
     one.balance("c1")
     assert one.seat.take() == {SECOND: 99}
 
@@ -111,8 +110,8 @@ def test_without_progress_a_queue_begins_where_the_settings_say(
     consume_from: ConsumeFrom, place: int
 ) -> None:
     one = Seat(known={SECOND: 55}, consume_from=consume_from)
-    one.wire.starts.update({FIRST: 40, SECOND: 40})
-    one.wire.ends.update({FIRST: 70, SECOND: 70})
+    one.io.starts.update({FIRST: 40, SECOND: 40})
+    one.io.ends.update({FIRST: 70, SECOND: 70})
     one.balance("c1")
     assert one.seat.take() == {FIRST: place, SECOND: 55}
 
@@ -122,12 +121,12 @@ def test_progress_never_goes_backward_for_somebody_else_may_be_further() -> None
     one.balance("c1")
     one.seat.take()
     # A concurrent consumer knows no locks: it began with the queue when it was shared anew.
-    one.wire.progress[SECOND] = 500
-    one.seat.settle({FIRST: 50, SECOND: 60})
+    one.io.committed[SECOND] = 500
+    one.seat.commit({FIRST: 50, SECOND: 60})
     one.housekeep()
     one.balance("c1", "c2")
-    assert one.wire.progress == {FIRST: 50, SECOND: 500}
-    assert {request.queue for request in one.wire.asked_of(CommitOffset)} == {FIRST}
+    assert one.io.committed == {FIRST: 50, SECOND: 500}
+    assert {request.queue for request in one.io.asked_of(CommitOffset)} == {FIRST}
 
 
 def test_a_lock_that_lapsed_means_reading_progress_again() -> None:
@@ -135,12 +134,12 @@ def test_a_lock_that_lapsed_means_reading_progress_again() -> None:
     one.balance("c1")
     one.seat.take()
     one.seat.release([FIRST, SECOND])
-    for owned in one.seat._share.owned.values():
+    for owned in one.seat._queues.owned.values():
         owned.process.lock_ms -= 31_000
     assert one.seat.take() == {}
-    one.wire.progress[FIRST] = 77
+    one.io.committed[FIRST] = 77
     one.housekeep()
-    assert one.seat._share.owned == {}
+    assert one.seat._queues.owned == {}
     one.balance("c1")
     assert one.seat.take() == {FIRST: 77, SECOND: 5}
 
@@ -149,19 +148,19 @@ def test_a_held_queue_whose_lock_was_lost_is_read_no_further() -> None:
     one = Seat(stored={FIRST: 5, SECOND: 5})
     one.balance("c1")
     one.seat.take()
-    one.wire.locks[FIRST] = "c2"
+    one.io.locks[FIRST] = "c2"
     one.housekeep()
-    one.seat.settle({FIRST: 50, SECOND: 60})
+    one.seat.commit({FIRST: 50, SECOND: 60})
     assert one.seat.take() == {SECOND: 60}
     one.housekeep()
-    assert set(one.seat._share.owned) == {SECOND}
+    assert set(one.seat._queues.owned) == {SECOND}
 
 
 def test_a_reset_by_a_tool_also_goes_back() -> None:
     one = Seat(stored={FIRST: 50, SECOND: 50})
     one.balance("c1")
     one.seat.restart({FIRST: 10})
-    assert one.wire.progress[FIRST] == 10
+    assert one.io.committed[FIRST] == 10
     assert one.seat.take()[FIRST] == 10
 
 
@@ -170,7 +169,7 @@ def test_a_reset_reaches_also_a_queue_that_is_being_read() -> None:
     one.balance("c1")
     one.seat.take()
     one.seat.restart({FIRST: 10})
-    one.seat.settle({FIRST: 90, SECOND: 90})
+    one.seat.commit({FIRST: 90, SECOND: 90})
     assert one.seat.take() == {FIRST: 10, SECOND: 90}
 
 
@@ -179,7 +178,7 @@ def test_storing_is_waited_for_by_whoever_asks() -> None:
     one.balance("c1")
     one.seat.take()
     assert one.seat.flush(0)
-    one.seat.settle({FIRST: 5})
+    one.seat.commit({FIRST: 5})
     assert one.instance.nudges == 1
     assert not one.seat.flush(0)
     one.housekeep()
@@ -188,13 +187,13 @@ def test_storing_is_waited_for_by_whoever_asks() -> None:
 
 def test_a_share_is_there_once_it_is_had_or_there_is_none() -> None:
     one = Seat()
-    one.wire.locks.update({FIRST: "c2", SECOND: "c2"})
+    one.io.locks.update({FIRST: "c2", SECOND: "c2"})
     one.balance("c1")
-    assert not one.seat.wait_for_share(0)
-    one.wire.locks.clear()
+    assert not one.seat.wait_for_queues(0)
+    one.io.locks.clear()
     one.balance("c1")
-    assert one.seat.wait_for_share(0)
+    assert one.seat.wait_for_queues(0)
     spare = Seat()
     spare.balance("b1", "b2", "c1")
-    assert spare.seat.wait_for_share(0)
+    assert spare.seat.wait_for_queues(0)
     assert spare.seat.take() == {}

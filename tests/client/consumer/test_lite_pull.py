@@ -8,13 +8,12 @@ import threading
 import pytest
 
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.consumer.allocation.rebalance import Change
+from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientStateError
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, TopicConfig
@@ -44,7 +43,7 @@ def test_every_message_is_polled_once_and_progress_is_stored_at_the_end(topic: T
         messages = polled(consumer, 100)
         assert consumer.poll(0) == []
     assert sorted(message.body for message in messages) == sorted(bodies)
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_what_was_polled_last_comes_again_when_the_work_on_it_failed(topic: Topic) -> None:
@@ -70,10 +69,10 @@ def test_without_auto_commit_only_commit_is_progress(topic: Topic) -> None:
     with LitePullConsumer(topic.connection, settings, auto_commit=False) as consumer:
         polled(consumer, 8)
         consumer.commit()
-        assert topic.progress(settings.group) == topic.ends()
+        assert topic.committed(settings.group) == topic.ends()
         topic.send(8)
         polled(consumer, 8)
-    assert topic.progress(settings.group) != topic.ends()
+    assert topic.committed(settings.group) != topic.ends()
 
 
 def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
@@ -83,7 +82,7 @@ def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
     with LitePullConsumer(topic.connection, settings, auto_commit=False) as consumer:
         assert len(polled(consumer, 400)) == 400
         assert set(consumer.positions.values()) == {0}
-    assert set(topic.progress(settings.group).values()) <= {0, None}
+    assert set(topic.committed(settings.group).values()) <= {0, None}
 
 
 def test_with_auto_commit_what_was_polled_last_is_not_progress_yet(topic: Topic) -> None:
@@ -108,7 +107,7 @@ def test_a_queue_whose_end_went_back_is_read_on(
     with open_cluster(topic.connection) as cluster:
         cluster.commit(settings.group, dict.fromkeys(topic.queues, 7_000))
     with LitePullConsumer(topic.connection, settings, auto_commit=auto_commit) as consumer:
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
         topic.send(8, prefix="new")
         assert sorted(m.body for m in polled(consumer, 8)) == [b"new%d" % n for n in range(8)]
 
@@ -146,7 +145,7 @@ def test_seek_goes_on_elsewhere_and_progress_follows(topic: Topic) -> None:
         assert [m.queue_offset for m in polled(consumer, 6)] == list(range(4, 10))
         with pytest.raises(ClientStateError, match="is not read by this consumer"):
             consumer.seek(topic.queues[1], 0)
-    assert topic.progress(settings.group)[first] == 10
+    assert topic.committed(settings.group)[first] == 10
 
 
 def test_a_topic_can_be_subscribed_to_later_and_given_up(topic: Topic) -> None:
@@ -226,7 +225,7 @@ def test_changes_of_queues_are_told(topic: Topic) -> None:
         until(lambda: len(consumer.queues) == 6)
 
 
-def test_what_a_callback_raises_ends_no_sharing(topic: Topic) -> None:
+def test_what_a_callback_raises_ends_no_rebalance_lock(topic: Topic) -> None:
     def on_queues(change: Change) -> None:
         raise SystemExit(str(change))
 
@@ -244,7 +243,7 @@ def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
     with LitePullConsumer(topic.connection, settings, waiting_max=20) as consumer:
         until(
             lambda: (
-                sum(len(consumer._share.owned[q].process.pending) for q in consumer.queues) >= 20
+                sum(len(consumer._queues.owned[q].process.pending) for q in consumer.queues) >= 20
             )
         )
         assert consumer._waiting <= 20 + 4 * 10

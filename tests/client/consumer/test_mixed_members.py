@@ -52,7 +52,7 @@ class Group:
     def finish(self) -> None:
         """Until everything that was sent is consumed, and that is stored."""
         until(lambda: len(self.ledger.counts) == self.sent)
-        until(lambda: self.topic.progress(self.settings.group) == self.topic.ends())
+        until(lambda: self.topic.committed(self.settings.group) == self.topic.ends())
 
     def rest(self) -> None:
         """Until everybody has what is his, and nobody anything else."""

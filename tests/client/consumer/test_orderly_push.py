@@ -36,7 +36,7 @@ def test_in_order_each_queue_is_consumed_in_order_also_over_failures(topic: Topi
         listener.wait(85)
     assert seen == {index: list(range(20)) for index in range(4)}
     assert len(failed) == 5
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_in_order_a_queue_with_a_backlog_is_handed_over_between_two_batches(topic: Topic) -> None:
@@ -97,4 +97,4 @@ def test_without_auto_commit_a_rollback_brings_all_back(topic: Topic) -> None:
     with PushConsumer(topic.connection, settings, orderly_listener=listener):
         listener.wait(5)
     assert listener.bodies == [b"a", b"b", b"a", b"b", b"c"]
-    assert topic.progress(settings.group)[topic.queues[0]] == 3
+    assert topic.committed(settings.group)[topic.queues[0]] == 3

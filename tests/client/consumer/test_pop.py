@@ -13,11 +13,10 @@ import pytest
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.listener import ConsumeStatus
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
-from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
@@ -26,7 +25,7 @@ from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
 from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.requests.pop import PopMessages
 from support.consuming import Collector, Topic, settings_of, until
-from support.group_fakes import FakeWire
+from support.group_fakes import FakeIo
 
 
 @pytest.fixture
@@ -157,7 +156,7 @@ def test_a_push_consumer_pops_where_the_broker_says_so(cluster: Cluster, topic: 
         assert [queue.index for queue in consumer.popped_queues] == [-1]
         assert not [queue for queue in consumer.queues if queue.topic == topic.name]
     assert Counter(listener.bodies) == Counter(bodies)
-    until(lambda: sum(at or 0 for at in topic.progress(f"g-{topic.name}").values()) == 200)
+    until(lambda: sum(at or 0 for at in topic.committed(f"g-{topic.name}").values()) == 200)
 
 
 def test_a_push_consumer_changes_over_while_it_runs(cluster: Cluster, topic: Topic) -> None:
@@ -222,9 +221,9 @@ def test_however_few_may_wait_everything_is_popped(
 
 @pytest.mark.parametrize(("waiting", "asks"), [(0, 1), (7, 1), (8, 0)])
 def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> None:
-    wire = FakeWire()
+    io = FakeIo()
     puller = PopPuller(
-        cast(IoThread, wire),
+        cast(IoThread, io),
         PopSettings(pending_max=7),
         cast(PopAcks, None),
         group="g",
@@ -236,8 +235,8 @@ def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> No
     )
     owned = PopQueue(QueueId("T", "a", -1), Subscription(), pending=waiting)
     puller.start(owned)
-    wire.run()
-    assert len(wire.asked_of(PopMessages)) == asks
+    io.run()
+    assert len(io.asked_of(PopMessages)) == asks
 
 
 def test_a_push_consumer_that_stops_hands_back_what_it_has_not_begun_with(
@@ -257,9 +256,14 @@ def test_a_push_consumer_that_stops_hands_back_what_it_has_not_begun_with(
     pop = PopSettings(invisible_ms=300_000)
     with PushConsumer(topic.connection, settings, listener, pop=pop) as consumer:
         assert begun.wait(30)
-        until(lambda: sum(q.pending for q in consumer._pops.share.owned.values()) >= 64)  # type: ignore[union-attr]
-        threading.Timer(0.3, release.set).start()
-    # What a listener was at has ended, and is acknowledged; nobody waits five minutes for the rest.
+        until(lambda: sum(q.pending for q in consumer._pops.assignment.owned.values()) >= 64)  # type: ignore[union-attr]
+        # The listener ends once the pool takes no more work, however slow this machine is.
+        stopping = threading.Thread(
+            target=lambda: (until(lambda: consumer._pool.is_closed), release.set())
+        )
+        stopping.start()
+    stopping.join()
+    # The listener's message is acknowledged; the others are visible long before five minutes end.
     rest = received(consumer_of(cluster, topic), 63)
     assert len(listener.bodies) == 1
     assert sorted([*rest, *listener.bodies]) == sorted(bodies)

@@ -83,12 +83,12 @@ def test_progress_is_what_its_owner_says(consumer: PullConsumer, topic: Topic) -
     topic.send(40)
     first, second = topic.queues[:2]
     assert consumer.committed(first) is None
-    consumer.update_progress(first, 7)
+    consumer.update_offset(first, 7)
     until(lambda: consumer.committed(first) == 7)
-    consumer.update_progress(first, 3)
-    consumer.update_progress(second, 5)
+    consumer.update_offset(first, 3)
+    consumer.update_offset(second, 5)
     consumer.close()
-    progress = topic.progress(consumer.group)
+    progress = topic.committed(consumer.group)
     assert (progress[first], progress[second]) == (3, 5)
 
 
@@ -98,11 +98,11 @@ def test_brokers_are_asked_for_queues_and_offsets(consumer: PullConsumer, topic:
     assert consumer.fetch_queues(topic.name) == topic.queues
     assert (consumer.min_offset(first), consumer.max_offset(first)) == (0, 10)
     assert consumer.offset_for_timestamp(first, 0) == 0
-    consumer.commit_progress({first: 4})
+    consumer.commit_offsets({first: 4})
     assert consumer.committed(first) == 4
 
 
-def test_members_that_pull_share_queues_too(topic: Topic) -> None:
+def test_members_that_pull_rebalance_queues_too(topic: Topic) -> None:
     settings = settings_of(topic)
     with PullConsumer(topic.connection, settings) as one:
         until(lambda: one.queues == topic.queues)

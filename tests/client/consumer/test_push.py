@@ -20,11 +20,10 @@ from rocketmq_client.consumer.common.listener import (
     ReturnType,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, MessageModel
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import ClientStateError, client_id_of
 from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, ProgressFileError
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
@@ -42,7 +41,7 @@ def test_every_message_comes_once_and_progress_is_stored_at_the_end(topic: Topic
         listener.wait(200)
         assert [q for q in consumer.queues if q.topic == topic.name] == list(topic.queues)
     assert sorted(listener.bodies) == sorted(bodies)
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_messages_that_arrive_later_come_at_once(topic: Topic) -> None:
@@ -77,7 +76,7 @@ def test_only_wanted_tags_come_and_progress_passes_the_others(topic: Topic) -> N
     with PushConsumer(topic.connection, settings, listener):
         listener.wait(10)
         topic.send(4, tags="TagC")
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
     assert {body[:1] for body in listener.bodies} == {b"a"}
 
 
@@ -137,7 +136,7 @@ def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer:
     with PushConsumer(topic.connection, settings, note):
         listener.wait(1)
     assert seen == [(topic.name, 0), (topic.name, 1)]
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_what_lies_behind_the_ack_index_failed(topic: Topic) -> None:
@@ -190,7 +189,7 @@ def test_a_listener_that_takes_too_long_has_its_message_sent_back(topic: Topic) 
 
     listener = Collector(outcome)
     with PushConsumer(topic.connection, settings, listener):
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
         release.set()
         listener.wait(1)
     assert listener.messages[0].reconsume_times == 0
@@ -233,7 +232,7 @@ def test_what_comes_after_an_offset_was_illegal_is_consumed(
         cluster.commit(settings.group, dict.fromkeys(topic.queues, 7_000))
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener):
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
         topic.send(8, prefix="new")
         listener.wait(8)
     assert sorted(listener.bodies) == [b"new%d" % number for number in range(8)]
@@ -269,15 +268,15 @@ def test_two_processes_do_not_keep_their_progress_in_one_file(
         return PushConsumer(topic.connection, settings, Collector(), instance_name=name)
 
     theirs = LocalOffsetFile(client_id_of(local_address(), "DEFAULT", None), settings.group)
-    assert theirs.claim()
+    assert theirs.acquire()
     with pytest.raises(ClientStateError, match="name the instance differently"):
         consumer().start()
     with consumer("another"):
         pass
     theirs.release()
     with consumer():
-        assert not theirs.claim()
-    assert theirs.claim()
+        assert not theirs.acquire()
+    assert theirs.acquire()
     theirs.release()
 
 
@@ -376,7 +375,7 @@ def test_in_a_namespace_names_are_prefixed_and_messages_show_none_of_it(topic: T
         listener.wait(2)
         assert f"%RETRY%ns%g-{topic.name}" in {queue.topic for queue in consumer.queues}
     assert [m.topic for m in listener.messages] == [topic.name, topic.name]
-    assert inner.progress(f"ns%g-{topic.name}") == inner.ends()
+    assert inner.committed(f"ns%g-{topic.name}") == inner.ends()
 
 
 def test_one_client_has_one_consumer_of_a_group(topic: Topic) -> None:
@@ -425,7 +424,7 @@ def test_after_a_reset_the_queues_are_consumed_again_from_there(topic: Topic) ->
         listener.wait(60)
     again = [(m.queue_index, m.queue_offset) for m in listener.messages[40:]]
     assert sorted(again) == [(index, offset) for index in range(4) for offset in range(5, 10)]
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:

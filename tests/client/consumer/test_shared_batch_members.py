@@ -28,9 +28,9 @@ def test_a_second_seat_waits_until_the_first_ones_batch_is_settled(topic: Topic)
     try:
         assert taken(one, topic, 4) == dict.fromkeys(topic.queues, 0)
         two.start({})
-        until(lambda: any(owned.is_leaving for owned in one._share.owned.values()))
+        until(lambda: any(owned.is_leaving for owned in one._queues.owned.values()))
         assert two.take().keys() & {*topic.queues} == set()
-        one.settle(dict.fromkeys(topic.queues, 10))
+        one.commit(dict.fromkeys(topic.queues, 10))
         theirs = taken(two, topic, 2)
         assert set(theirs.values()) == {10}, "it goes on where the first one was"
         assert {*theirs, *taken(one, topic, 2)} == {*topic.queues}
@@ -44,7 +44,7 @@ def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) 
     settings = settings_of(topic)
     one = BatchMember(topic.connection, settings).start({})
     taken(one, topic, 4)
-    one.settle(dict.fromkeys(topic.queues, 7))
+    one.commit(dict.fromkeys(topic.queues, 7))
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener) as consumer:
         until(lambda: sum(q.topic == topic.name for q in consumer.queues) == 2)
@@ -52,7 +52,7 @@ def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) 
         until(lambda: sum(q.topic == topic.name for q in consumer.queues) == 4)
         listener.wait(12)
     assert sorted(m.queue_offset for m in listener.messages) == sorted([7, 8, 9] * 4)
-    assert topic.progress(settings.group) == topic.ends()
+    assert topic.committed(settings.group) == topic.ends()
 
 
 def test_what_was_settled_is_stored_at_once(topic: Topic) -> None:
@@ -61,8 +61,8 @@ def test_what_was_settled_is_stored_at_once(topic: Topic) -> None:
     seat = BatchMember(topic.connection, settings).start({})
     try:
         taken(seat, topic, 4)
-        seat.settle(dict.fromkeys(topic.queues, 10))
+        seat.commit(dict.fromkeys(topic.queues, 10))
         assert seat.flush(30_000)
-        assert topic.progress(settings.group) == topic.ends()
+        assert topic.committed(settings.group) == topic.ends()
     finally:
         seat.close()

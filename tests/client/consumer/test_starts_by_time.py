@@ -10,8 +10,8 @@ from pyspark_rocketmq.options.parse import parse_options
 from pyspark_rocketmq.stream.group_member.driver import open_batch_member
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.batch_member import BatchMember
+from rocketmq_client.consumer.common.settings import ConsumeFrom
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_wire.model import QueueId
 from support.consuming import Collector, Topic, settings_of, until
@@ -43,7 +43,7 @@ def test_a_listener_gets_what_was_stored_since(topic: Topic, time_ms: int) -> No
     settings = settings_of(topic, persist_ms=50, **by_time(time_ms))
     with PushConsumer(topic.connection, settings, listener):
         listener.wait(SINCE)
-        until(lambda: topic.progress(settings.group) == topic.ends())
+        until(lambda: topic.committed(settings.group) == topic.ends())
     assert sorted(listener.bodies) == sorted(b"since%d" % n for n in range(SINCE))
 
 
@@ -70,7 +70,7 @@ def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
     raw |= {"group": f"g-{topic.name}", "joinGroup": "true", "startingTimestamp": str(time_ms)}
     seat: BatchMember = open_batch_member(topic.connection, parse_options(raw), {})
     try:
-        assert seat.wait_for_share(30_000)
+        assert seat.wait_for_queues(30_000)
         found: dict[QueueId, int] = {}
         until(lambda: bool(found.update(seat.take())) or topic_places(found, topic) != {})
         assert topic_places(found, topic) == places(topic, BEFORE // len(topic.queues))

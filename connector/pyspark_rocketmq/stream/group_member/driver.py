@@ -33,15 +33,14 @@ from pyspark_rocketmq.read.starting_offsets import go_on
 from pyspark_rocketmq.stream.admission import Backlog
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.offset_driver import OffsetDriver, Ports
-from rocketmq_client.consumer.allocation.strategies import (
+from rocketmq_client.consumer.allocation import (
     Average,
     AverageByCircle,
     ConsistentHash,
     Strategy,
 )
 from rocketmq_client.consumer.batch_member import BatchMember
-from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -128,9 +127,9 @@ class GroupMemberDriver(OffsetDriver):
     def _begin_call(self, start: SourceOffset) -> None:
         member = self._member or self._join(start)
         if not start.is_initial:
-            member.settle(start.offsets)
+            member.commit(start.offsets)
         # Spark asks for a batch only when none runs: queues still held were never read.
-        member.release(member.held)
+        member.release(member.taken)
 
     def _join(self, start: SourceOffset) -> BatchMember:
         scan = first_scan(
@@ -143,7 +142,7 @@ class GroupMemberDriver(OffsetDriver):
         member = self._ports.open_batch_member(self._settings, self._options, known)
         self._member = member
         # A run with AvailableNow would otherwise end before it owned a queue.
-        member.wait_for_share(self._options.connect_timeout_ms)
+        member.wait_for_queues(self._options.connect_timeout_ms)
         return member
 
     def _release_unread(self, backlog: Backlog, end: SourceOffset | None) -> None:
@@ -223,7 +222,7 @@ class GroupMemberDriver(OffsetDriver):
             )
             if loss is not None:
                 offsets[queue] = go_on(self._options, loss)
-                member.move(queue, offsets[queue])
+                member.seek(queue, offsets[queue])
             if offsets[queue] == 0 or (loss is not None and loss.loss is Loss.TOPIC_RECREATED):
                 self._identity.forget(queue)  # Nothing of it was read.
             self._identity.note(queue, held, first_store_times.get(queue))

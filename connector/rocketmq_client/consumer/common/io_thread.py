@@ -149,7 +149,7 @@ class IoThread:
         self, requests: Sequence[tuple[str | None, Request[Reply]]], *, timeout_ms: int
     ) -> list[Reply | RocketMQError]:
         """Ask all at once and wait; a failure is its place's value."""
-        assert threading.current_thread() is not self._thread, "the wire thread must not wait"
+        assert threading.current_thread() is not self._thread, "the I/O thread must not wait"
         futures: list[Future[Reply | RocketMQError]] = []
         for broker, request in requests:
             future: Future[Reply | RocketMQError] = Future()

@@ -1,4 +1,4 @@
-"""What can be set on a consumer, with RocketMQ's defaults, checked when it is made."""
+"""The settings of a consumer with RocketMQ's defaults, checked when they are created."""
 
 from __future__ import annotations
 
@@ -8,25 +8,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rocketmq_client.consumer.allocation.strategies import Average, Strategy
+from rocketmq_client.consumer.allocation import Average, Strategy
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
-from rocketmq_client.consumer.common.namespaces import wrapped
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_wire.model import (
+    DEAD_LETTER_PREFIX,
     GROUP_SIZE_MAX,
     NAME_PATTERN,
+    RETRY_PREFIX,
     SYSTEM_NAME_SIZE_MAX,
     Subscription,
+    is_system_topic,
 )
 
 _RESERVED_GROUPS: Final = frozenset({"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER"})
 _NAMESPACE: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_BATCH_SIZE_MAX: Final = 1_024
+_PREFIXES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _ATTEMPTS_MAX: Final = 16
+_DAY_MS: Final = 24 * 3_600_000
+# fmt: off
+_RETRY_SECONDS: Final = (
+    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
+)
+_BOUNDS: Final = (
+    ("pull_batch_size", 1, 32_768), ("pull_interval_ms", 0, 65_535),
+    ("consume_batch_size", 1, 1_024), ("threads", 1, 1_000), ("suspend_queue_ms", 10, 30_000),
+    ("request_timeout_ms", 1, 60_000), ("suspend_ms", 1, _DAY_MS), ("pull_timeout_ms", 1, _DAY_MS),
+    ("consume_timeout_ms", 1, _DAY_MS), ("heartbeat_ms", 1, _DAY_MS), ("route_ms", 1, _DAY_MS),
+    ("rebalance_ms", 1, _DAY_MS), ("persist_ms", 1, _DAY_MS), ("lock_ms", 1, _DAY_MS),
+    ("shutdown_wait_ms", 1, _DAY_MS),
+)
+_POP_BOUNDS: Final = (
+    ("invisible_ms", 1_000, 300_000), ("batch_size", 1, 32), ("pending_max", 1, 100_000),
+    ("poll_ms", 0, 60_000),
+)
+# fmt: on
 
 
 class MessageModel(enum.Enum):
-    """Who gets a message; the values are the wire's names."""
+    """Which members receive a message; the values are the wire's names."""
 
     CLUSTERING = "CLUSTERING"
     """One member of the group."""
@@ -34,24 +53,33 @@ class MessageModel(enum.Enum):
     """Every member."""
 
 
+class ConsumeFrom(enum.Enum):
+    """Where a group without committed offsets starts; the values are the wire's names."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Raises ValueError for what cannot be used."""
+    """Raises ValueError for invalid settings."""
 
     group: str
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
-    """What is wanted, by topic."""
+    """Subscriptions by topic."""
     namespace: str | None = None
-    """Prefixed to the names of the group and of topics, and taken off those of messages."""
+    """The prefix of the group's and the topics' names; received messages show names without it."""
     model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    """Of a group without progress. A queue of which nothing is gone yet it consumes from 0, as in
-    RocketMQ; not so by `TIMESTAMP`, unless the broker is of 4.9."""
+    """The start of a group without committed offsets. As in RocketMQ, a queue from which nothing
+    has expired starts at 0; with `TIMESTAMP` only if the broker is of version 4.9."""
     consume_timestamp_ms: int | None = None
-    """Where `TIMESTAMP` begins; None: half an hour before the start."""
+    """The time where `TIMESTAMP` starts; None: half an hour before the consumer's start."""
     strategy: Strategy = field(default_factory=Average)
     pull_batch_size: int = 512
-    """RocketMQ asks for 32, and a real broker gives no more at once; the bundled one does."""
+    """Messages per pull. RocketMQ asks for 32, and a real broker returns at most 32; the bundled
+    broker returns more."""
     pull_interval_ms: int = 0
     limits: FlowLimits = field(default_factory=FlowLimits)
     suspend_ms: int = 15_000
@@ -61,16 +89,16 @@ class ConsumerSettings:
     threads: int = 20
     consume_timeout_ms: int = 15 * 60_000
     attempts_max: int | None = None
-    """None: 16 in concurrent consumption, without end in orderly."""
+    """The attempts per message; None: 16 in concurrent consumption, unlimited in orderly."""
     suspend_queue_ms: int = 1_000
-    """How long an orderly queue rests after SUSPEND_CURRENT_QUEUE_A_MOMENT."""
+    """The pause of an orderly queue after SUSPEND_CURRENT_QUEUE_A_MOMENT."""
     heartbeat_ms: int = 30_000
     route_ms: int = 30_000
     rebalance_ms: int = 20_000
     persist_ms: int = 5_000
     lock_ms: int = 20_000
     shutdown_wait_ms: int = 5_000
-    """How long listeners that are at work may go on at the end."""
+    """The time that running listeners have to finish at shutdown."""
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.group) or len(self.group) > GROUP_SIZE_MAX:
@@ -87,22 +115,12 @@ class ConsumerSettings:
         for topic in self.subscriptions:
             if not NAME_PATTERN.fullmatch(topic) or len(topic) > SYSTEM_NAME_SIZE_MAX:
                 raise ValueError(f"no topic can be called {topic!r}")
-        for name, low, high in (
-            ("pull_batch_size", 1, 32_768),
-            ("pull_interval_ms", 0, 65_535),
-            ("consume_batch_size", 1, _BATCH_SIZE_MAX),
-            ("threads", 1, 1_000),
-            ("suspend_queue_ms", 10, 30_000),
-            ("request_timeout_ms", 1, 60_000),
-            *((name, 1, 24 * 3_600_000) for name in _PERIODS),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be {low} to {high}, got {value}")
+        for bounds in _BOUNDS:
+            _check(self, *bounds)
 
     @property
     def on_the_wire(self) -> ConsumerSettings:
-        """The same with the names that brokers know."""
+        """The same settings with the names that brokers know."""
         if self.namespace is None:
             return self
         return replace(
@@ -120,11 +138,61 @@ class ConsumerSettings:
 
     @property
     def attempts(self) -> int:
-        """After how many attempts a message of concurrent consumption is a dead letter."""
+        """The attempts after which concurrent consumption makes a message a dead letter."""
         return _ATTEMPTS_MAX if self.attempts_max is None else self.attempts_max
 
 
-_PERIODS: Final = (
-    *("suspend_ms", "pull_timeout_ms", "consume_timeout_ms", "heartbeat_ms", "route_ms"),
-    *("rebalance_ms", "persist_ms", "lock_ms", "shutdown_wait_ms"),
-)
+@dataclass(frozen=True, slots=True)
+class PopSettings:
+    """How a push consumer pops. Raises ValueError for invalid settings."""
+
+    invisible_ms: int = 60_000
+    """The time that listeners have for a message before the broker redelivers it."""
+    batch_size: int = 32
+    pending_max: int = 96
+    """The limit of waiting messages per popped queue, above which pops pause."""
+    poll_ms: int = 15_000
+    retry_seconds: tuple[int, ...] = _RETRY_SECONDS
+    """The waits after a message's first, second, ... failure."""
+
+    def __post_init__(self) -> None:
+        for bounds in _POP_BOUNDS:
+            _check(self, *bounds)
+        if not self.retry_seconds or min(self.retry_seconds) < 0:
+            raise ValueError("retry_seconds must name a wait for each failure, 0 or more")
+
+    def retry_ms(self, attempts: int, delay_level: int = 0) -> int:
+        """How long a failed message waits: by the listener's delay level, else by its attempts."""
+        step = delay_level if delay_level > 0 else attempts
+        return self.retry_seconds[min(step, len(self.retry_seconds) - 1)] * 1_000
+
+
+def _check(settings: ConsumerSettings | PopSettings, name: str, low: int, high: int) -> None:
+    value = getattr(settings, name)
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be {low} to {high}, got {value}")
+
+
+def wrapped(namespace: str | None, name: str) -> str:
+    """The name that brokers know: topic `orders` of namespace `a` is `a%orders` there.
+
+    System topics belong to no namespace.
+    """
+    if not namespace:
+        return name
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return prefix + wrapped(namespace, name.removeprefix(prefix))
+    if is_system_topic(name) or name.startswith(f"{namespace}%"):
+        return name
+    return f"{namespace}%{name}"
+
+
+def unwrapped(namespace: str | None, name: str) -> str:
+    """The name that users of the namespace know."""
+    if not namespace:
+        return name
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return prefix + unwrapped(namespace, name.removeprefix(prefix))
+    return name.removeprefix(f"{namespace}%")

@@ -23,10 +23,10 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeCounts,
     ConsumeHook,
     ConsumeStatus,
-    call_listener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.listener_calls import call_listener
 from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
@@ -59,7 +59,7 @@ class ConcurrentConsumption:
 
     def __init__(
         self,
-        wire: IoThread,
+        io: IoThread,
         settings: ConsumerSettings,
         listener: ConcurrentListener,
         pool: ConsumePool,
@@ -67,9 +67,9 @@ class ConcurrentConsumption:
         *,
         pull_again: Callable[[OwnedQueue], None],
     ) -> None:
-        self._wire, self._settings, self._listener = wire, settings, listener
+        self._io, self._settings, self._listener = io, settings, listener
         self._hooks, self._pull_again = hooks, pull_again
-        self._submitter = Submitter(pool, wire)
+        self._submitter = Submitter(pool, io)
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
         self.counts = ConsumeCounts()
@@ -180,7 +180,7 @@ class ConcurrentConsumption:
         self, messages: Sequence[ReceivedMessage], delay_level: int
     ) -> list[ReceivedMessage]:
         return send_back(
-            self._wire,
+            self._io,
             self._settings,
             messages,
             delay_level=delay_level,

@@ -22,10 +22,10 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeHook,
     OrderlyListener,
     OrderlyStatus,
-    call_listener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.listener_calls import call_listener
 from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
@@ -44,7 +44,7 @@ class OrderlyConsumption:
 
     def __init__(
         self,
-        wire: IoThread,
+        io: IoThread,
         settings: ConsumerSettings,
         listener: OrderlyListener,
         pool: ConsumePool,
@@ -52,9 +52,9 @@ class OrderlyConsumption:
         *,
         pull_again: Callable[[OwnedQueue], None],
     ) -> None:
-        self._wire, self._settings, self._listener = wire, settings, listener
+        self._io, self._settings, self._listener = io, settings, listener
         self._hooks, self._pull_again = hooks, pull_again
-        self._submitter = Submitter(pool, wire)
+        self._submitter = Submitter(pool, io)
         self.counts = ConsumeCounts()
         self._is_stopping = False
 
@@ -154,7 +154,7 @@ class OrderlyConsumption:
         kept = [m for m in batch if limit is None or m.reconsume_times < limit]
         if worn and not owned.process.is_dropped:
             kept += send_back(
-                self._wire,
+                self._io,
                 self._settings,
                 worn,
                 delay_level=_DEAD_LETTER_LEVEL,

@@ -8,8 +8,7 @@ from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.messages import ORIGIN_MESSAGE_ID, ReceivedMessage
-from rocketmq_client.consumer.common.namespaces import wrapped
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.requests.messages import SendBack
 
@@ -18,7 +17,7 @@ TIMEOUT_MS: Final = 5_000
 
 
 def send_back(
-    wire: IoThread,
+    io: IoThread,
     settings: ConsumerSettings,
     messages: Sequence[ReceivedMessage],
     *,
@@ -40,7 +39,7 @@ def send_back(
         )
         for message in messages
     ]
-    replies = wire.call_many(requests, timeout_ms=TIMEOUT_MS)
+    replies = io.call_many(requests, timeout_ms=TIMEOUT_MS)
     failed = []
     for message, reply in zip(messages, replies, strict=True):
         if isinstance(reply, RocketMQError):

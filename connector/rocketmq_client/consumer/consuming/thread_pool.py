@@ -85,8 +85,8 @@ class ConsumePool:
 class Submitter:
     """Puts work into the pool now or later, and what is rejected again after 5 s."""
 
-    def __init__(self, pool: ConsumePool, wire: IoThread) -> None:
-        self._pool, self._wire = pool, wire
+    def __init__(self, pool: ConsumePool, io: IoThread) -> None:
+        self._pool, self._io = pool, io
 
     def put(self, work: Callable[[], None]) -> None:
         """Have it done by the pool, from any thread."""
@@ -97,7 +97,7 @@ class Submitter:
 
     def later(self, work: Callable[[], None], delay_ms: int) -> None:
         """Put it in after a while."""
-        self._wire.post(lambda: self._wire.at(now_ms() + delay_ms, lambda: self.put(work)))
+        self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.put(work)))
 
 
 def _guarded(work: Callable[[], None]) -> None:

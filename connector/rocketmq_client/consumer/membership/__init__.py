@@ -1,3 +1,4 @@
-"""A member's life: heartbeats, owned queues, locks. Start at `client_instance`, then
-`owned_queues`.
+"""A member's place in its group: heartbeats, rebalance, owned queues and their locks.
+
+Start at `client_instance`, then `owned_queues`.
 """

@@ -78,7 +78,7 @@ class Member(Protocol):
         ...
 
     def offsets(self) -> Mapping[QueueId, int]:
-        """How far it is. Called by the wire thread, as is `running_info`: neither may wait."""
+        """How far it is. Called by the I/O thread, as is `running_info`: neither may wait."""
         ...
 
     def running_info(self) -> RunningInfoReply:
@@ -120,9 +120,9 @@ class ClientInstance:
         if not settings.name_servers:
             raise ValueError("consumer groups need name servers: endpoints speak no groups")
         self.settings, self.client_id = settings, client_id
-        self.wire = IoThread(
+        self.io = IoThread(
             settings,
-            name=f"rocketmq-wire-{client_id}",
+            name=f"rocketmq-io-{client_id}",
             on_notice=self._on_notice,
             responder=self._respond,
         )
@@ -156,7 +156,7 @@ class ClientInstance:
                 )
             if known is None:
                 known = _shared[client_id] = cls(settings, client_id)
-                known.wire.start()
+                known.io.start()
                 known._thread.start()
             known._users += 1
             return known
@@ -172,7 +172,7 @@ class ClientInstance:
         with self._wanted:
             self._wanted.notify_all()
         # What the housekeeping waits for fails with the connections, so it ends at once.
-        self.wire.stop()
+        self.io.stop()
         if self._thread is not threading.current_thread():
             self._thread.join(_STOP_SECONDS_MAX)
 
@@ -197,7 +197,7 @@ class ClientInstance:
             if member.consumer_info().message_model == MessageModel.BROADCASTING.value:
                 self._claim_file(member.group)
             self._members[member.group] = member
-            self.wire.hooks += tuple(hook for hook in hooks if hook not in self.wire.hooks)
+            self.io.hooks += tuple(hook for hook in hooks if hook not in self.io.hooks)
             for name, period_ms in periods_ms.items():
                 self._periods_ms[name] = min(self._periods_ms[name], period_ms)
         self.refresh_routes()
@@ -244,9 +244,7 @@ class ClientInstance:
         names = sorted({queues.broker for queues in route.queue_sets}) if route else []
         error: RocketMQError | None = None
         for name in names:
-            (reply,) = self.wire.call_many(
-                [(name, ListGroupClients(group))], timeout_ms=_TIMEOUT_MS
-            )
+            (reply,) = self.io.call_many([(name, ListGroupClients(group))], timeout_ms=_TIMEOUT_MS)
             if isinstance(reply, ClientsReply):
                 return reply.client_ids
             error = reply if isinstance(reply, RocketMQError) else error
@@ -259,7 +257,7 @@ class ClientInstance:
         route = self._routes.get(topic)
         for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
             request = CheckSubscription(self.client_id, group, topic, wanted)
-            (reply,) = self.wire.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
+            (reply,) = self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
             if isinstance(reply, BrokerError):
                 raise reply
             if not isinstance(reply, RocketMQError):
@@ -269,7 +267,7 @@ class ClientInstance:
         """Ask the name server for every topic that somebody consumes."""
         with self._wanted:
             topics = sorted({t for member in self._members.values() for t in member.topics()})
-        replies = self.wire.call_many(
+        replies = self.io.call_many(
             [(None, GetRoute(topic)) for topic in topics], timeout_ms=_TIMEOUT_MS
         )
         for topic, reply in zip(topics, replies, strict=True):
@@ -297,16 +295,16 @@ class ClientInstance:
     def _claim_file(self, group: str) -> None:
         file = LocalOffsetFile(self.client_id, group)
         try:
-            is_ours = file.claim()
+            is_ours = file.acquire()
         except OSError as error:
             raise ClientStateError(
-                f"progress of the group {group} cannot be kept in {file.path}: {error}. Let HOME "
+                f"offsets of the group {group} cannot be stored in {file.path}: {error}. Let HOME "
                 "be a directory that may be written to, on a file system that knows locks"
             ) from error
         if not is_ours:
             raise ClientStateError(
                 f"another process broadcasts to the group {group} as the client {self.client_id}, "
-                f"and keeps its progress in {file.path}: name the instance differently"
+                f"and stores its offsets in {file.path}: name the instance differently"
             )
         self._files[group] = file
 
@@ -324,7 +322,7 @@ class ClientInstance:
 
     def _tell(self, brokers: Iterable[str], request: Request[Reply], what: str) -> None:
         names = tuple(brokers)
-        replies = self.wire.call_many([(name, request) for name in names], timeout_ms=_TIMEOUT_MS)
+        replies = self.io.call_many([(name, request) for name in names], timeout_ms=_TIMEOUT_MS)
         for name, reply in zip(names, replies, strict=True):
             if isinstance(reply, RocketMQError):
                 _LOG.warning("broker=%s: could not %s: %s", name, what, reply)
@@ -334,7 +332,7 @@ class ClientInstance:
             self.want_rebalance()
 
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
-        """Answer a broker, in the wire thread."""
+        """Answer a broker, in the I/O thread."""
         if not isinstance(
             request, (ResetOffsets, GetClientOffsets, GetRunningInfo, ConsumeDirectly)
         ):
@@ -355,7 +353,7 @@ class ClientInstance:
         if isinstance(request, ConsumeDirectly):
             deferred = Deferred()
             member.consume_directly(
-                request, lambda reply: self.wire.post(lambda: deferred.deliver(reply))
+                request, lambda reply: self.io.post(lambda: deferred.deliver(reply))
             )
             return deferred
         with self._wanted:

@@ -56,7 +56,7 @@ def _queue_info(owned: OwnedQueue, shift_ms: int) -> QueueInfo:
         process = owned.process
         first = process.waiting_from if process.count else 0
         return QueueInfo(
-            done=process.done,
+            done=process.consumed_offset,
             count=process.count,
             first=first,
             last=first + process.span if process.count else 0,

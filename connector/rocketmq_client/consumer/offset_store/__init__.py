@@ -1,3 +1,4 @@
-"""Consumed offsets before they are committed, and where a new member starts. Start at
-`offset_table`.
+"""Where a group's committed offsets are stored: at the brokers, or in a broadcasting member's file.
+
+Start at `offset_store`; `local_file` is the file.
 """

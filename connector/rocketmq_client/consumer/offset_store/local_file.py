@@ -1,11 +1,11 @@
-"""A broadcasting member's progress in a file of its own, as RocketMQ's Java client writes it.
+"""A broadcasting member's offsets in a local file, as RocketMQ's Java client writes it.
 
 <home>/.rocketmq_offsets/<client id>/<group>/offsets.json        and offsets.json.bak
 
 {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:42}}   keys are objects
 
-One process at a time may have it, which `offsets.lock` beside it says: the progress of two in one
-file would let each skip what only the other one has consumed.
+One process at a time may use the file, by a lock on `offsets.lock` beside it: if two processes
+shared the file, each would skip messages that only the other one has consumed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LOCK_NAME: Final = "offsets.lock"
 _DIRECTORY: Final = ".rocketmq_offsets"
 
 
-def encode_progress(offsets: Mapping[QueueId, int]) -> bytes:
-    """The file's content."""
+def encode_offsets(offsets: Mapping[QueueId, int]) -> bytes:
+    """Encode the file's content."""
     table: dict[str, Json] = {queue_key(queue): offsets[queue] for queue in sorted(offsets)}
     return fastjson.dumps({"offsetTable": ObjectKeyed(table)}).encode()
 
 
-def decode_progress(content: bytes) -> dict[QueueId, int]:
-    """What a file says, Java's too. Raises RemoteProtocolError when it is damaged."""
+def decode_offsets(content: bytes) -> dict[QueueId, int]:
+    """Decode a file's content, Java's too. Raises RemoteProtocolError if it is damaged."""
     value = fastjson.loads(content)
     if not isinstance(value, dict):
         raise RemoteProtocolError("a JSON object was expected")
@@ -47,17 +47,17 @@ def decode_progress(content: bytes) -> dict[QueueId, int]:
 
 
 class ProgressFileError(RocketMQError):
-    """Neither a member's file nor its backup can be read, so nobody knows where it was."""
+    """Neither a member's file nor its backup can be read, so its offsets are unknown."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_GROUP.PROGRESS_FILE] {self.path} and its backup (.bak) cannot be read: "
-            f"{self.reason}. Put one of them back, or remove both: then consumption begins where "
-            "consume_from says."
+            f"{self.reason}. Restore one of them, or remove both to start where consume_from says."
         )
 
 
@@ -68,41 +68,41 @@ class LocalOffsetFile:
         base = home or Path.home() / _DIRECTORY
         self.path = base / client_id / group / FILE_NAME
         self._backup = self.path.with_name(f"{FILE_NAME}.bak")
-        self._claim: IO[bytes] | None = None
+        self._lock: IO[bytes] | None = None
 
-    def claim(self) -> bool:
-        """Have it alone until `release` or the process's end; False if another process has it.
+    def acquire(self) -> bool:
+        """Lock the file until `release` or the process ends; False if another process has it.
 
-        Raises OSError where files can be neither made nor locked.
+        Raises OSError if the directory does not allow new files or locks.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        claim = self.path.with_name(_LOCK_NAME).open("ab")
+        lock = self.path.with_name(_LOCK_NAME).open("ab")
         if sys.platform != "win32":
             try:
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                claim.close()
+                lock.close()
                 return False
             except OSError:
-                claim.close()
+                lock.close()
                 raise
-        self._claim = claim
+        self._lock = lock
         return True
 
     def release(self) -> None:
-        """Others may have it now. Again: harmless."""
-        claim, self._claim = self._claim, None
-        if claim is None:
+        """Unlock the file; a second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is None:
             return
         if sys.platform != "win32":
-            # Closing it leaves the claim to children that were forked meanwhile.
-            fcntl.flock(claim, fcntl.LOCK_UN)
-        claim.close()
+            # Closing alone would leave the lock with children forked meanwhile.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        lock.close()
 
     def load(self) -> dict[QueueId, int]:
-        """What was stored; a damaged or half-written file is passed for the one before it.
+        """Read the stored offsets; the backup replaces a damaged or half-written file.
 
-        Raises ProgressFileError when there is a file, and none that can be read.
+        Raises ProgressFileError if files exist and none can be read.
         """
         reasons = []
         for path in (self.path, self._backup):
@@ -115,11 +115,11 @@ class LocalOffsetFile:
         return {}
 
     def save(self, offsets: Mapping[QueueId, int]) -> None:
-        """Return once the new content is on the disk; what was there becomes the backup."""
+        """Write the offsets durably; the previous file becomes the backup."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f"{FILE_NAME}.tmp")
         with fresh.open("wb") as file:
-            file.write(encode_progress(offsets))
+            file.write(encode_offsets(offsets))
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileNotFoundError):
@@ -128,10 +128,10 @@ class LocalOffsetFile:
 
 
 def _read(path: Path) -> tuple[dict[QueueId, int] | None, str]:
-    """What a file says, or why it cannot be read; neither where there is none."""
+    """A file's offsets, or the reason why it cannot be read; neither if it does not exist."""
     try:
         content = path.read_bytes()
-        return (decode_progress(content), "") if content.strip() else (None, "it is empty")
+        return (decode_offsets(content), "") if content.strip() else (None, "it is empty")
     except FileNotFoundError:
         return None, ""
     except (OSError, RemoteProtocolError) as error:

@@ -1,6 +1,6 @@
 """Gathers acknowledgements for a moment, so that one request carries those of many messages.
 
-Everything but `add` runs in the wire thread. What cannot be delivered is tried a few times; after
+Everything but `add` runs in the I/O thread. What cannot be delivered is tried a few times; after
 that the message comes again, which is what at-least-once means.
 """
 
@@ -31,8 +31,8 @@ _RETRY_MS: Final = 1_000
 class PopAcks:
     """Acknowledgements of one consumer, by broker."""
 
-    def __init__(self, wire: IoThread, group: str, timeout_ms: int) -> None:
-        self._wire, self._group, self._timeout_ms = wire, group, timeout_ms
+    def __init__(self, io: IoThread, group: str, timeout_ms: int) -> None:
+        self._io, self._group, self._timeout_ms = io, group, timeout_ms
         self._waiting: dict[str, list[Popped]] = defaultdict(list)
         self._is_due = False
         self._has_batches = True
@@ -46,15 +46,15 @@ class PopAcks:
         if some:
             with self._changed:
                 self._count += len(some)
-            self._wire.post(partial(self._gather, some))
+            self._io.post(partial(self._gather, some))
 
     def finish(self, wait_ms: int) -> bool:
         """Send what waits, and wait for the answers; False if that takes longer."""
-        self._wire.post(self._send_all)
+        self._io.post(self._send_all)
         with self._changed:
             return self._changed.wait_for(lambda: not self._count, wait_ms / 1_000)
 
-    # --- in the wire thread -------------------------------------------------------------------
+    # --- in the I/O thread -------------------------------------------------------------------
 
     def _gather(self, popped: list[Popped]) -> None:
         for one in popped:
@@ -63,7 +63,7 @@ class PopAcks:
             self._send_all()
         elif not self._is_due:
             self._is_due = True
-            self._wire.at(now_ms() + GATHER_MS, self._send_all)
+            self._io.at(now_ms() + GATHER_MS, self._send_all)
 
     def _send_all(self) -> None:
         self._is_due = False
@@ -74,7 +74,7 @@ class PopAcks:
     def _send(self, broker: str, popped: list[Popped], tries: int) -> None:
         if not self._has_batches:
             for one in popped:
-                self._wire.send(
+                self._io.send(
                     ack_of(self._group, one.topic, one.handle.text()),
                     broker=broker,
                     timeout_ms=self._timeout_ms,
@@ -82,7 +82,7 @@ class PopAcks:
                 )
             return
         spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
-        self._wire.send(
+        self._io.send(
             AckMessages(broker, spans),
             broker=broker,
             timeout_ms=self._timeout_ms,
@@ -100,7 +100,7 @@ class PopAcks:
         if isinstance(reply, RocketMQError):
             if reply.retryable and tries < _TRIES_MAX:
                 again = partial(self._send, broker, popped, tries + 1)
-                self._wire.at(now_ms() + _RETRY_MS, again)
+                self._io.at(now_ms() + _RETRY_MS, again)
                 return
             _LOG.warning(
                 "broker=%s: %s could not be acknowledged, to come again: %s",

@@ -32,7 +32,7 @@ class PopAssignment:
         name = settings.strategy.name
         self._strategy = name if name in _STRATEGIES else _STRATEGIES[0]
 
-    def share(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
+    def rebalance(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
         """Gain and lose popped queues; the subscriptions of those topics that are to be pulled."""
         pulled: dict[str, Subscription] = {}
         wanted: dict[QueueId, Subscription] = {}
@@ -63,7 +63,7 @@ class PopAssignment:
             self._strategy,
             self._settings.model.value,
         )
-        (reply,) = self._instance.wire.call_many(
+        (reply,) = self._instance.io.call_many(
             [(broker, request)], timeout_ms=self._settings.request_timeout_ms
         )
         if isinstance(reply, UnsupportedRequestError):

@@ -22,16 +22,15 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
     ConsumeCounts,
     ConsumeHook,
-    call_listener,
 )
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.consuming.concurrent import split_outcome
+from rocketmq_client.consumer.consuming.listener_calls import call_listener
 from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.messages import Popped
 from rocketmq_client.consumer.popping.puller import PopQueue
-from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.requests.pop import AT_ONCE_MS, ChangeInvisibleTime, change_of
 
@@ -46,7 +45,7 @@ class PopConsumption:
 
     def __init__(
         self,
-        wire: IoThread,
+        io: IoThread,
         settings: ConsumerSettings,
         pop: PopSettings,
         listener: ConcurrentListener,
@@ -56,9 +55,9 @@ class PopConsumption:
         acks: PopAcks,
         counts: ConsumeCounts,
     ) -> None:
-        self._wire, self._settings, self._pop = wire, settings, pop
+        self._io, self._settings, self._pop = io, settings, pop
         self._listener, self._hooks, self._acks = listener, hooks, acks
-        self._submitter = Submitter(pool, wire)
+        self._submitter = Submitter(pool, io)
         self._counts = counts
         self._waiting: dict[int, tuple[list[Popped], int]] = {}
         """Batches that no listener has begun with, and when each is too late."""
@@ -91,7 +90,7 @@ class PopConsumption:
     def return_soon(self, popped: Iterable[Popped]) -> None:
         """Have these lent to somebody else; nobody waits for the answers."""
         for one in popped:
-            self._wire.submit(
+            self._io.submit(
                 self._return_of(one),
                 broker=one.handle.broker,
                 timeout_ms=self._settings.request_timeout_ms,
@@ -103,7 +102,7 @@ class PopConsumption:
         waiting, self._waiting = self._waiting, {}
         time_ms = now_ms()
         lent = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
-        replies = self._wire.call_many(
+        replies = self._io.call_many(
             [(one.handle.broker, self._return_of(one)) for one in lent],
             timeout_ms=self._settings.request_timeout_ms,
         )
@@ -155,7 +154,7 @@ class PopConsumption:
             if id(one) in gone:
                 continue
             delay_ms = self._pop.retry_ms(one.message.reconsume_times, delay_level)
-            self._wire.submit(
+            self._io.submit(
                 change_of(self._settings.group, one.topic, one.handle.text(), delay_ms),
                 broker=one.handle.broker,
                 timeout_ms=self._settings.request_timeout_ms,
@@ -165,7 +164,7 @@ class PopConsumption:
     def _bury(self, dead: Sequence[Popped]) -> None:
         """What is a dead letter for sure is acknowledged; the rest comes again."""
         kept = send_back(
-            self._wire,
+            self._io,
             self._settings,
             [one.message for one in dead],
             delay_level=_DEAD,

@@ -1,4 +1,4 @@
-"""Pops from the queues that the brokers assigned to a consumer, in the wire thread."""
+"""Pops from the queues that the brokers assigned to a consumer, in the I/O thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from functools import partial
 from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.namespaces import unwrapped
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
+from rocketmq_client.consumer.common.settings import ConsumeFrom, PopSettings, unwrapped
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.messages import Popped, popped_messages
-from rocketmq_client.consumer.popping.settings import PopSettings
 from rocketmq_wire.errors import ProtocolError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
@@ -49,11 +47,11 @@ class PopQueue:
 
 
 class PopPuller:
-    """One consumer's pops. `start` may be called from any thread, all else runs in the wire's."""
+    """One consumer's pops. Any thread may call `start`; the rest runs in the I/O thread."""
 
     def __init__(
         self,
-        wire: IoThread,
+        io: IoThread,
         pop: PopSettings,
         acks: PopAcks,
         *,
@@ -64,7 +62,7 @@ class PopPuller:
         on_late: Callable[[list[Popped]], None],
         is_suspended: Callable[[], bool],
     ) -> None:
-        self._wire, self._pop, self._acks = wire, pop, acks
+        self._io, self._pop, self._acks = io, pop, acks
         self._group, self._namespace = group, namespace
         self._init_mode = InitMode.MAX if consume_from is ConsumeFrom.LAST else InitMode.MIN
         self._on_popped, self._on_late = on_popped, on_late
@@ -72,9 +70,9 @@ class PopPuller:
 
     def start(self, owned: PopQueue) -> None:
         """Pop the queue until it is dropped."""
-        self._wire.post(partial(self._step, owned))
+        self._io.post(partial(self._step, owned))
 
-    # --- in the wire thread -------------------------------------------------------------------
+    # --- in the I/O thread -------------------------------------------------------------------
 
     def _step(self, owned: PopQueue) -> None:
         if owned.is_dropped:
@@ -89,7 +87,7 @@ class PopPuller:
     def _step_later(self, owned: PopQueue, pause_ms: int) -> None:
         if not owned.is_step_due:
             owned.is_step_due = True
-            self._wire.at(now_ms() + pause_ms, partial(self._step_now, owned))
+            self._io.at(now_ms() + pause_ms, partial(self._step_now, owned))
 
     def _step_now(self, owned: PopQueue) -> None:
         owned.is_step_due = False
@@ -105,7 +103,7 @@ class PopPuller:
             init_mode=self._init_mode,
             subscription=owned.subscription,
         )
-        self._wire.send(
+        self._io.send(
             request,
             broker=owned.queue.broker,
             timeout_ms=self._pop.poll_ms + _GRACE_MS,

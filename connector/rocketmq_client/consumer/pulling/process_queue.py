@@ -4,7 +4,7 @@ Everything before the smallest offset still pending is done. When nothing is pen
 that was pulled is done, so progress moves also where a filter let nothing through.
 
     add -> pending -> (taken by a listener) -> remove          offsets only grow
-                   -> take: gone, and not done before `settle`
+                   -> take: gone, and not done before `finish_taken`
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class ProcessQueue:
     def take(self, messages: Iterable[ReceivedMessage]) -> None:
         """These wait no more, and others are pulled in their stead; they are not done yet."""
         if self.taken_from is None:
-            self.taken_from = self.done
+            self.taken_from = self.consumed_offset
         self.remove(messages)
 
-    def settle(self) -> None:
+    def finish_taken(self) -> None:
         """All that was taken is done."""
         self.taken_from = None
 
@@ -82,7 +82,7 @@ class ProcessQueue:
         return len(self.pending)
 
     @property
-    def done(self) -> int:
+    def consumed_offset(self) -> int:
         """The progress: the smallest offset that is not consumed."""
         return self.waiting_from if self.taken_from is None else self.taken_from
 
@@ -98,7 +98,7 @@ class ProcessQueue:
 
         When the queue's end went back, what was pulled and not consumed may still be there.
         """
-        return min(next_begin, self.done) if next_begin < self.next_begin else next_begin
+        return min(next_begin, self.consumed_offset) if next_begin < self.next_begin else next_begin
 
     @property
     def span(self) -> int:

@@ -26,7 +26,7 @@ SUSPENDED_DELAY_MS: Final = 1_000
 UNLOCKED_DELAY_MS: Final = 3_000
 ERROR_DELAY_MS: Final = 3_000
 BROKER_FLOW_DELAY_MS: Final = 20
-NO_PROGRESS_DELAY_MS: Final = 200
+EMPTY_REPLY_DELAY_MS: Final = 200
 ILLEGAL_DELAY_MS: Final = 10_000
 FLOW_WARNING_EVERY: Final = 1_000
 
@@ -40,7 +40,7 @@ class Step(enum.Enum):
     STOP = "the queue is another's"
 
 
-class Verdict(enum.Enum):
+class PullOutcome(enum.Enum):
     """What an answer to a pull means."""
 
     MESSAGES = "decode the body and hand it on"
@@ -57,7 +57,7 @@ class PullControl:
     interval_ms: int = 0
     """Rest between two pulls."""
     not_before_ms: int = 0
-    is_under_way: bool = False
+    is_pulling: bool = False
     is_flow_blocked: bool = False
     flow_count: int = 0
     """How often a limit stood in the way."""
@@ -80,7 +80,7 @@ class PullControl:
         """
         if queue.is_dropped:
             return Step.STOP
-        if self.is_under_way or now_ms < self.not_before_ms:
+        if self.is_pulling or now_ms < self.not_before_ms:
             return Step.WAIT
         queue.last_pull_ms = now_ms
         if is_suspended:
@@ -99,14 +99,14 @@ class PullControl:
                 self.is_first = True
                 return self._wait(now_ms, UNLOCKED_DELAY_MS)
             if self.is_first:
-                self.is_under_way = True
+                self.is_pulling = True
                 return Step.REREAD
-        self.is_under_way = True
+        self.is_pulling = True
         return Step.PULL
 
     def on_reread(self, queue: ProcessQueue, offset: int | None, now_ms: int) -> None:
         """The group's progress under the new lock; None when it could not be read."""
-        self.is_under_way = False
+        self.is_pulling = False
         if offset is None:
             self._wait(now_ms, ERROR_DELAY_MS)
             return
@@ -114,22 +114,22 @@ class PullControl:
         if not queue.count:
             queue.next_begin = offset
 
-    def on_reply(self, reply: PullReply, now_ms: int) -> Verdict:
+    def on_reply(self, reply: PullReply, now_ms: int) -> PullOutcome:
         """A pull was answered."""
-        self.is_under_way = False
+        self.is_pulling = False
         self.not_before_ms = now_ms + self.interval_ms if self.interval_ms else 0
         if reply.status is PullStatus.OFFSET_ILLEGAL:
-            return Verdict.ILLEGAL
-        return Verdict.MESSAGES if reply.status is PullStatus.FOUND else Verdict.NOTHING
+            return PullOutcome.ILLEGAL
+        return PullOutcome.MESSAGES if reply.status is PullStatus.FOUND else PullOutcome.NOTHING
 
-    def on_no_progress(self, now_ms: int, waited_ms: int) -> None:
+    def on_empty_reply(self, now_ms: int, waited_ms: int) -> None:
         """An answer without anything that came at once: such a broker does not hold pulls."""
-        if waited_ms < NO_PROGRESS_DELAY_MS:
-            self._wait(now_ms, NO_PROGRESS_DELAY_MS)
+        if waited_ms < EMPTY_REPLY_DELAY_MS:
+            self._wait(now_ms, EMPTY_REPLY_DELAY_MS)
 
     def on_error(self, error: RocketMQError, now_ms: int) -> None:
         """A pull failed, or its answer could not be read."""
-        self.is_under_way = False
+        self.is_pulling = False
         is_flow = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
         self._wait(now_ms, BROKER_FLOW_DELAY_MS if is_flow else ERROR_DELAY_MS)
 

@@ -1,4 +1,4 @@
-"""Pulls from the queues that a consumer owns, in the wire thread, as `pull_control` decides."""
+"""Pulls from the queues that a consumer owns, in the I/O thread, as `pull_control` decides."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Final
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
-from rocketmq_client.consumer.common.namespaces import unwrapped
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, unwrapped
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Verdict
+from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutcome, Step
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
@@ -71,11 +70,11 @@ class PullCounts:
 
 
 class QueuePuller:
-    """One consumer's pulls. `start` may be called from any thread, all else runs in the wire's."""
+    """One consumer's pulls. Any thread may call `start`; the rest runs in the I/O thread."""
 
     def __init__(
         self,
-        wire: IoThread,
+        io: IoThread,
         settings: ConsumerSettings,
         *,
         is_orderly: bool,
@@ -83,9 +82,10 @@ class QueuePuller:
         on_illegal: Callable[[OwnedQueue, int], None],
         subscription_of: Callable[[str], Subscription | None] | None = None,
         is_full: Callable[[], bool] = lambda: False,
+        commits_on_pull: bool = True,
     ) -> None:
         """`subscription_of` a topic may change while queues are owned; `is_full` lets all rest."""
-        self._wire, self._settings = wire, settings
+        self._io, self._settings = io, settings
         self._is_orderly = is_orderly
         self._on_messages, self._on_illegal = on_messages, on_illegal
         self._subscription_of, self._is_full = subscription_of, is_full
@@ -93,7 +93,7 @@ class QueuePuller:
         self.paused: frozenset[QueueId] = frozenset()
         """Queues that rest while the others are pulled from."""
         self.counts = PullCounts()
-        self.commits_on_pull = not settings.is_broadcasting
+        self._commits_on_pull = commits_on_pull and not settings.is_broadcasting
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
         """Begin with a queue; nothing is pulled before `start`."""
@@ -109,9 +109,9 @@ class QueuePuller:
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue, until it is dropped; also to look at it sooner than planned."""
-        self._wire.post(partial(self._step, owned))
+        self._io.post(partial(self._step, owned))
 
-    # --- in the wire thread -------------------------------------------------------------------
+    # --- in the I/O thread -------------------------------------------------------------------
 
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
@@ -129,13 +129,13 @@ class QueuePuller:
         if step is Step.PULL:
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
-            self._wire.send(
+            self._io.send(
                 GetCommittedOffset(self._settings.group, owned.queue),
                 broker=owned.queue.broker,
                 timeout_ms=self._settings.request_timeout_ms,
-                on_done=partial(self._on_progress, owned),
+                on_done=partial(self._on_committed_offset, owned),
             )
-        elif step is Step.WAIT and not control.is_under_way:
+        elif step is Step.WAIT and not control.is_pulling:
             if control.flow_warning_is_due:
                 _LOG.warning(
                     "%s: consumption is slow: %s (%d times so far)",
@@ -154,7 +154,7 @@ class QueuePuller:
     def _step_later(self, owned: OwnedQueue) -> None:
         if not owned.is_step_due:
             owned.is_step_due = True
-            self._wire.at(owned.control.not_before_ms, partial(self._step_now, owned))
+            self._io.at(owned.control.not_before_ms, partial(self._step_now, owned))
 
     def _step_now(self, owned: OwnedQueue) -> None:
         owned.is_step_due = False
@@ -162,7 +162,7 @@ class QueuePuller:
 
     def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
         settings, process = self._settings, owned.process
-        done = process.done if self.commits_on_pull else 0
+        done = process.consumed_offset if self._commits_on_pull else 0
         # A replica keeps no progress, and what waits for messages waits where they arrive first.
         is_at_master = not owned.is_replica_suggested
         request = PullMessages(
@@ -174,7 +174,7 @@ class QueuePuller:
             commit=done if done > 0 and is_at_master else None,
             suspend_ms=settings.suspend_ms if is_at_master else None,
         )
-        self._wire.send(
+        self._io.send(
             request,
             broker=owned.queue.broker,
             timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS),
@@ -195,19 +195,19 @@ class QueuePuller:
         self.counts.round_trip_ms += time_ms - sent_ms
         process.last_pull_ms, process.end = time_ms, result.end
         owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
-        verdict = control.on_reply(result, time_ms)
-        if verdict is Verdict.ILLEGAL:
+        outcome = control.on_reply(result, time_ms)
+        if outcome is PullOutcome.ILLEGAL:
             self._on_illegal_offset(owned, start, result)
             return
         messages: list[ReceivedMessage] = []
-        if verdict is Verdict.MESSAGES:
+        if outcome is PullOutcome.MESSAGES:
             try:
                 messages = self._decoded(owned, result)
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
         elif result.next_begin <= start:
-            control.on_no_progress(time_ms, time_ms - sent_ms)
+            control.on_empty_reply(time_ms, time_ms - sent_ms)
         elif result.remark == LOST_REMARK:
             _LOG.error(
                 "%s: the messages of offsets [%d,%d) are lost, the broker says: a repair of its "
@@ -263,7 +263,7 @@ class QueuePuller:
         _LOG.warning("%s: a pull failed: %s", owned.queue, error)
         self._step_later(owned)
 
-    def _on_progress(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
+    def _on_committed_offset(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
         """The lock is new: whoever had the queue before may have got further."""
         offset: int | None = None
         if isinstance(result, OffsetReply):
@@ -273,3 +273,19 @@ class QueuePuller:
         with owned.lock:
             owned.control.on_reread(owned.process, offset, now_ms())
         self._step(owned)
+
+
+class NoPulls(QueuePuller):
+    """Begins with queues, and leaves it at that."""
+
+    def __init__(self, io: IoThread, settings: ConsumerSettings) -> None:
+        super().__init__(
+            io,
+            settings,
+            is_orderly=False,
+            on_messages=lambda *_: None,
+            on_illegal=lambda *_: None,
+        )
+
+    def start(self, owned: OwnedQueue) -> None:
+        """Nothing is pulled here."""

@@ -28,67 +28,67 @@ def broker() -> Iterator[ScriptedBroker]:
     broker.stop()
 
 
-def wire_to(broker: ScriptedBroker, permits: int = 65_535) -> IoThread:
-    wire = IoThread(
+def io_thread_to(broker: ScriptedBroker, permits: int = 65_535) -> IoThread:
+    io = IoThread(
         ConnectionSettings(name_servers=(broker.address,)),
-        name="rocketmq-wire-test",
+        name="rocketmq-io-test",
         on_notice=lambda _: None,
         responder=lambda _: None,
         permits=permits,
     )
-    wire.start()
-    return wire
+    io.start()
+    return io
 
 
-def ask(wire: IoThread, answers: Answers, timeout_ms: int = 30_000) -> None:
-    wire.submit(GetMaxOffset(QUEUE), broker="broker-a", timeout_ms=timeout_ms, on_done=answers.put)
+def ask(io: IoThread, answers: Answers, timeout_ms: int = 30_000) -> None:
+    io.submit(GetMaxOffset(QUEUE), broker="broker-a", timeout_ms=timeout_ms, on_done=answers.put)
 
 
 def test_an_answer_a_time_out_and_a_broken_connection_each_call_back_once(
     broker: ScriptedBroker,
 ) -> None:
-    wire, answers = wire_to(broker), Answers()
-    ask(wire, answers)
+    io, answers = io_thread_to(broker), Answers()
+    ask(io, answers)
     assert answers.get(timeout=30) == OffsetReply(7)
     broker.script = lambda request: (
         ScriptedBroker.SILENCE if isinstance(request, GetMaxOffset) else None
     )
-    ask(wire, answers, timeout_ms=1)
+    ask(io, answers, timeout_ms=1)
     assert isinstance(answers.get(timeout=30), DeadlineExceededError)
-    ask(wire, answers)
-    wire.stop()
+    ask(io, answers)
+    io.stop()
     assert isinstance(answers.get(timeout=30), ConnectionLostError)
-    ask(wire, answers)
+    ask(io, answers)
     assert isinstance(answers.get(timeout=30), ConnectionLostError)
     assert answers.empty()
 
 
 def test_one_request_more_than_may_wait_is_refused_at_once(broker: ScriptedBroker) -> None:
-    wire, answers = wire_to(broker, permits=2), Answers()
+    io, answers = io_thread_to(broker, permits=2), Answers()
     broker.script = lambda request: (
         ScriptedBroker.SILENCE if isinstance(request, GetMaxOffset) else None
     )
     try:
         for _ in range(3):
-            ask(wire, answers)
+            ask(io, answers)
         refused = answers.get(timeout=30)
         assert isinstance(refused, TooManyRequestsError)
         assert "TOO_MANY_REQUESTS] 2 requests wait" in str(refused)
     finally:
-        wire.stop()
+        io.stop()
     assert [type(answers.get(timeout=30)) for _ in range(2)] == [ConnectionLostError] * 2
 
 
 def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> None:
-    wire, answers = wire_to(broker), Answers()
+    io, answers = io_thread_to(broker), Answers()
     try:
-        wire.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
-        ask(wire, answers)
+        io.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
+        ask(io, answers)
         assert answers.get(timeout=30) == OffsetReply(7)
         assert broker.progress["g", QUEUE] == 5
     finally:
-        wire.stop()
-    full = wire_to(broker, permits=0)
+        io.stop()
+    full = io_thread_to(broker, permits=0)
     try:
         refused = r"^\[ROCKETMQ_CONNECTION\.TOO_MANY_REQUESTS\] "
         with pytest.raises(TooManyRequestsError, match=refused):
@@ -119,16 +119,16 @@ class Noting:
 def test_hooks_see_every_request_and_its_result(
     broker: ScriptedBroker, error: type[BaseException]
 ) -> None:
-    wire, answers, hook = wire_to(broker), Answers(), Noting(error)
-    wire.hooks = (hook,)
+    io, answers, hook = io_thread_to(broker), Answers(), Noting(error)
+    io.hooks = (hook,)
     try:
-        ask(wire, answers)
+        ask(io, answers)
         assert answers.get(timeout=30) == OffsetReply(7)
-        wire.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
-        ask(wire, answers)
+        io.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
+        ask(io, answers)
         answers.get(timeout=30)
     finally:
-        wire.stop()
+        io.stop()
     assert hook.seen == [
         ("before", "GetMaxOffset at broker-a"),
         ("after", "OffsetReply"),

@@ -23,7 +23,7 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import SendBack
-from support.group_fakes import FakeWire
+from support.group_fakes import FakeIo
 from support.received import received
 
 QUEUE = QueueId("T", "a", 0)
@@ -48,8 +48,8 @@ class HandPool:
 
 
 @pytest.fixture
-def wire() -> FakeWire:
-    return FakeWire()
+def io() -> FakeIo:
+    return FakeIo()
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def owned_queue(count: int) -> OwnedQueue:
 
 
 def concurrent(
-    wire: FakeWire, pool: HandPool, status: object, **settings: object
+    io: FakeIo, pool: HandPool, status: object, **settings: object
 ) -> ConcurrentConsumption:
     listener = cast(Any, lambda *_: status)
     return ConcurrentConsumption(
-        cast(IoThread, wire),
+        cast(IoThread, io),
         ConsumerSettings("g", **settings),  # type: ignore[arg-type]
         listener,
         cast(ConsumePool, pool),
@@ -78,14 +78,14 @@ def concurrent(
     )
 
 
-def test_what_the_pool_rejects_is_put_in_again_after_5_s(wire: FakeWire, pool: HandPool) -> None:
-    consumption = concurrent(wire, pool, ConsumeStatus.SUCCESS)
+def test_what_the_pool_rejects_is_put_in_again_after_5_s(io: FakeIo, pool: HandPool) -> None:
+    consumption = concurrent(io, pool, ConsumeStatus.SUCCESS)
     owned = owned_queue(1)
     pool.is_full = True
     before_ms = now_ms()
     consumption.on_messages(owned, owned.process.first(1))
-    wire.run()
-    ((due_ms, again),) = wire.timers
+    io.run()
+    ((due_ms, again),) = io.timers
     assert due_ms >= before_ms + 5_000
     pool.is_full = False
     again()
@@ -119,20 +119,20 @@ def test_what_work_raises_ends_no_thread(error: type[BaseException]) -> None:
     assert pool.shut_down(5_000)
 
 
-def test_in_broadcasting_failures_are_dropped(wire: FakeWire, pool: HandPool) -> None:
+def test_in_broadcasting_failures_are_dropped(io: FakeIo, pool: HandPool) -> None:
     consumption = concurrent(
-        wire, pool, ConsumeStatus.RECONSUME_LATER, model=MessageModel.BROADCASTING
+        io, pool, ConsumeStatus.RECONSUME_LATER, model=MessageModel.BROADCASTING
     )
     owned = owned_queue(3)
     consumption.consume(owned, owned.process.first(3))
-    assert owned.process.done == 3
+    assert owned.process.consumed_offset == 3
     assert consumption.counts.failed == 3
-    assert wire.asked == []
+    assert io.asked == []
 
 
-def test_what_cannot_be_sent_back_is_tried_again_here(wire: FakeWire, pool: HandPool) -> None:
-    consumption = concurrent(wire, pool, ConsumeStatus.RECONSUME_LATER)
-    wire.fail = lambda request: (
+def test_what_cannot_be_sent_back_is_tried_again_here(io: FakeIo, pool: HandPool) -> None:
+    consumption = concurrent(io, pool, ConsumeStatus.RECONSUME_LATER)
+    io.fail = lambda request: (
         broker_error(1, "disk full")
         if isinstance(request, SendBack) and request.physical_offset == 1_000
         else None
@@ -142,24 +142,24 @@ def test_what_cannot_be_sent_back_is_tried_again_here(wire: FakeWire, pool: Hand
     consumption.consume(owned, [first, second])
     assert list(owned.process.pending) == [1], "sent back is done, the other one is not"
     assert (first.reconsume_times, second.reconsume_times) == (0, 1)
-    wire.run()
-    assert len(wire.timers) == 1
+    io.run()
+    assert len(io.timers) == 1
 
 
 def test_of_a_queue_that_was_lost_nothing_is_consumed_or_sent_back(
-    wire: FakeWire, pool: HandPool
+    io: FakeIo, pool: HandPool
 ) -> None:
-    consumption = concurrent(wire, pool, None)
+    consumption = concurrent(io, pool, None)
     owned = owned_queue(2)
     messages = owned.process.first(2)
     owned.process.drop()
     consumption.consume(owned, messages)
-    assert (owned.process.count, wire.asked) == (2, [])
+    assert (owned.process.count, io.asked) == (2, [])
     assert consumption.counts.failed == 0
 
 
 def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
-    wire: FakeWire, pool: HandPool
+    io: FakeIo, pool: HandPool
 ) -> None:
     owned = owned_queue(1)
     messages = owned.process.first(1)
@@ -167,22 +167,20 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
     def slow(got: list[ReceivedMessage], context: ConsumeContext) -> ConsumeStatus:
         del got, context
         consumption.expire(now_ms() + 15 * 60_000)
-        assert wire.asked == [], "a quarter of an hour is not over"
+        assert io.asked == [], "a quarter of an hour is not over"
         consumption.expire(now_ms() + 15 * 60_000 + 1_000)
         return ConsumeStatus.SUCCESS
 
-    consumption = concurrent(wire, pool, None)
+    consumption = concurrent(io, pool, None)
     consumption._listener = slow
     consumption.consume(owned, messages)
-    (sent,) = wire.asked_of(SendBack)
+    (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
-    assert owned.process.done == 1
+    assert owned.process.consumed_offset == 1
     assert consumption.counts.succeeded == 0, "what it returned later does not count"
 
 
-def test_at_the_end_an_orderly_queue_stops_between_two_batches(
-    wire: FakeWire, pool: HandPool
-) -> None:
+def test_at_the_end_an_orderly_queue_stops_between_two_batches(io: FakeIo, pool: HandPool) -> None:
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
         del context
         if messages[0].queue_offset == 1:
@@ -190,7 +188,7 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(
         return OrderlyStatus.SUCCESS
 
     consumption = OrderlyConsumption(
-        cast(IoThread, wire),
+        cast(IoThread, io),
         ConsumerSettings("g"),
         listener,
         cast(ConsumePool, pool),
@@ -200,12 +198,12 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
     pool.run()
-    assert owned.process.done == 2
+    assert owned.process.consumed_offset == 2
     assert owned.consume_lock.acquire(blocking=False)
 
 
 def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batches(
-    wire: FakeWire, pool: HandPool
+    io: FakeIo, pool: HandPool
 ) -> None:
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
         del context
@@ -213,7 +211,7 @@ def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batch
         return OrderlyStatus.SUCCESS
 
     consumption = OrderlyConsumption(
-        cast(IoThread, wire),
+        cast(IoThread, io),
         ConsumerSettings("g"),
         listener,
         cast(ConsumePool, pool),
@@ -223,19 +221,19 @@ def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batch
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
     pool.run()
-    assert owned.process.done == 2
+    assert owned.process.consumed_offset == 2
     assert not owned.consume_lock.locked()
     owned.is_leaving = False  # It stays after all.
-    wire.run()
-    ((_, again),) = wire.timers
+    io.run()
+    ((_, again),) = io.timers
     again()
     pool.run()
-    assert owned.process.done == 5
+    assert owned.process.consumed_offset == 5
 
 
-def test_without_its_lock_an_orderly_queue_waits_3_s(wire: FakeWire, pool: HandPool) -> None:
+def test_without_its_lock_an_orderly_queue_waits_3_s(io: FakeIo, pool: HandPool) -> None:
     consumption = OrderlyConsumption(
-        cast(IoThread, wire),
+        cast(IoThread, io),
         ConsumerSettings("g"),
         lambda *_: OrderlyStatus.SUCCESS,
         cast(ConsumePool, pool),
@@ -247,6 +245,6 @@ def test_without_its_lock_an_orderly_queue_waits_3_s(wire: FakeWire, pool: HandP
     before_ms = now_ms()
     consumption.on_messages(owned, [])
     pool.run()
-    wire.run()
+    io.run()
     assert owned.process.count == 1
-    assert wire.timers[0][0] >= before_ms + 3_000
+    assert io.timers[0][0] >= before_ms + 3_000

@@ -35,7 +35,7 @@ SETTINGS = ConnectionSettings(name_servers=("127.0.0.1:1",))
 
 
 class Brokers:
-    """A wire thread whose brokers answer as a test says."""
+    """An I/O thread whose brokers answer as a test says."""
 
     def __init__(self, answers: Mapping[str, Reply | RocketMQError]) -> None:
         self.answers = answers
@@ -52,7 +52,7 @@ class Brokers:
 def instance_with(answers: Mapping[str, Reply | RocketMQError]) -> tuple[ClientInstance, Brokers]:
     """An instance that was not started, with a topic `T` at each of the brokers."""
     instance, brokers = ClientInstance(SETTINGS, "1.2.3.4@x"), Brokers(answers)
-    instance.wire = cast(IoThread, brokers)
+    instance.io = cast(IoThread, brokers)
     instance._routes["T"] = Route(
         tuple(QueueSet(name, 1, 1, 6) for name in answers),
         tuple(BrokerAddresses(name, "c", {0: "h:1"}) for name in answers),

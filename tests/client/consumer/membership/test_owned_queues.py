@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.offset_store.start_offset import ConsumeFrom
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
@@ -17,7 +16,7 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import LockQueues, UnlockQueues
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, SearchOffset
-from support.group_fakes import FakeInstance, FakeWire
+from support.group_fakes import FakeInstance, FakeIo
 from support.received import received
 from support.records import lay_out, make_messages, sealed
 
@@ -30,14 +29,14 @@ class Member:
     """A share of queues whose surroundings the test plays."""
 
     def __init__(
-        self, *, is_orderly: bool = True, wire: FakeWire | None = None, **more: object
+        self, *, is_orderly: bool = True, io: FakeIo | None = None, **more: object
     ) -> None:
-        self.instance = FakeInstance(wire=wire)
-        self.wire = self.instance.fake_wire
+        self.instance = FakeInstance(io=io)
+        self.io = self.instance.fake_io
         values = {"consume_from": ConsumeFrom.FIRST, **more}
         settings = ConsumerSettings("g", TOPICS, **values)  # type: ignore[arg-type]
         puller = QueuePuller(
-            self.instance.wire,
+            self.instance.io,
             settings,
             is_orderly=is_orderly,
             on_messages=lambda *_: None,
@@ -55,7 +54,7 @@ class Member:
         return owned
 
     def unlocked(self) -> set[QueueId]:
-        return {q for request in self.wire.asked_of(UnlockQueues) for q in request.queues}
+        return {q for request in self.io.asked_of(UnlockQueues) for q in request.queues}
 
 
 @pytest.fixture
@@ -66,12 +65,12 @@ def member() -> Member:
 def test_limits_of_a_topic_are_divided_anew_when_queues_come_and_go() -> None:
     member = Member(limits=FlowLimits(topic_count_max=100))
     assert {one.control.limits.count_max for one in member.share.owned.values()} == {50}
-    assert member.share.take_exactly([FIRST])
+    assert member.share.own_exactly([FIRST])
     assert member.share.owned[FIRST].control.limits.count_max == 100
     assert member.share.restart(FIRST, 0).control.limits.count_max == 100
 
 
-class OldBroker(FakeWire):
+class OldBroker(FakeIo):
     """Ten messages a millisecond; searched for a time it answers with any of that time."""
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
@@ -89,21 +88,21 @@ class OldBroker(FakeWire):
 
 def test_where_a_time_is_found_nothing_of_that_time_is_skipped() -> None:
     member = Member(
-        wire=OldBroker(),
+        io=OldBroker(),
         consume_from=ConsumeFrom.TIMESTAMP,
         consume_timestamp_ms=STORED_MS + 5,
     )
     assert [one.process.next_begin for one in member.share.owned.values()] == [50, 50]
-    assert {pull.group for pull in member.wire.asked_of(PullMessages)} == {"g"}
+    assert {pull.group for pull in member.io.asked_of(PullMessages)} == {"g"}
 
 
 def test_a_queue_whose_time_cannot_be_searched_for_is_begun_with_later() -> None:
-    wire = OldBroker()
+    io = OldBroker()
     away = DeadlineExceededError("a", "waited")
-    wire.fail = lambda request: away if isinstance(request, SearchOffset) else None
-    member = Member(wire=wire, consume_from=ConsumeFrom.TIMESTAMP)
+    io.fail = lambda request: away if isinstance(request, SearchOffset) else None
+    member = Member(io=io, consume_from=ConsumeFrom.TIMESTAMP)
     assert (member.is_balanced, member.share.owned) == (False, {})
-    wire.fail = lambda _: None
+    io.fail = lambda _: None
     assert member.share.rebalance(TOPICS)
 
 
@@ -120,7 +119,7 @@ def test_at_the_end_progress_is_stored_also_while_a_listener_is_at_work(member: 
     busy, idle = member.consumed(FIRST, 7), member.consumed(SECOND, 3)
     busy.consume_lock.acquire()
     member.share.lose_all()
-    assert member.wire.progress == {FIRST: 7, SECOND: 3}
+    assert member.io.committed == {FIRST: 7, SECOND: 3}
     assert member.unlocked() == {SECOND}, "the lock of a queue that is consumed must expire"
     assert busy.process.is_dropped
     assert idle.process.is_dropped
@@ -129,18 +128,18 @@ def test_at_the_end_progress_is_stored_also_while_a_listener_is_at_work(member: 
 
 def test_at_the_end_storing_is_tried_again(member: Member) -> None:
     member.consumed(FIRST, 7)
-    member.wire.fail = failing_once(DeadlineExceededError("a", "waited"))  # type: ignore[assignment]
+    member.io.fail = failing_once(DeadlineExceededError("a", "waited"))  # type: ignore[assignment]
     member.share.lose_all()
-    assert member.wire.progress[FIRST] == 7
+    assert member.io.committed[FIRST] == 7
 
 
 def test_what_a_broker_refuses_to_store_is_not_tried_again(member: Member) -> None:
-    member.wire.fail = lambda request: (
+    member.io.fail = lambda request: (
         broker_error(26, "no such group") if isinstance(request, CommitOffset) else None
     )
     member.share.lose_all()
     # The one that goes ahead: the other queue's would be refused as well.
-    assert len(member.wire.asked_of(CommitOffset)) == 1
+    assert len(member.io.asked_of(CommitOffset)) == 1
 
 
 def test_a_queue_that_a_listener_consumes_is_not_given_to_another(
@@ -156,7 +155,7 @@ def test_a_queue_that_a_listener_consumes_is_not_given_to_another(
     busy.consume_lock.release()
     assert member.share.rebalance(TOPICS)
     assert set(member.share.owned) == {FIRST}
-    assert (member.wire.progress, member.unlocked()) == ({SECOND: 3}, {SECOND})
+    assert (member.io.committed, member.unlocked()) == ({SECOND: 3}, {SECOND})
 
 
 def test_a_queue_whose_lock_another_has_is_asked_for_again() -> None:
@@ -166,7 +165,7 @@ def test_a_queue_whose_lock_another_has_is_asked_for_again() -> None:
     def refuse(request: Request[Reply]) -> BrokerError | None:
         return broker_error(1, "not now") if isinstance(request, LockQueues) else None
 
-    member.wire.fail = refuse
+    member.io.fail = refuse
     assert not member.share.rebalance(TOPICS)
     assert member.share.owned == {}
 
@@ -196,7 +195,7 @@ def test_an_illegal_offset_is_corrected_at_once_and_its_queue_had_again_10_s_lat
     assert set(member.share.owned) == {SECOND}
     assert member.instance.nudges == 1
     member.share.store_corrections()
-    assert member.wire.progress[FIRST] == 42, "whoever has the queue next begins there"
+    assert member.io.committed[FIRST] == 42, "whoever has the queue next begins there"
     clock[0] += 9_999
     member.share.persist()
     assert not member.share.rebalance(TOPICS)
@@ -207,7 +206,7 @@ def test_an_illegal_offset_is_corrected_at_once_and_its_queue_had_again_10_s_lat
     assert member.share.rebalance(TOPICS)
     assert member.share.owned[FIRST].process.next_begin == 42
     member.share.persist()
-    assert member.wire.progress[FIRST] == 42
+    assert member.io.committed[FIRST] == 42
 
 
 @pytest.mark.parametrize("persists_first", [True, False])
@@ -228,11 +227,11 @@ def test_a_queue_never_comes_back_at_the_offset_that_was_illegal(
 def test_a_queue_does_not_come_back_before_its_correction_is_stored(clock: list[int]) -> None:
     member, _ = at_an_illegal_offset()
     away = DeadlineExceededError("a", "waited")
-    member.wire.fail = lambda request: away if isinstance(request, CommitOffset) else None
+    member.io.fail = lambda request: away if isinstance(request, CommitOffset) else None
     clock[0] += 10_000
     member.share.persist()
     assert not member.share.rebalance(TOPICS)
-    member.wire.fail = lambda _: None
+    member.io.fail = lambda _: None
     member.share.store_corrections()
     assert member.share.rebalance(TOPICS)
     assert member.share.owned[FIRST].process.next_begin == 42
@@ -242,7 +241,7 @@ def test_at_the_end_corrections_are_stored(clock: list[int]) -> None:
     del clock
     member, _ = at_an_illegal_offset()
     member.share.lose_all()
-    assert member.wire.progress[FIRST] == 42
+    assert member.io.committed[FIRST] == 42
 
 
 def test_a_reset_of_a_queue_that_is_corrected_is_the_last_word(clock: list[int]) -> None:

@@ -21,31 +21,31 @@ def queue_with(*offsets: int, next_begin: int) -> ProcessQueue:
 def test_the_smallest_pending_offset_is_the_progress() -> None:
     queue = queue_with(5, 6, 7, next_begin=8)
     queue.remove([queue.pending[6], queue.pending[7]])
-    assert queue.done == 5
+    assert queue.consumed_offset == 5
 
 
 def test_when_nothing_is_pending_all_that_was_pulled_is_done() -> None:
     queue = queue_with(5, 6, next_begin=40)
     queue.remove(queue.first(2))
-    assert queue.done == 40
+    assert queue.consumed_offset == 40
 
 
 def test_a_pull_of_which_nothing_matched_is_progress() -> None:
     queue = queue_with(next_begin=800)
-    assert queue.done == 800
+    assert queue.consumed_offset == 800
 
 
 def test_what_is_taken_waits_no_more_and_is_done_once_settled() -> None:
     queue = queue_with(5, 6, 7, next_begin=9)
     queue.take(queue.first(1))
     queue.take(queue.first(1))
-    assert (queue.count, queue.size, queue.done, queue.waiting_from) == (1, 1, 5, 7)
-    queue.settle()
-    assert queue.done == 7
+    assert (queue.count, queue.size, queue.consumed_offset, queue.waiting_from) == (1, 1, 5, 7)
+    queue.finish_taken()
+    assert queue.consumed_offset == 7
     queue.take(queue.first(1))
-    assert (queue.count, queue.done) == (0, 7)
-    queue.settle()
-    assert queue.done == 9
+    assert (queue.count, queue.consumed_offset) == (0, 7)
+    queue.finish_taken()
+    assert queue.consumed_offset == 9
 
 
 def test_span_and_size_are_of_what_is_pending() -> None:
@@ -79,9 +79,9 @@ def test_progress_never_passes_a_pending_message_and_never_goes_back(
     queue = queue_with(*offsets, next_begin=sum(gaps) + 1)
     left = list(offsets)
     random.shuffle(left)  # type: ignore[attr-defined]
-    done = queue.done
+    done = queue.consumed_offset
     while left:
         queue.remove([queue.pending[left.pop()]])
-        assert done <= queue.done
-        done = queue.done
+        assert done <= queue.consumed_offset
+        done = queue.consumed_offset
         assert done == min(left, default=sum(gaps) + 1)

@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl, Step, Verdict
+from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutcome, Step
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullReply, PullStatus
@@ -36,22 +36,22 @@ def test_the_queues_of_a_topic_share_its_limits() -> None:
 def test_one_pull_is_under_way_at_a_time() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
     assert [step(control, queue, 0), step(control, queue, 0)] == [Step.PULL, Step.WAIT]
-    assert control.on_reply(answered(PullStatus.FOUND), 5) is Verdict.MESSAGES
+    assert control.on_reply(answered(PullStatus.FOUND), 5) is PullOutcome.MESSAGES
     assert step(control, queue, 5) is Step.PULL
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "outcome"),
     [
-        (PullStatus.FOUND, Verdict.MESSAGES),
-        (PullStatus.NO_NEW_MESSAGE, Verdict.NOTHING),
-        (PullStatus.NO_MATCHED_MESSAGE, Verdict.NOTHING),
-        (PullStatus.OFFSET_ILLEGAL, Verdict.ILLEGAL),
+        (PullStatus.FOUND, PullOutcome.MESSAGES),
+        (PullStatus.NO_NEW_MESSAGE, PullOutcome.NOTHING),
+        (PullStatus.NO_MATCHED_MESSAGE, PullOutcome.NOTHING),
+        (PullStatus.OFFSET_ILLEGAL, PullOutcome.ILLEGAL),
     ],
 )
-def test_every_status_has_its_verdict(status: PullStatus, verdict: Verdict) -> None:
+def test_every_status_has_its_verdict(status: PullStatus, outcome: PullOutcome) -> None:
     control = PullControl(FlowLimits())
-    assert control.on_reply(answered(status), 0) is verdict
+    assert control.on_reply(answered(status), 0) is outcome
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
-from support.group_fakes import FakeWire
+from support.group_fakes import FakeIo
 from support.received import received
 from support.records import make_records
 
@@ -23,12 +23,12 @@ class Pulls:
     """A puller whose broker is the test."""
 
     def __init__(self, **settings: object) -> None:
-        self.wire = FakeWire()
+        self.io = FakeIo()
         self.got: list[ReceivedMessage] = []
         self.illegal: list[int] = []
         self.subscriptions: dict[str, Subscription] = {"orders": Subscription("TagA")}
         self.puller = QueuePuller(
-            cast(IoThread, self.wire),
+            cast(IoThread, self.io),
             ConsumerSettings("g", **settings),  # type: ignore[arg-type]
             is_orderly=False,
             on_messages=lambda _, messages: self.got.extend(messages),
@@ -39,19 +39,19 @@ class Pulls:
     def begin(self, offset: int) -> OwnedQueue:
         owned = self.puller.own(QUEUE, offset, self.subscriptions["orders"])
         self.puller.start(owned)
-        self.wire.run()
+        self.io.run()
         return owned
 
     @property
     def pull(self) -> PullMessages:
         """What is asked last."""
-        request = self.wire.sent[-1][0]
+        request = self.io.sent[-1][0]
         assert isinstance(request, PullMessages)
         return request
 
     def answer(self, reply: PullReply) -> None:
-        self.wire.sent.pop()[1](reply)
-        self.wire.run()
+        self.io.sent.pop()[1](reply)
+        self.io.run()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_progress_moves_and_is_stored_on_the_way_when_nothing_matches(pulls: Pul
     owned = pulls.begin(10)
     assert (pulls.pull.start, pulls.pull.commit) == (10, 10)
     pulls.answer(nothing(50))
-    assert owned.process.done == 50
+    assert owned.process.consumed_offset == 50
     assert (pulls.pull.start, pulls.pull.commit) == (50, 50)
 
 
@@ -89,7 +89,7 @@ def test_a_broker_that_goes_backward_is_warned_of(
     owned = pulls.begin(10)
     pulls.answer(nothing(9))
     assert "the broker goes backward" in caplog.text
-    assert owned.process.done == 10
+    assert owned.process.consumed_offset == 10
 
 
 def illegal(next_begin: int, start: int, end: int) -> PullReply:
@@ -101,7 +101,7 @@ def test_an_illegal_offset_drops_the_queue_and_says_where_to_go_on(pulls: Pulls)
     pulls.answer(illegal(10, 0, 10))
     assert pulls.illegal == [10]
     assert owned.process.is_dropped
-    assert pulls.wire.sent == [], "nothing more is pulled"
+    assert pulls.io.sent == [], "nothing more is pulled"
 
 
 def test_when_the_end_went_back_what_is_not_consumed_comes_again(pulls: Pulls) -> None:
@@ -119,7 +119,7 @@ def test_behind_what_expired_pulls_go_on_at_once_and_what_was_pulled_is_consumed
     owned.process.add([received(offset) for offset in range(6)], 6)
     pulls.answer(illegal(70, 70, 100))
     assert (pulls.illegal, owned.process.is_dropped) == ([], False)
-    assert (pulls.pull.start, owned.process.count, owned.process.done) == (70, 6, 0)
+    assert (pulls.pull.start, owned.process.count, owned.process.consumed_offset) == (70, 6, 0)
 
 
 def test_a_reset_leaves_nothing_of_before(pulls: Pulls) -> None:
@@ -132,7 +132,7 @@ def test_an_answer_for_a_queue_that_was_lost_counts_no_more(pulls: Pulls) -> Non
     owned = pulls.begin(0)
     owned.process.drop()
     pulls.answer(PullReply(PullStatus.FOUND, 1, 0, 1, tuple(make_records(1))))
-    assert (pulls.got, owned.process.done) == ([], 0)
+    assert (pulls.got, owned.process.consumed_offset) == ([], 0)
 
 
 def test_what_is_subscribed_to_now_decides_the_next_pull(pulls: Pulls) -> None:
@@ -143,8 +143,8 @@ def test_what_is_subscribed_to_now_decides_the_next_pull(pulls: Pulls) -> None:
     assert owned.tags == {"TagB"}
     del pulls.subscriptions["orders"]
     pulls.answer(nothing(6))
-    assert pulls.wire.sent == []
-    assert len(pulls.wire.timers) == 1, "in three seconds it is looked at again"
+    assert pulls.io.sent == []
+    assert len(pulls.io.timers) == 1, "in three seconds it is looked at again"
 
 
 def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
@@ -158,5 +158,5 @@ def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
 def test_paused_queues_rest_while_others_are_pulled_from(pulls: Pulls) -> None:
     pulls.puller.paused = frozenset({QUEUE})
     pulls.begin(0)
-    assert pulls.wire.sent == []
-    assert len(pulls.wire.timers) == 1
+    assert pulls.io.sent == []
+    assert len(pulls.io.timers) == 1

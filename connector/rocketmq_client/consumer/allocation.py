@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -187,3 +187,41 @@ def java_text(queue: QueueId) -> str:
 def _utf16(text: str) -> bytes:
     """A sort key that orders as Java compares text."""
     return text.encode("utf-16-be", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do: first give up what is lost, then begin with what is gained. Both sorted."""
+
+    gained: tuple[QueueId, ...]
+    lost: tuple[QueueId, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.gained and not self.lost
+
+
+def rebalance(
+    strategy: Strategy,
+    *,
+    own_id: str,
+    members: Collection[str],
+    queues: Iterable[QueueId],
+    current: Collection[QueueId],
+) -> Change:
+    """The change for a group that shares its queues.
+
+    An empty list of members is what a broker answers before it has our heartbeat: nothing changes
+    then, for giving all up would only repeat messages.
+    """
+    if not members:
+        return Change((), ())
+    return change_between(current, allocate(strategy, own_id, queues, members))
+
+
+def change_between(current: Collection[QueueId], wanted: Iterable[QueueId]) -> Change:
+    """From what is owned to what is wanted; broadcasting members want every queue."""
+    target = set(wanted)
+    gained = sort_queues(queue for queue in target if queue not in current)
+    lost = sort_queues(queue for queue in current if queue not in target)
+    return Change(tuple(gained), tuple(lost))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
+    ConsumeHook,
     ConsumeStatus,
     OrderlyStatus,
     ReturnType,
-    call_listener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_wire.codes import ResponseCode
@@ -19,6 +21,7 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
 
+_LOG = logging.getLogger(__name__)
 _RESULTS: Final[dict[object, ConsumeResult]] = {
     ConsumeStatus.SUCCESS: ConsumeResult.SUCCESS,
     ConsumeStatus.RECONSUME_LATER: ConsumeResult.LATER,
@@ -50,3 +53,40 @@ def consume_for_tool(
     else:
         result = _RESULTS.get(status, ConsumeResult.LATER)
     return ConsumeDirectlyReply(result, spent_ns // 1_000_000, is_orderly, context.auto_commit)
+
+
+def call_listener(
+    listener: Callable[[list[ReceivedMessage], ConsumeContext], object],
+    messages: list[ReceivedMessage],
+    context: ConsumeContext,
+    hooks: Sequence[ConsumeHook],
+    *,
+    slow_ns: int,
+) -> tuple[object, ReturnType, int]:
+    """What the listener returned (None if it raised), how that is called, and the time it took."""
+    for hook in hooks:
+        _call_hook(hook.before, messages, context)
+    started_ns = time.monotonic_ns()
+    status: object = None
+    try:
+        status = listener(messages, context)
+        result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
+    except BaseException:  # noqa: BLE001 - not ours: a cancellation or exit in it is a failure too
+        _LOG.exception("%s: the listener failed", context.queue)
+        result = ReturnType.EXCEPTION
+    spent_ns = time.monotonic_ns() - started_ns
+    failures = (ConsumeStatus.RECONSUME_LATER, OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT)
+    if spent_ns >= slow_ns:
+        result = ReturnType.TIME_OUT
+    elif result is ReturnType.SUCCESS and (status in failures or status is OrderlyStatus.ROLLBACK):
+        result = ReturnType.FAILED
+    for hook in hooks:
+        _call_hook(hook.after, messages, context, result)
+    return status, result, spent_ns
+
+
+def _call_hook(method: Callable[..., None], *arguments: object) -> None:
+    try:
+        method(*arguments)
+    except BaseException:  # noqa: BLE001 - a hook is not ours, and must not disturb consumption
+        _LOG.exception("a consume hook failed")

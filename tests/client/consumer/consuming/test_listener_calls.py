@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.consuming.direct import consume_for_tool
+from rocketmq_client.consumer.consuming.listener_calls import consume_for_tool
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
 from support.records import GOLDEN_RECORD

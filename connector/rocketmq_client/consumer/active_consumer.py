@@ -23,7 +23,7 @@ from rocketmq_wire.requests.topics import GetRoute
 R = TypeVar("R", bound=Reply)
 
 
-class AskingConsumer(GroupConsumer, ConsumerContext):
+class ActiveConsumer(GroupConsumer, ConsumerContext):
     """Every question waits for its answer; all raise ClientStateError before the start."""
 
     _asked_topics: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class AskingConsumer(GroupConsumer, ConsumerContext):
     def fetch_queues(self, topic: str) -> tuple[QueueId, ...]:
         """A topic's queues as the name server knows them now. Raises TopicNotFoundError."""
         request, timeout_ms = GetRoute(topic), self.settings.request_timeout_ms
-        reply = self._running().wire.call(request, broker=None, timeout_ms=timeout_ms)
+        reply = self._running().io.call(request, broker=None, timeout_ms=timeout_ms)
         return reply.route.readable_queues(topic)
 
     def min_offset(self, queue: QueueId) -> int:
@@ -53,13 +53,13 @@ class AskingConsumer(GroupConsumer, ConsumerContext):
         except ProgressNotFoundError:
             return None
 
-    def commit_progress(self, offsets: Mapping[QueueId, int]) -> None:
+    def commit_offsets(self, offsets: Mapping[QueueId, int]) -> None:
         """Store the group's progress, also backward. Raises the first broker's error."""
         for topic in {queue.topic for queue in offsets}:
             self._know(topic)
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
-            replies = self._running().wire.call_many(
+            replies = self._running().io.call_many(
                 [(q.broker, CommitOffset(self.group, q, offsets[q])) for q in queues],
                 timeout_ms=self.settings.request_timeout_ms,
             )
@@ -72,7 +72,7 @@ class AskingConsumer(GroupConsumer, ConsumerContext):
     def _ask(self, queue: QueueId, request: Request[R]) -> R:
         self._know(queue.topic)
         timeout_ms = self.settings.request_timeout_ms
-        return self._running().wire.call(request, broker=queue.broker, timeout_ms=timeout_ms)
+        return self._running().io.call(request, broker=queue.broker, timeout_ms=timeout_ms)
 
     def _know(self, topic: str) -> None:
         """Be a member of the group at the topic's brokers: some refuse strangers' progress."""

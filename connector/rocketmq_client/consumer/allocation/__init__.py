@@ -1,4 +1,0 @@
-"""Which member reads which queue: the six strategies, and rebalance.
-
-Pure; start at `strategies`.
-"""
