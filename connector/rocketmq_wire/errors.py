@@ -16,7 +16,7 @@
             BrokerBusyError            retryable
         PublicRefusal                  a refusal of the public gRPC service
         WrongSettingsError             no connection is possible with these settings
-            TlsError                   WrongPortError
+            TlsError                   WrongPortError             ForkedError
         FilterWordsError               the broker is too old for a word of an SQL92 filter
         EvaluationError                an SQL92 filter cannot compare two values of a message
         TransportError                 the network failed; retryable

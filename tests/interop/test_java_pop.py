@@ -14,7 +14,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_client.consumer.common.settings import PopSettings
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from support.consuming import Collector, Topic, settings_of, until
 from support.real_cluster import VERSIONS, fetch_jars, run_program
 from support.real_cluster.java import run_admin

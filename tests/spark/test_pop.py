@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from rocketmq_broker import Broker
 from rocketmq_client.consumer.pop import PopConsumer
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from support.loader import Loader
 from support.queries import Batches, Queries
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.pop import change_of
 from support import pops

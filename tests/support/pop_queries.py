@@ -11,7 +11,7 @@ from pyspark_rocketmq.stream.pop.driver import PopDriver, PopPorts
 from pyspark_rocketmq.stream.pop.leases import Leases
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
+from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.pop import PopReply, PopStatus
 from support.records import STORE_HOST
 from support.storage_blocks import block_of

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rocketmq_broker.engine.core.outcomes import AfterSync, HoldPop
 from rocketmq_wire.model import QueueId, StoredMessage, Subscription
-from rocketmq_wire.records.receipt_handles import RECEIPT, ReceiptHandle
+from rocketmq_wire.records.handles import RECEIPT, ReceiptHandle
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.pop import (
     AckMessages,

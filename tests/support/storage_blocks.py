@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Host, StoredMessage
 from support.records import BORN_HOST, BORN_MS, STORE_HOST, lay_out
 

@@ -39,7 +39,7 @@ from rocketmq_arrow.kernels.assemble import Constant, Piece, Ranges, Rows, assem
 from rocketmq_arrow.kernels.gather import Bytes, Positions, numbers_at, overlapping
 from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.records.batch import ENTRY_BODY_AT, ENTRY_FLAG_AT
 from rocketmq_wire.records.properties import TAGS, decode_properties

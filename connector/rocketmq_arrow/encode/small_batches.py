@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocketmq_arrow.decode.layout import QUEUE_AT, QUEUE_OFFSET_AT, STORE_MS_AT, SYS_FLAG_AT
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Buffer, Host
 from rocketmq_wire.records.batch import ENTRY_BODY_AT, ENTRY_BODY_SIZE_AT, ENTRY_SIZE_MIN
 from rocketmq_wire.records.properties import NAME_VALUE_SEPARATOR, TAGS, decode_properties

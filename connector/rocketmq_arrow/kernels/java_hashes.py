@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocketmq_arrow.kernels.gather import Bytes, Positions, is_ascii, take_binary, values_of
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 
 # The running sum goes over pieces of about this size, which stay in the cache.
 _PIECE_SIZE: Final = 64 * 1024

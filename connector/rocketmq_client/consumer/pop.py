@@ -26,7 +26,7 @@ from rocketmq_client.consumer.popping.messages import Popped, popped_messages
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.pop import (
     ANY_QUEUE,

@@ -24,7 +24,7 @@ from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.grpc.public import pops
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.plural import plural
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.pop import AT_ONCE_MS, POP_COUNT_MAX, PopReply, PopStatus
 
 _LOG = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import Message, QueueId
 from rocketmq_wire.records.message_id import parse_offset_message_id
+from rocketmq_wire.records.record import FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests.messages import SendMessage, SendReply
 from rocketmq_wire.requests.transactions import (
     CHECK_IMMUNITY,
     PRODUCER_GROUP,
-    SYS_PREPARED,
     TRANSACTIONAL,
     EndTransaction,
     Resolution,
@@ -93,7 +93,7 @@ def half_message(message: Message, group: str, immunity_seconds: int | None = No
 
 def as_half(request: SendMessage) -> SendMessage:
     """The request of a half message."""
-    return replace(request, sys_flag=request.sys_flag | SYS_PREPARED)
+    return replace(request, sys_flag=request.sys_flag | FLAG_TRANSACTION_PREPARED)
 
 
 def half_of(request: SendMessage, reply: SendReply, unique_key: str) -> Half:

@@ -8,7 +8,7 @@ from typing import Final
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.model import Message
-from rocketmq_wire.records.recall_handles import decode_handle
+from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.requests.messages import RecallMessage
 
 _LEVEL_MAX: Final = 18
@@ -42,7 +42,7 @@ def recall(cluster: Cluster, group: str, handle: str) -> str:
     `handle` is what the send's reply said. Raises BrokerError: 604 when it waits no more.
     """
     try:
-        named = decode_handle(handle)
+        named = RecallHandle.parse(handle)
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from error
     # The name server says where that broker is.

@@ -30,9 +30,9 @@ MAGIC_BLANK: Final = -875286124
 
 FLAG_COMPRESSED: Final = 0x1
 FLAG_TRANSACTION_MASK: Final = 0xC
+"""Both transaction bits; a message with both is rolled back."""
 FLAG_TRANSACTION_PREPARED: Final = 0x4
 FLAG_TRANSACTION_COMMIT: Final = 0x8
-FLAG_TRANSACTION_ROLLBACK: Final = 0xC
 FLAG_BORN_HOST_V6: Final = 0x10
 FLAG_STORE_HOST_V6: Final = 0x20
 FLAG_INNER_BATCH: Final = 0x80

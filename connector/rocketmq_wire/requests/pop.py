@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from rocketmq_wire.model import Buffer, QueueId, Subscription
-from rocketmq_wire.records.receipt_handles import (
+from rocketmq_wire.records.handles import (
     ORDERLY_REVIVE_QUEUE,
     ReceiptHandle,
     RetryKind,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from rocketmq_wire.records.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests.contract import Done, Request
 from rocketmq_wire.requests.permissions import GET_TOPIC, PUBLISH, AccessRight
 
@@ -29,11 +30,6 @@ CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_COUNT: Final = "TRANSACTION_CHECK_TIMES"
 PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 """Of a half message that RocketMQ stored again: where it was first."""
-
-SYS_PREPARED: Final = 0x4
-SYS_COMMITTED: Final = 0x8
-SYS_TRANSACTION: Final = 0xC
-"""The bits of sysFlag that say what a message is in a transaction; both: rolled back."""
 
 
 class Resolution(enum.Enum):
@@ -89,7 +85,7 @@ class CheckTransaction(Request[Done]):
 def is_half(properties: Mapping[str, str], sys_flag: int) -> bool:
     """True for a message that is sent as a half one; brokers look at the property."""
     named = properties.get(TRANSACTIONAL, "").lower() == "true"
-    return named and sys_flag & SYS_TRANSACTION in (0, SYS_PREPARED)
+    return named and sys_flag & FLAG_TRANSACTION_MASK in (0, FLAG_TRANSACTION_PREPARED)
 
 
 def immunity_ms(properties: Mapping[str, str]) -> int | None:

@@ -22,7 +22,7 @@ from rocketmq_arrow.encode.record_block import (
 from rocketmq_arrow.encode.record_block import join_records as join_senders
 from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError, ProtocolError
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.records.batch import BatchEntry, decode_batch, encode_batch
 from rocketmq_wire.records.properties import decode_properties

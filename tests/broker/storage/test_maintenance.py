@@ -19,7 +19,7 @@ from rocketmq_broker.storage.keys.key_index import ENTRY, HEADER, KeyIndex
 from rocketmq_broker.storage.queues.consume_queue import OpenFiles
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Bounds, Buffer
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.offsets import Boundary

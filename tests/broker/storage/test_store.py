@@ -14,7 +14,7 @@ from rocketmq_broker.storage.errors import StorageError, StoreLockedError
 from rocketmq_broker.storage.settings import Arrival, FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerBusyError
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Bounds
 from support.storage_blocks import block_of, bodies_of, make_block, make_message, read_all
 

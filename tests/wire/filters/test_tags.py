@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.filters.tags import TagExpression, java_hash
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.hashes import java_hash
 
 
 @pytest.mark.parametrize(

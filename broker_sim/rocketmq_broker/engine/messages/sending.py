@@ -30,6 +30,7 @@ from rocketmq_broker.storage.settings import Appended
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
+from rocketmq_wire.records.handles import RECEIPT
 from rocketmq_wire.records.message_id import offset_message_id, unique_message_id
 from rocketmq_wire.records.properties import (
     DELIVER_MS,
@@ -38,7 +39,7 @@ from rocketmq_wire.records.properties import (
     decode_properties,
     encode_properties,
 )
-from rocketmq_wire.records.receipt_handles import RECEIPT
+from rocketmq_wire.records.record import FLAG_TRANSACTION_MASK
 from rocketmq_wire.requests.messages import (
     SendBatch,
     SendMessage,
@@ -46,7 +47,7 @@ from rocketmq_wire.requests.messages import (
     SendReply,
     SendStatus,
 )
-from rocketmq_wire.requests.transactions import SYS_TRANSACTION, TRANSACTIONAL, is_half
+from rocketmq_wire.requests.transactions import TRANSACTIONAL, is_half
 
 _TIMER_PROPERTIES: Final = (DELAY_SECONDS, DELAY_MS, DELIVER_MS)
 _DISPATCH_PROPERTIES: Final = frozenset({"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
@@ -122,7 +123,7 @@ class Sending:
                 body=request.body,
                 properties=properties,
                 flag=request.flag,
-                sys_flag=request.sys_flag & ~SYS_TRANSACTION,
+                sys_flag=request.sys_flag & ~FLAG_TRANSACTION_MASK,
                 born_ms=request.born_ms,
                 born_host=record_host(peer.host, peer.port),
                 store_host=self._identity.store_host,
@@ -329,7 +330,7 @@ def _way_of(names: Mapping[str, str], sys_flag: int) -> _Way:
         if has_timer or level_of(names):
             raise refusals.message_illegal("a transactional message cannot be a delayed one, too")
         return _Way.HALF
-    if sys_flag & SYS_TRANSACTION:
+    if sys_flag & FLAG_TRANSACTION_MASK:
         raise refusals.message_illegal(f"sysFlag {sys_flag} without {TRANSACTIONAL}=true")
     # A level wins over a time of delivery, which is not even looked at then.
     if level_of(names):
@@ -340,7 +341,7 @@ def _way_of(names: Mapping[str, str], sys_flag: int) -> _Way:
 def _check_properties(properties: bytes, sys_flag: int) -> None:
     """What brokers take only alone is refused in a batch (13)."""
     names = decode_properties(properties)
-    if sys_flag & SYS_TRANSACTION or names.get(TRANSACTIONAL, "").lower() == "true":
+    if sys_flag & FLAG_TRANSACTION_MASK or names.get(TRANSACTIONAL, "").lower() == "true":
         raise refusals.message_illegal("transactional messages cannot be sent in batches")
     for name in (DELAY, *_TIMER_PROPERTIES):
         if names.get(name, "0") != "0":

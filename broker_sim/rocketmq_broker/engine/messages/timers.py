@@ -36,8 +36,8 @@ from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.plural import plural
+from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
-from rocketmq_wire.records.recall_handles import RecallHandle, decode_handle, encode_handle
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import RecallMessage, RecallReply
 
@@ -142,14 +142,9 @@ class Timers:
         """A message was stored that waits; the handle by which it can be recalled."""
         due_ms = int(properties[DUE])
         self._add(due_ms, offset)
-        return encode_handle(
-            RecallHandle(
-                properties[REAL_TOPIC],
-                self._identity.broker_name,
-                due_ms,
-                properties.get(UNIQUE_KEY, ""),
-            )
-        )
+        unique_key = properties.get(UNIQUE_KEY, "")
+        broker = self._identity.broker_name
+        return RecallHandle(properties[REAL_TOPIC], broker, due_ms, unique_key).text()
 
     def _add(self, due_ms: int, offset: int) -> None:
         slot = self._slots.get(due_ms)
@@ -251,7 +246,7 @@ class Timers:
         """Code 370. Refusals: 17, 604."""
         self._topics.require(request.topic)
         try:
-            handle = decode_handle(request.handle)
+            handle = RecallHandle.parse(request.handle)
         except RemoteProtocolError as error:
             raise refusals.recall_illegal("recall handle is invalid") from error
         if handle.topic != request.topic:

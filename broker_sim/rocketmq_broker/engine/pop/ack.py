@@ -9,8 +9,8 @@ from rocketmq_broker.engine.pop.orderly import Orders
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import ProtocolError, broker_error
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.pop import (
     AckMessage,

@@ -13,7 +13,7 @@ from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
-from rocketmq_wire.records.receipt_handles import RetryKind
+from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.requests.pop import InitMode
 
 

@@ -12,7 +12,7 @@ from rocketmq_broker.engine.pop.pop import PopLimits
 from rocketmq_broker.engine.pop.read import read_queue
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.records.receipt_handles import retry_kind_of
+from rocketmq_wire.records.handles import retry_kind_of
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
     AwaitMessages,

@@ -28,8 +28,8 @@ from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import Buffer, TopicConfig
+from rocketmq_wire.records.handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
-from rocketmq_wire.records.receipt_handles import ORDERLY_REVIVE_QUEUE, RetryKind
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
     AwaitMessages,

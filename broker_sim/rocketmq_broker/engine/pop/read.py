@@ -26,7 +26,7 @@ from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.plural import plural
-from rocketmq_wire.records.receipt_handles import RECEIPT, ReceiptHandle
+from rocketmq_wire.records.handles import RECEIPT, ReceiptHandle
 from rocketmq_wire.records.record import decode_record, encode_record
 
 _LOG = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from rocketmq_broker.engine.pop.pop import PopLimits, Popping
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.receipt_handles import RetryKind
+from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.requests.assignment import QueryAssignment, SetConsumeMode
 from rocketmq_wire.requests.contract import Done, Reply
 from rocketmq_wire.requests.pop import (

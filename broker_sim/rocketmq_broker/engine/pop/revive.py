@@ -28,6 +28,7 @@ from rocketmq_broker.storage.settings import Appended
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, Host, QueueId, StoredMessage
+from rocketmq_wire.records.handles import FIRST_POP_TIME, RetryKind, origin_topic_of
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.pop_checkpoints import (
     ACK_TAG,
@@ -44,7 +45,6 @@ from rocketmq_wire.records.pop_checkpoints import (
     encode_checkpoint,
 )
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
-from rocketmq_wire.records.receipt_handles import FIRST_POP_TIME, RetryKind, origin_topic_of
 from rocketmq_wire.records.record import decode_record
 
 _LOG = logging.getLogger(__name__)

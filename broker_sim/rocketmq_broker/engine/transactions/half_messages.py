@@ -37,7 +37,12 @@ from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolEr
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import TAGS, UNIQUE_KEY, encode_properties
-from rocketmq_wire.records.record import decode_record, encode_record
+from rocketmq_wire.records.record import (
+    FLAG_TRANSACTION_COMMIT,
+    FLAG_TRANSACTION_MASK,
+    decode_record,
+    encode_record,
+)
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.transactions import (
     CHECK_COUNT,
@@ -45,8 +50,6 @@ from rocketmq_wire.requests.transactions import (
     HALF_TOPIC,
     PREPARED_OFFSET,
     PRODUCER_GROUP,
-    SYS_COMMITTED,
-    SYS_TRANSACTION,
     SYSTEM_GROUP,
     UNRESOLVED_TOPIC,
     CheckTransaction,
@@ -202,7 +205,10 @@ class Transactions:
         properties = {name: v for name, v in message.properties.items() if name not in named}
         try:
             block = block_again(
-                replace(message, sys_flag=message.sys_flag & ~SYS_TRANSACTION | SYS_COMMITTED),
+                replace(
+                    message,
+                    sys_flag=message.sys_flag & ~FLAG_TRANSACTION_MASK | FLAG_TRANSACTION_COMMIT,
+                ),
                 topic=topic,
                 queue_index=index,
                 properties=properties,
@@ -405,7 +411,10 @@ class Transactions:
             end = self._store.bounds(topic, index).end
             for message in self._read(topic, index, max(end - 1, 0)):
                 half = by_position.get(message.prepared_transaction_offset)
-                if half is not None and message.sys_flag & SYS_TRANSACTION == SYS_COMMITTED:
+                if (
+                    half is not None
+                    and message.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
+                ):
                     _LOG.info("half message %s was committed before the crash", half.key)
                     self._end(half, Ended.COMMIT)
         # The store's own time is later than 0, and what counts.

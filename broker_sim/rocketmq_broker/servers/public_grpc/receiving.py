@@ -42,7 +42,7 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.record import FLAG_COMPRESSED, GZIP_MAGIC, decode_record
 from rocketmq_wire.requests.messages import SendBack
 from rocketmq_wire.requests.pop import (

@@ -15,7 +15,7 @@ from typing import Final
 
 from rocketmq_broker.servers.public_grpc.limits import MINUTE_MS
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.pop import ChangeInvisibleTime, InvisibleTimeReply, change_of
 
 _LOG = logging.getLogger(__name__)

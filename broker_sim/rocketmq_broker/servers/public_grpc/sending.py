@@ -14,11 +14,10 @@ from rocketmq_broker.servers.public_grpc.routing import (
 )
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
 from rocketmq_wire.codes import PublicCode
-from rocketmq_wire.consistent_hash import consistent_hash
 from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError
-from rocketmq_wire.filters.tags import java_hash
 from rocketmq_wire.grpc.public.messages import PRIORITY, TRANSACTION, outgoing_of
 from rocketmq_wire.grpc.public.status import code_of_send, make_status, status_of
+from rocketmq_wire.hashes import consistent_hash, java_hash
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.messages import RecallMessage, SendMessage, SendStatus

@@ -19,7 +19,7 @@ from rocketmq_broker.servers.shell.held_pulls import Done
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.receipt_handles import RetryKind, origin_topic_of
+from rocketmq_wire.records.handles import RetryKind, origin_topic_of
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.pop import ANY_QUEUE, AckMessage, AckMessages, PopMessages, PopReply
 

@@ -13,7 +13,7 @@ from rocketmq_arrow.encode.key_hashes import key_entries as entries_of_block
 from rocketmq_arrow.encode.record_block import RecordBlock
 from rocketmq_arrow.kernels.gather import Bytes, Positions
 from rocketmq_broker.storage.log.scan import topics_of
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 
 _ROWS_PER_CHUNK: Final = 16_384
 """Columns of this many records stay in the processor's cache."""

@@ -26,7 +26,7 @@ from rocketmq_broker.storage.repair.listed_messages import ListedMessages
 from rocketmq_broker.storage.repair.log_files import LogFiles
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import StoredMessage
 from rocketmq_wire.records.properties import TAGS
 from rocketmq_wire.records.record import decode_record

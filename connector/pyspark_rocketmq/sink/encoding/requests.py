@@ -41,11 +41,11 @@ from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.records.batch import stored_growth
 from rocketmq_wire.records.properties import LITE_TOPIC, encode_properties
+from rocketmq_wire.records.record import FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords
 from rocketmq_wire.requests.transactions import (
     CHECK_IMMUNITY,
     PRODUCER_GROUP,
-    SYS_PREPARED,
     TRANSACTIONAL,
 )
 
@@ -197,7 +197,7 @@ class SinkRequests:
         if self._layout.immunity_seconds is not None:
             if is_late is not None:
                 _refuse(is_late, "has a delay, which a transactional message cannot have")
-            yield from self._single(target, rows, places, (), SYS_PREPARED)
+            yield from self._single(target, rows, places, (), FLAG_TRANSACTION_PREPARED)
             return
         if is_late is not None:
             late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)

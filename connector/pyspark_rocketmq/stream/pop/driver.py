@@ -36,7 +36,7 @@ from rocketmq_client.consumer.public_pop import PublicPopClient, PublicPopConsum
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds
-from rocketmq_wire.records.receipt_handles import RetryKind
+from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.requests.pop import POP_COUNT_MAX, InitMode
 
 _log = logging.getLogger("pyspark_rocketmq")

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.pop import AT_ONCE_MS
 
 _log = logging.getLogger("pyspark_rocketmq")

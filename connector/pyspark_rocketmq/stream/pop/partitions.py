@@ -21,7 +21,7 @@ from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 
 _HANDLE: Final = "receiptHandle"
 _OFFSET: Final = "queueOffset"

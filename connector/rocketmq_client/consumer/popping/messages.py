@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.pop import PopReply
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_wire.model import Host, StoredMessage
+from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import DELIVER_MS, KEYS, LITE_TOPIC, TAGS, UNIQUE_KEY
-from rocketmq_wire.records.record import body_crc
+from rocketmq_wire.records.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED, body_crc
 from rocketmq_wire.requests.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL
 from rocketmq_wire.stubs import public
 
@@ -55,8 +56,6 @@ SYSTEM_PROPERTIES: Final = frozenset(
 
 # What no body has, but by chance.
 _NO_DIGEST: Final = "0" * 32
-_SYS_COMPRESSED: Final = 0x1
-_SYS_PREPARED: Final = 0x4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +97,12 @@ def outgoing_of(message: Any, *, topic: str, now_ms: int) -> Outgoing:
     """What a message that has passed all checks is stored as; `Message` -> its parts."""
     system = message.system_properties
     named = named_properties(message)
-    sys_flag = _SYS_COMPRESSED if system.body_encoding == GZIP else 0
+    sys_flag = FLAG_COMPRESSED if system.body_encoding == GZIP else 0
     if system.message_type == TRANSACTION:
         named[TRANSACTIONAL] = "true"
         # Checks go to whichever producer of the topic is there: clients here have no groups.
         named[PRODUCER_GROUP] = topic
-        sys_flag |= _SYS_PREPARED
+        sys_flag |= FLAG_TRANSACTION_PREPARED
         if system.HasField("orphaned_transaction_recovery_duration"):
             recovery = system.orphaned_transaction_recovery_duration
             named[CHECK_IMMUNITY] = str(recovery.seconds)
@@ -113,7 +112,7 @@ def outgoing_of(message: Any, *, topic: str, now_ms: int) -> Outgoing:
 
 
 def _stored_body(stored: StoredMessage) -> tuple[bytes, int]:
-    return stored.body, GZIP if stored.sys_flag & _SYS_COMPRESSED else IDENTITY
+    return stored.body, GZIP if stored.sys_flag & FLAG_COMPRESSED else IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,9 @@ def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
     if TAGS in properties:
         system.tag = properties[TAGS]
     system.keys.extend(key for key in properties.get(KEYS, "").split(" ") if key)
-    system.message_id = properties.get(UNIQUE_KEY, "") or offset_id_of(stored)
+    system.message_id = properties.get(UNIQUE_KEY, "") or offset_message_id(
+        stored.store_host, stored.physical_offset
+    )
     # Upper case, as every client compares it.
     system.body_digest.type = 2
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
@@ -194,12 +195,6 @@ def type_of(properties: Mapping[str, str]) -> int:
     if LITE_TOPIC in properties:
         return LITE
     return PRIORITY if MESSAGE_PRIORITY in properties else NORMAL
-
-
-def offset_id_of(stored: StoredMessage) -> str:
-    host = stored.store_host
-    place = host.port.to_bytes(4, "big") + stored.physical_offset.to_bytes(8, "big")
-    return (host.address + place).hex().upper()
 
 
 def host_text(host: Host) -> tuple[str, str]:

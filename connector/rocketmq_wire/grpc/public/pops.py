@@ -22,8 +22,8 @@ from rocketmq_wire.grpc.public.messages import (
 )
 from rocketmq_wire.grpc.public.status import check_status, error_of_status
 from rocketmq_wire.model import Buffer, Host, StoredMessage, Subscription
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
-from rocketmq_wire.records.record import encode_record
+from rocketmq_wire.records.handles import ReceiptHandle
+from rocketmq_wire.records.record import FLAG_COMPRESSED, encode_record
 from rocketmq_wire.stubs import public
 
 SIMPLE_CONSUMER: Final = 3
@@ -36,7 +36,6 @@ CLIENT_VERSION: Final = "5.0.7"
 _TAG, _SQL = 1, 2
 _READABLE: Final = (2, 4)
 """`Permission` in the protocol: READ and READ_WRITE."""
-_COMPRESSED: Final = 0x1
 _NOWHERE: Final = Host(bytes(4), 0)
 _DIGESTS: Final[Mapping[int, Callable[[bytes], str]]] = {
     1: lambda body: f"{zlib.crc32(body):08X}",
@@ -203,7 +202,7 @@ def _stored(topic: str, message: Any, handle: ReceiptHandle) -> StoredMessage:
         queue_index=handle.queue_index,
         queue_offset=handle.offset,
         physical_offset=max(handle.position or 0, 0),
-        sys_flag=_COMPRESSED if system.body_encoding == GZIP else 0,
+        sys_flag=FLAG_COMPRESSED if system.body_encoding == GZIP else 0,
         born_ms=milliseconds(system.born_timestamp),
         born_host=_host(system.born_host),
         store_ms=milliseconds(system.store_timestamp),

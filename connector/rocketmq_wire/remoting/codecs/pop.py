@@ -12,7 +12,7 @@ from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, Subscription
-from rocketmq_wire.records.receipt_handles import RetryKind
+from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.remoting.codecs.fields import (
     Codec,
     Encoded,

@@ -14,8 +14,8 @@ from rocketmq_broker.storage.adoption.rocketmq_timers import adopt_timers
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import QueueId, TopicConfig
+from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.records.recall_handles import RecallHandle, encode_handle
 from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
@@ -97,7 +97,7 @@ def test_it_waits_where_rocketmq_would_have_put_it(broker: EngineUnderTest) -> N
     assert waiting.properties["TIMER_OUT_MS"] == str(broker.now_ms + 5_000)
     assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("orders", "1")
     expected = RecallHandle("orders", BROKER, broker.now_ms + 5_000, "61")
-    assert sent.recall_handle == encode_handle(expected)
+    assert sent.recall_handle == expected.text()
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_recall_that_names_nothing_is_refused(broker: EngineUnderTest) -> None
     for handle, reason in (
         (sent.recall_handle, "recalled already"),
         ("nonsense", "recall handle is invalid"),
-        (encode_handle(RecallHandle("other", BROKER, due_ms, "61")), "topic not match"),
-        (encode_handle(RecallHandle("orders", "broker-z", due_ms, "61")), "not available"),
-        (encode_handle(RecallHandle("orders", BROKER, due_ms, "62")), "does not wait"),
+        (RecallHandle("other", BROKER, due_ms, "61").text(), "topic not match"),
+        (RecallHandle("orders", "broker-z", due_ms, "61").text(), "not available"),
+        (RecallHandle("orders", BROKER, due_ms, "62").text(), "does not wait"),
     ):
         with pytest.raises(BrokerError, match=reason):
             recall(broker, handle)
@@ -181,7 +181,7 @@ def test_a_recall_that_names_nothing_is_refused(broker: EngineUnderTest) -> None
 
 def test_a_handle_of_rocketmq_is_one_millisecond_off(broker: EngineUnderTest) -> None:
     send_in(broker, 5_000, b"a")
-    handle = encode_handle(RecallHandle("orders", BROKER, broker.now_ms + 5_001, "61"))
+    handle = RecallHandle("orders", BROKER, broker.now_ms + 5_001, "61").text()
     assert recall(broker, handle) == RecallReply("61")
 
 

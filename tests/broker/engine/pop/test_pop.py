@@ -8,8 +8,8 @@ from rocketmq_broker.engine.core.outcomes import Answer, HoldPop
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription, TopicConfig
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
 from rocketmq_wire.requests.brokers import GetRuntimeInfo
 from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, ResetClientOffsets

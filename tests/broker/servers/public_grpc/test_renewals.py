@@ -17,7 +17,7 @@ from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.records.receipt_handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
 from support import public_serving

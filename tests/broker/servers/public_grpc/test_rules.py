@@ -28,7 +28,7 @@ from rocketmq_wire.grpc.public.messages import (
     type_of,
 )
 from rocketmq_wire.grpc.public.status import code_of
-from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
+from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.pop import InvisibleTimeReply
 from rocketmq_wire.stubs import public
 from support.public_peer import outgoing

@@ -22,7 +22,7 @@ from rocketmq_wire.grpc.public import pops
 from rocketmq_wire.grpc.public.messages import SYSTEM_PROPERTIES, Delivery, incoming_of
 from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.model import Host, StoredMessage, Subscription
-from rocketmq_wire.records.receipt_handles import ReceiptHandle, RetryKind
+from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.records.record import body_crc, decode_record
 from rocketmq_wire.stubs import public
 

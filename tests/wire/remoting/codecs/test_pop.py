@@ -10,6 +10,12 @@ from hypothesis import strategies as st
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.records.handles import (
+    ReceiptHandle,
+    RetryKind,
+    origin_topic_of,
+    retry_kind_of,
+)
 from rocketmq_wire.records.pop_checkpoints import (
     Ack,
     Checkpoint,
@@ -18,12 +24,6 @@ from rocketmq_wire.records.pop_checkpoints import (
     decode_checkpoint,
     encode_ack,
     encode_checkpoint,
-)
-from rocketmq_wire.records.receipt_handles import (
-    ReceiptHandle,
-    RetryKind,
-    origin_topic_of,
-    retry_kind_of,
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.pop import decode_bits, encode_bits

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.records.recall_handles import RecallHandle, decode_handle, encode_handle
+from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.remoting.codec import decode_request, encode_request
 from rocketmq_wire.requests.messages import RecallMessage
 from rocketmq_wire.requests.transactions import (
@@ -75,9 +75,9 @@ HANDLE = "djEgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgMEE="
 
 def test_a_handle_is_written_as_java_writes_it() -> None:
     handle = RecallHandle("orders", "broker-a", 1_700_000_000_001, "0A")
-    assert encode_handle(handle) == HANDLE
-    assert decode_handle(HANDLE) == handle
-    assert decode_handle(HANDLE.rstrip("=")) == handle
+    assert handle.text() == HANDLE
+    assert RecallHandle.parse(HANDLE) == handle
+    assert RecallHandle.parse(HANDLE.rstrip("=")) == handle
 
 
 def test_a_javas_recall_is_read() -> None:
@@ -88,13 +88,13 @@ def test_a_javas_recall_is_read() -> None:
 @given(NAMES, NAMES, st.integers(0, 10**17), NAMES)
 def test_every_handle_survives(topic: str, broker: str, due_ms: int, key: str) -> None:
     handle = RecallHandle(topic, broker, due_ms, key)
-    assert decode_handle(encode_handle(handle)) == handle
+    assert RecallHandle.parse(handle.text()) == handle
 
 
 @given(st.text(max_size=80) | st.binary(max_size=80).map(lambda raw: raw.hex()))
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="not a recall handle"):
-        decode_handle(text)
+        RecallHandle.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""Guava's consistent hash, by values that its own code gave."""
+"""Hashes: values of Java and Guava themselves."""
 
 from __future__ import annotations
 
 import pytest
 
-from rocketmq_wire.consistent_hash import consistent_hash
-from rocketmq_wire.filters.tags import java_hash
+from rocketmq_wire.hashes import consistent_hash, java_hash
 
 
 @pytest.mark.parametrize(("text", "bucket"), [("g1", 6), ("order-42", 3), ("-neg", 2)])
