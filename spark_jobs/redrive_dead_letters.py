@@ -39,7 +39,8 @@ from pyspark_rocketmq.jobs.progress import plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate
 from pyspark_rocketmq.jobs.resend import as_new_messages
 from pyspark_rocketmq.jobs.session import job_session
-from pyspark_rocketmq.options.parse import ReadOptions, parse_options
+from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.values import ReadOptions
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -82,7 +83,7 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
         includeProperties="true",
     )
     if options.get("group") == progress:
-        options["group"] += suffix_of(parse_options(options))
+        options["group"] += suffix_of(read_options(options))
     return options
 
 
@@ -122,7 +123,7 @@ def main(argv: list[str] | None = None) -> None:
     options = options_of(args)
     pinned = pin_offsets(options)
     sink = connection_of(options) | args.sending
-    where = parse_options(options)
+    where = read_options(options)
     say(f"{plural(pinned.messages, 'dead letter')} of {args.group} to look at")
     if args.to:
         queues_to_write(sink, [args.to])
@@ -136,8 +137,8 @@ def main(argv: list[str] | None = None) -> None:
         paced = rows if args.rate is None else at_rate(rows, args.rate)
         paced.write.format("rocketmq").options(**sink).mode("append").save()
         say(f"sent in {time.monotonic() - began:.1f} s")
-        pinned.commit(where.group)
-        say(f"committed as the progress of group {where.group}")
+        pinned.commit(where.consumer.group)
+        say(f"committed as the progress of group {where.consumer.group}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.preflight import require_topics_to_read
 from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.session import job_session
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -48,7 +48,7 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
 
 def follows_group(options: dict[str, str]) -> bool:
     """True when a group's offsets are to follow, whichever of its names the option goes by."""
-    return parse_options(options).group is not None
+    return read_options(options).consumer.group is not None
 
 
 def start(messages: DataFrame, args: argparse.Namespace) -> StreamingQuery:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_rocketmq.options.parse import parse_options, require_sink
+from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.plan import sink_plan
 from pyspark_rocketmq.sink.task import commit_write, write_task
@@ -46,7 +46,7 @@ def main() -> None:
     names = {"nameServer": args.name_server, "topic": args.topic, "delivery": args.delivery}
     if args.decision_topic:
         names["decisionTopic"] = args.decision_topic
-    options = require_sink(parse_options(names))
+    options = write_options(names)
     plan = sink_plan(options, StructType([StructField("body", StringType())]))
     planned, finished = (Path(args.checkpoint) / name for name in ("offsets", "commits"))
     for folder in (planned, finished):

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from bench.bed import Bed
 from bench.machine import Figures
 from bench.registry import measurement
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.read.plan import make_plan
 from pyspark_rocketmq.stream.offset_driver import Ports
 from pyspark_rocketmq.stream.pull.driver import PullDriver
@@ -124,7 +124,7 @@ def _reader(world: FakeWorld, options: dict[str, str]) -> StreamReader:
         "discoveryIntervalMs": "600000",
         **options,
     }
-    parsed = parse_options(given)
+    parsed = read_options(given)
     plan = make_plan(parsed, StructType([StructField("body", BinaryType())]))
     reader = StreamReader(parsed, plan)
     ports = Ports(world.open_cluster, world.open_watch)  # type: ignore[arg-type]

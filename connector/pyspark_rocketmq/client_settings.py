@@ -1,8 +1,8 @@
-"""ReadOptions -> what the client needs to know to connect and to download."""
+"""Options -> the client's settings to connect and to download."""
 
 from __future__ import annotations
 
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.loss import LossPolicy
 from rocketmq_client.settings import ConnectionSettings
@@ -12,8 +12,8 @@ from rocketmq_wire.signing import Credentials
 _MIB = 1024 * 1024
 
 
-def connection_settings(options: ReadOptions) -> ConnectionSettings:
-    """How to reach the cluster."""
+def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
+    """Return how to reach the cluster."""
     return ConnectionSettings(
         name_servers=options.name_server,
         endpoints=options.endpoints,
@@ -28,13 +28,13 @@ def connection_settings(options: ReadOptions) -> ConnectionSettings:
     )
 
 
-def _credentials(options: ReadOptions) -> Credentials | None:
+def _credentials(options: ConnectionOptions) -> Credentials | None:
     if options.access_key is None or options.secret_key is None:
         return None
     return Credentials(options.access_key, options.secret_key, options.security_token)
 
 
-def _tls(options: ReadOptions) -> TlsSettings | None:
+def _tls(options: ConnectionOptions) -> TlsSettings | None:
     if not options.tls:
         return None
     return TlsSettings(
@@ -47,18 +47,18 @@ def _tls(options: ReadOptions) -> TlsSettings | None:
 
 
 def read_spec(options: ReadOptions) -> ReadSpec:
-    """How ranges are downloaded."""
+    """Return how to download ranges."""
     return ReadSpec(
         group=options.pull_group,
         subscription=options.subscription,
         limits=ReadLimits(
-            messages_max=options.pull_threshold_for_queue,
-            bytes_max=options.pull_threshold_size_for_queue * _MIB,
-            span_max=options.consume_max_span,
-            count_per_pull=options.pull_batch_size,
-            pulls_in_flight=options.pulls_in_flight,
-            pull_timeout_ms=options.pull_timeout_ms,
-            outage_ms=options.retry_outage_ms,
+            messages_max=options.pull.pull_threshold_for_queue,
+            bytes_max=options.pull.pull_threshold_size_for_queue * _MIB,
+            span_max=options.pull.consume_max_span,
+            count_per_pull=options.pull.pull_batch_size,
+            pulls_in_flight=options.pull.pulls_in_flight,
+            pull_timeout_ms=options.pull.pull_timeout_ms,
+            outage_ms=options.connection.retry_outage_ms,
         ),
         loss_policy=LossPolicy.RAISE if options.fail_on_data_loss else LossPolicy.SKIP,
     )

@@ -12,14 +12,8 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import (
-    ReadOptions,
-    parse_options,
-    require,
-    require_connection,
-    require_selection,
-    require_sink,
-)
+from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.values import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,18 +42,17 @@ class RocketMQDataSource(DataSource):
         """The default columns."""
         from pyspark_rocketmq.schema import default_ddl  # Keeps Spark's lookup light.
 
-        require_connection(self._parsed)
-        require_selection(self._parsed, self.options)
-        if self._parsed.body_format is not None:
+        options = self._parsed.selected_read()
+        if options.bodies.body_format is not None:
             raise OptionError("bodyFormat", "needs .schema(...): name the fields of the bodies")
-        names = ("receiptHandle",) if self._parsed.consume_mode == "pop" else ()
-        return default_ddl(include_properties=self._parsed.include_properties, more=names)
+        names = ("receiptHandle",) if options.consumer.consume_mode == "pop" else ()
+        return default_ddl(include_properties=options.include_properties, more=names)
 
     def reader(self, schema: StructType) -> BatchReader | LookupReader | FilteredReader:
         """A batch read."""
         from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
-        options = require(self._parsed, self.options, Use.BATCH)
+        options = self._parsed.read(Use.BATCH)
         if options.message_key is not None or options.message_id is not None:
             from pyspark_rocketmq.read.lookup_reader import LookupReader  # Keeps lookup light.
 
@@ -76,7 +69,7 @@ class RocketMQDataSource(DataSource):
         """A stream."""
         from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
 
-        options = require(self._parsed, self.options, Use.STREAM)
+        options = self._parsed.read(Use.STREAM)
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -86,7 +79,7 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             plans.refuse_overwrite("batch")
-        plan = plans.sink_plan(require_sink(self._parsed, self.options), schema)
+        plan = plans.sink_plan(self._parsed.write(), schema)
         plans.require_topic(plan)
         return BatchWriter(plan)
 
@@ -100,7 +93,7 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             refuse_overwrite("stream")
-        return stream_writer(sink_plan(require_sink(self._parsed, self.options), schema))
+        return stream_writer(sink_plan(self._parsed.write(), schema))
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.micro_batch import BatchTask
 from pyspark_rocketmq.read.plan import make_plan
 from pyspark_rocketmq.read.task import read_task
@@ -218,7 +218,7 @@ def test_a_worker_that_read_for_one_account_reads_for_another_with_its_own_key(
 
     def rows(credentials: Credentials, topic: str) -> int:
         keys = {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
-        options = parse_options({**address, **keys, "subscribe": topic})
+        options = read_options({**address, **keys, "subscribe": topic})
         plan = make_plan(options, StructType().add("body", "binary"))
         return sum(batch.num_rows for batch in read_task(plan, BatchTask((), (topic,))))
 

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from rocketmq_client.tls import TlsSettings
 from rocketmq_wire.signing import Credentials
 
@@ -17,8 +17,8 @@ KEYS = {"accessKey": "the-access", "secretKey": "the-secret", "securityToken": "
 
 
 def test_keys_reach_the_settings_and_no_text_of_them() -> None:
-    options = parse_options({**BASE, **KEYS})
-    settings = connection_settings(options)
+    options = read_options({**BASE, **KEYS})
+    settings = connection_settings(options.connection)
     assert settings.credentials == Credentials("the-access", "the-secret", "the-token")
     for text in (repr(options), repr(settings), str(settings.security)):
         assert not any(value in text for value in KEYS.values())
@@ -26,7 +26,7 @@ def test_keys_reach_the_settings_and_no_text_of_them() -> None:
 
 
 def test_without_keys_nothing_is_signed_or_encrypted() -> None:
-    settings = connection_settings(parse_options(BASE))
+    settings = connection_settings(read_options(BASE).connection)
     assert settings.credentials is None
     assert settings.tls is None
 
@@ -39,9 +39,11 @@ def test_tls_takes_files_and_a_name() -> None:
         "tls.keyFile": "/k",
         "tls.serverName": "mq.example",
     }
-    settings = connection_settings(parse_options({**BASE, **given}))
+    settings = connection_settings(read_options({**BASE, **given}).connection)
     assert settings.tls == TlsSettings("/ca", "/c", "/k", "mq.example")
-    loose = connection_settings(parse_options({**BASE, "tls": "true", "tls.verify": "false"}))
+    loose = connection_settings(
+        read_options({**BASE, "tls": "true", "tls.verify": "false"}).connection
+    )
     assert loose.tls == TlsSettings(verifies=False)
 
 
@@ -61,12 +63,12 @@ def test_tls_takes_files_and_a_name() -> None:
 )
 def test_half_a_setting_is_refused(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
-        parse_options({**BASE, **given})
+        read_options({**BASE, **given})
 
 
 @pytest.mark.parametrize("key", ["accessKey", "secretKey", "securityToken"])
 def test_a_bad_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(OptionError, match="printable ASCII") as refused:
-        parse_options({**BASE, **KEYS, key: "sec ret"})
+        read_options({**BASE, **KEYS, key: "sec ret"})
     assert "sec ret" not in str(refused.value)
     assert "sec ret" not in repr(refused.value)

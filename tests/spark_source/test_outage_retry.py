@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from pyspark_rocketmq.options.parse import ReadOptions, parse_options
+from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.read.cluster_scan import first_scan
@@ -52,7 +53,7 @@ def world() -> FakeWorld:
 
 def options(**others: str) -> ReadOptions:
     raw = {"nameServer": "h:1;h:2", "subscribe": "orders", **others}
-    return parse_options(raw)
+    return read_options(raw)
 
 
 def survey(world: FakeWorld, clock: Clock, *, is_whole: bool = True, **others: str) -> object:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.stream.offset_driver import Ports
 from pyspark_rocketmq.stream.pull.driver import PullDriver
@@ -39,7 +39,7 @@ class Query:
             lambda: self.now_ms,
             self.sleep_ms,
         )
-        self.driver = PullDriver(parse_options(raw), ports)
+        self.driver = PullDriver(read_options(raw), ports)
 
     def sleep_ms(self, ms: int) -> None:
         self.sleeps.append(ms)

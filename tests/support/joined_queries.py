@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pyspark_rocketmq.options.parse import ReadOptions, parse_options
+from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import ranges_between
 from pyspark_rocketmq.stream.group_member.driver import (
@@ -105,7 +106,7 @@ class JoinedQuery:
         raw = {"nameServer": "h:1", "subscribe": "orders", "group": GROUP, "joinGroup": "true"}
         # Nobody else does anything while this query waits for its first queues.
         raw["connectTimeoutMs"] = "1"
-        self.options = parse_options({**raw, "startingOffsets": "earliest", **options})
+        self.options = read_options({**raw, "startingOffsets": "earliest", **options})
         self.logged: list[dict[str, Any]] = []
         self.durable = 0
         self.initial: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.stream.pop.driver import PopDriver, PopPorts
 from pyspark_rocketmq.stream.pop.leases import Leases
 from rocketmq_client.consumer.pop import PoppedRecords
@@ -78,7 +78,7 @@ class PopWorld:
 
 
 def driver_of(world: PopWorld, *, backlog: int = 0, run: str = "now", **options: str) -> PopDriver:
-    parsed = require(parse_options({**BASE, **options}), {}, Use.STREAM)
+    parsed = read_options({**BASE, **options}, Use.STREAM)
     leases = Leases(lambda _: world, invisible_ms=INVISIBLE_MS, now_ms=lambda: world.now_ms)
     # Tests renew by hand.
     leases._thread = _NoThread()  # type: ignore[assignment]

@@ -20,7 +20,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.consumer_group.commit import find_members, to_commit
 from pyspark_rocketmq.errors import GroupInUseError, OptionError
-from pyspark_rocketmq.options.parse import parse_options, require_connection
+from pyspark_rocketmq.options.checks import require_connection
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.progress_report import source_progress
 from pyspark_rocketmq.planning.selection import selects
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -54,14 +55,14 @@ class OffsetCommitListener(StreamingQueryListener):
         also_unconfirmed: bool = False,
     ) -> None:
         super().__init__()
-        self._options = parse_options(dict(options))
+        self._options = read_options(dict(options))
         require_connection(self._options)
-        if self._options.group is None:
+        if self._options.consumer.group is None:
             raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
-        self._group, self._query = self._options.group, query
-        mode = self._options.commit_offsets
+        self._group, self._query = self._options.consumer.group, query
+        mode = self._options.consumer.commit_offsets
         # A member of its group commits by itself, and only for queues that it has.
-        self._is_active = not self._options.join_group and (
+        self._is_active = not self._options.consumer.join_group and (
             mode == "true" or (mode == "confirmed" and also_unconfirmed)
         )
         self._selects = selects(self._options)
@@ -108,7 +109,7 @@ class OffsetCommitListener(StreamingQueryListener):
                 return
             try:
                 if self._cluster is None:
-                    self._cluster = open_cluster(connection_settings(self._options))
+                    self._cluster = open_cluster(connection_settings(self._options.connection))
                 self._send(self._cluster, due, before)
             except RocketMQError as error:
                 # Progress is for people and tools: the next report tries again.

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from pyspark.sql.streaming import DataStreamWriter
 
-from pyspark_rocketmq.options.read_table import DEFINITIONS
+from pyspark_rocketmq.options.parse import DEFINITIONS
 from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
 
 _AT_ONCE: Final = "available-now"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.jobs.failures import JobError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require, require_sink
+from pyspark_rocketmq.options.parse import read_options, write_options
 from pyspark_rocketmq.read.cluster_scan import first_scan, no_route, require_topics
 from pyspark_rocketmq.sink.encoding.routes import PatientQueues
 from rocketmq_client.cluster import open_cluster
@@ -48,10 +48,10 @@ def require_topics_to_read(
     A query that has begun knows by its checkpoint what a missing topic means, and waits for a
     cluster that is away: it is left alone.
     """
-    parsed = require(parse_options(options), options, Use.STREAM)
+    parsed = read_options(options, Use.STREAM)
     if files_in(spark, f"{checkpoint}/offsets"):
         return
-    with open_cluster(connection_settings(parsed)) as cluster:
+    with open_cluster(connection_settings(parsed.connection)) as cluster:
         survey = first_scan(cluster, parsed, is_whole=True, with_first_store_times=False)
     require_topics(survey, parsed)
 
@@ -63,11 +63,13 @@ def queues_to_write(
 
     Raises OptionError, TopicNotFoundError for all that are not there, and what asking raises.
     """
-    parsed = require_sink(parse_options(options))
+    parsed = write_options(options)
     found: dict[str, tuple[QueueId, ...]] = {}
     absent = []
     # Whoever starts a job is waiting, and a write would have the patience of its tasks.
-    settings = replace(connection_settings(parsed), outage_ms=parsed.connect_timeout_ms)
+    settings = replace(
+        connection_settings(parsed.connection), outage_ms=parsed.connection.connect_timeout_ms
+    )
     with open_cluster(settings) as cluster:
         producer = PatientQueues(Producer(cluster), cluster, had_topics=False)
         for topic in (parsed.subscribe or ()) if topics is None else topics:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.options.checks import require_connection
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require, require_connection
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.progress_report import source_progress
 from pyspark_rocketmq.planning.selection import selects
 from pyspark_rocketmq.read.batch_reader import plan_queues
@@ -71,11 +72,11 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
     ends = {queue: offset for source in sources for queue, offset in source.latest.items()}
     if options is None:
         return _lag(offsets, ends, {})
-    parsed = parse_options(dict(options))
+    parsed = read_options(dict(options))
     require_connection(parsed)
     is_selected = selects(parsed)
     offsets = {queue: offset for queue, offset in offsets.items() if is_selected(queue)}
-    cluster = open_cluster(connection_settings(parsed))
+    cluster = open_cluster(connection_settings(parsed.connection))
     try:
         return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
     finally:
@@ -89,8 +90,8 @@ def measure_group_lag(options: Mapping[str, str]) -> Lag:
     a read from the group's progress raises.
     """
     given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
-    parsed = require(parse_options(given), given, Use.BATCH)
-    cluster = open_cluster(connection_settings(parsed))
+    parsed = read_options(given, Use.BATCH)
+    cluster = open_cluster(connection_settings(parsed.connection))
     try:
         planned = plan_queues(cluster, parsed)
         offsets = {known.queue: known.start for known in planned}

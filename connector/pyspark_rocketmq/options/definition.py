@@ -1,4 +1,4 @@
-"""What an option is: its spellings, what it takes, who may use it, and what it is for."""
+"""The definition of an option: its spellings, values, uses and help text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_rocketmq.options.kinds import Kind
 
 
 class Use(enum.Enum):
-    """What an option may be given to."""
+    """The operations that take options."""
 
     STREAM = "stream"
     BATCH = "batch"
@@ -26,7 +26,7 @@ ALL: Final = frozenset(Use)
 
 @dataclass(frozen=True, slots=True)
 class OptionDefinition:
-    """One option: its spellings, what it takes, who may use it, and what it is for."""
+    """One option."""
 
     name: str
     kind: Kind
@@ -36,15 +36,15 @@ class OptionDefinition:
     help: str
     aliases: tuple[str, ...] = ()
     supported: tuple[object, ...] | None = None
-    """The values that this version carries out; None: all of them, (): none."""
+    """The values that this version supports; None: all of them, (): none."""
 
     @property
     def field(self) -> str:
-        """The attribute of ReadOptions that holds the value."""
+        """The field of ReadOptions, WriteOptions or one of their parts that has the value."""
         words = "".join("_" + c.lower() if c.isupper() else c for c in self.name)
         return words.replace(".", "_")
 
 
 def later(name: str, kind: Kind, uses: frozenset[Use], group: str, help: str) -> OptionDefinition:
-    """An option that is refused until there is something behind it."""
+    """Define an option that this version refuses."""
     return OptionDefinition(name, kind, None, uses, group, help, supported=())

@@ -1,4 +1,4 @@
-"""The options of consumer groups; `option_table` has the others."""
+"""The options of consumer groups."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pyspark_rocketmq.options.definition import (
     STREAM,
     OptionDefinition,
 )
-from pyspark_rocketmq.options.join_checks import STRATEGIES
 from pyspark_rocketmq.options.kinds import Choice, Duration, Flag, GroupName
-from pyspark_rocketmq.options.pop_checks import INVISIBLE_MS
 
 _O = OptionDefinition
 _FLAG: Final = Flag()
@@ -24,8 +22,8 @@ GROUP_DEFINITIONS: Final = (
         None,
         READ | SINK,
         "group",
-        "Consumer group whose progress is kept at the broker. Without one nothing is committed. "
-        "In a write: who gets the messages of sendBack again.",
+        "Consumer group whose committed offsets the brokers keep. Without one the query commits "
+        "nothing. In a write: the group that gets the messages of sendBack again.",
         ("consumerGroup", "consumer.group"),
     ),
     _O(
@@ -34,8 +32,8 @@ GROUP_DEFINITIONS: Final = (
         "true",
         STREAM,
         "group",
-        "Commit the end of each finished batch as the group's progress; 'confirmed' commits only "
-        "what Spark confirms, one batch late (for asynchronous progress tracking).",
+        "Commit the end of each finished batch for the group; 'confirmed' commits only what Spark "
+        "confirms, one batch late (for asynchronous progress tracking).",
     ),
     _O(
         "joinGroup",
@@ -43,18 +41,19 @@ GROUP_DEFINITIONS: Final = (
         False,
         STREAM,
         "group",
-        "Be a member of the group: share its topics' queues with other queries and consumers that "
-        "are, take over those of members that leave or die, and hand on by the group's progress. "
-        "startingOffsets counts for queues without progress. The group's second attempts are "
-        "shared, too: as rows of the topic %RETRY%<group>. Needs nameServer and subscribe.",
+        "Be a member of the group: share its topics' queues with its other queries and consumers, "
+        "take over the queues of members that leave or die, and hand queues over by the group's "
+        "committed offsets. startingOffsets applies to queues without one. The group's "
+        "redeliveries are shared, too: as rows of the topic %RETRY%<group>. Needs nameServer and "
+        "subscribe.",
     ),
     _O(
         "allocateStrategy",
-        Choice(STRATEGIES),
+        Choice(("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")),
         "AVG",
         STREAM,
         "group",
-        "How the members of a joined group share the queues: the same at every member.",
+        "How the members of a joined group share the queues: every member must use the same.",
     ),
     _O(
         "messageModel",
@@ -62,7 +61,7 @@ GROUP_DEFINITIONS: Final = (
         "CLUSTERING",
         READ,
         "group",
-        "Where progress is kept.",
+        "Where committed offsets are kept.",
         supported=("CLUSTERING",),
     ),
     _O(
@@ -71,17 +70,17 @@ GROUP_DEFINITIONS: Final = (
         "pull",
         READ,
         "group",
-        "'pull' reads by offset. 'pop' (streams, RocketMQ 5) has the brokers lend messages to the "
-        "group: each micro-batch holds up to 10,000 of them and 32 MiB in memory (or "
-        "maxOffsetsPerTrigger, maxBytesPerTrigger), and acknowledges once it is durable. At least "
-        "once: what a query had popped when it died comes again after invisibleTimeMs.",
+        "'pull' reads by offset. 'pop' (streams, RocketMQ 5) has the brokers hand messages out to "
+        "the group: each micro-batch holds up to 10,000 of them and 32 MiB in memory (or "
+        "maxOffsetsPerTrigger, maxBytesPerTrigger), and acknowledges them once it is durable. At "
+        "least once: if a query dies, its popped messages come again after invisibleTimeMs.",
     ),
     _O(
         "invisibleTimeMs",
         Duration(2_000, 12 * 3_600_000),
-        INVISIBLE_MS,
+        300_000,
         STREAM,
         "group",
-        "How long popped messages are lent; renewed when half of it is over.",
+        "How long popped messages stay invisible; the query renews it after half of that time.",
     ),
 )

@@ -1,6 +1,6 @@
-"""The kinds of value an option may have: text as users write it -> a checked value.
+"""The kinds of value that an option may have: text as users write it -> a checked value.
 
-Every kind is a callable that raises ValueError with the reason, and says in `takes` what it wants.
+Every kind is a callable that raises ValueError with the reason; `takes` describes what it accepts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
 _SIZE_BYTES: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# In milliseconds that is within 1970 to 1973, before there was any RocketMQ.
+# Numbers that are times of today in seconds; in milliseconds they are before 1974.
 _SECONDS_NOW: Final = 1_000_000_000
 _SECONDS_MAX: Final = 100_000_000_000
 
@@ -37,7 +37,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text but an empty one."""
+    """Any text that is not empty."""
 
     takes: str = "text"
 
@@ -49,10 +49,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Text without blanks within."""
+    """Text without blanks inside."""
 
     why: str
-    """What is wrong with them, and what to give instead."""
+    """Why blanks are refused, and what to give instead."""
     takes: str = "text without blanks"
 
     def __call__(self, text: str) -> str:
@@ -64,7 +64,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name that brokers take for a group, or for a topic."""
+    """A name that brokers accept for a group, or for a topic."""
 
     takes: str
     size_max: int
@@ -86,7 +86,7 @@ TopicName: Final = partial(Name, "name of a topic", NAME_SIZE_MAX)
 
 @dataclass(frozen=True, slots=True)
 class SqlExpression:
-    """An SQL92 expression that brokers read to its end: they filter by nothing or by half else."""
+    """An SQL92 expression that brokers parse to its end: otherwise they filter by half of it."""
 
     takes: str = "SQL92 expression"
 
@@ -103,7 +103,7 @@ class SqlExpression:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A key or a token: printable ASCII, which no error shows."""
+    """A key or a token: printable ASCII; error messages never show it."""
 
     takes: str = "text"
 
@@ -116,7 +116,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names with commas (or semicolons) between them."""
+    """Names, separated by commas (or semicolons)."""
 
     takes: str = "names, comma-separated"
     separators: str = ","
@@ -137,7 +137,7 @@ _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """One or more `host:port`, with semicolons or commas between them; or a web server's URL."""
+    """One or more `host:port`, separated by semicolons or commas; or a web server's URL."""
 
     takes: str = "host:port, separated by ; or ,"
 
@@ -307,7 +307,7 @@ def _is_text(value: object) -> bool:
 
 def _json_object(text: str) -> dict[str, Any]:
     def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # json would keep the last of two equal keys: a queue named twice is a user's mistake.
+        # json keeps the last of two equal keys: a queue named twice is a user's mistake.
         names = [name for name, _ in pairs]
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:

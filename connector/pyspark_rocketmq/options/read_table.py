@@ -1,22 +1,12 @@
-"""The one table of options: parsing, error messages and the reference page all come from it."""
+"""The options of reads: selection, start and end, admission, pulls, rows, bodies and the log."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark_rocketmq.options.definition import (
-    ALL,
-    BATCH,
-    READ,
-    SINK,
-    STREAM,
-    OptionDefinition,
-    later,
-)
-from pyspark_rocketmq.options.group_table import GROUP_DEFINITIONS
+from pyspark_rocketmq.options.definition import BATCH, READ, SINK, STREAM, OptionDefinition
 from pyspark_rocketmq.options.kinds import (
-    Addresses,
-    AddressMap,
     Assignment,
     Choice,
     Count,
@@ -25,7 +15,6 @@ from pyspark_rocketmq.options.kinds import (
     Names,
     Offsets,
     Pattern,
-    Secret,
     Size,
     SqlExpression,
     Text,
@@ -33,127 +22,10 @@ from pyspark_rocketmq.options.kinds import (
     Timestamps,
     Word,
 )
-from pyspark_rocketmq.options.log_table import LOG_DEFINITIONS
-from pyspark_rocketmq.options.sink_table import SINK_DEFINITIONS
-from pyspark_rocketmq.options.typed_table import TYPED_DEFINITIONS
 
 _O = OptionDefinition
 _TEXT: Final = Text()
 _FLAG: Final = Flag()
-
-_CONNECT: Final = (
-    _O(
-        "nameServer",
-        Addresses(),
-        (),
-        ALL,
-        "connect",
-        "Name servers of the cluster: RocketMQ's own TCP protocol. Or one http:// address of a web "
-        "server that names them, asked again every two minutes.",
-        ("nameServers", "namesrvAddr", "nameserver.addr"),
-    ),
-    _O(
-        "endpoints",
-        _TEXT,
-        None,
-        ALL,
-        "connect",
-        "Address of the bundled broker's gRPC service, instead of nameServer.",
-    ),
-    _O(
-        "addressMap",
-        AddressMap(),
-        (),
-        ALL,
-        "connect",
-        "Reachable addresses for the ones that brokers advertise (brokers behind NAT, containers).",
-    ),
-    _O(
-        "connectTimeoutMs",
-        Duration(1, 600_000),
-        3_000,
-        ALL,
-        "connect",
-        "How long making a connection may take, and how long the start of a read goes on asking "
-        "for a cluster that is away.",
-    ),
-    _O(
-        "requestTimeoutMs",
-        Duration(1, 600_000),
-        5_000,
-        ALL,
-        "connect",
-        "How long a request that is no pull may go unanswered, its repetitions included.",
-    ),
-    _O(
-        "retry.delayMs",
-        Duration(1, 600_000),
-        100,
-        ALL,
-        "connect",
-        "The first pause before a request is sent again; it doubles each time.",
-    ),
-    _O(
-        "retry.maxDelayMs",
-        Duration(1, 600_000),
-        3_000,
-        ALL,
-        "connect",
-        "The longest pause before a request is sent again.",
-    ),
-    _O(
-        "retry.outageMs",
-        Duration(0),
-        60_000,
-        ALL,
-        "connect",
-        "How long a task waits for a broker that is away before it fails, and its query with it; a "
-        "query that only waits for new messages goes on waiting. The start of a read is not as "
-        "patient: see connectTimeoutMs.",
-    ),
-    _O(
-        "accessKey",
-        Secret(),
-        None,
-        ALL,
-        "connect",
-        "Access key of the account to read as, where the cluster asks who reads.",
-    ),
-    _O("secretKey", Secret(), None, ALL, "connect", "Secret key of the account; signs requests."),
-    _O("securityToken", Secret(), None, ALL, "connect", "Token of a temporary account."),
-    _O("tls", _FLAG, False, ALL, "connect", "Encrypt the connections."),
-    _O(
-        "tls.caFile",
-        _TEXT,
-        None,
-        ALL,
-        "connect",
-        "Certificates to trust (PEM), instead of the system's. This and the other files are read "
-        "on the driver and on every worker.",
-    ),
-    _O("tls.certFile", _TEXT, None, ALL, "connect", "Certificate to show, with its chain (PEM)."),
-    _O("tls.keyFile", _TEXT, None, ALL, "connect", "Key of the certificate to show (PEM)."),
-    _O(
-        "tls.serverName",
-        _TEXT,
-        None,
-        ALL,
-        "connect",
-        "Name that every server's certificate must show (default: the host it is reached by).",
-    ),
-    _O(
-        "tls.verify",
-        _FLAG,
-        True,
-        ALL,
-        "connect",
-        "false takes any certificate, as RocketMQ's own clients do: whoever is in the way can read "
-        "along. For clusters with the generated test certificate.",
-    ),
-    later("namespace", _TEXT, ALL, "connect", "Namespace of topics and groups."),
-    later("instanceName", _TEXT, ALL, "connect", "Instance part of the client id."),
-    later("unitName", _TEXT, ALL, "connect", "Unit part of the client id."),
-)
 
 _SELECT: Final = (
     _O(
@@ -163,8 +35,8 @@ _SELECT: Final = (
         READ | SINK,
         "select",
         "Topics to read, or the topic to write to (instead of a column topic). A restarted stream "
-        "may select others: those it leaves out keep their places in the checkpoint, those it adds "
-        "are read from their first message.",
+        "may select others: the checkpoint keeps the offsets of topics it leaves out, and the "
+        "stream reads topics it adds from their first message.",
         ("topic", "topics", "consumer.topic"),
     ),
     _O(
@@ -182,8 +54,8 @@ _SELECT: Final = (
         None,
         READ,
         "select",
-        "Read the dead letters of this consumer group: messages whose attempts are used up. That "
-        "there are none yet is no error: a batch is empty then, a stream waits for the first.",
+        "Read the dead letters of this consumer group: messages whose attempts are used up. If "
+        "there are none yet, a batch is empty, and a stream waits for the first.",
     ),
     _O(
         "tags",
@@ -210,7 +82,7 @@ _SELECT: Final = (
         BATCH,
         "select",
         "Read only the messages with this key, found by the brokers' key index, without a scan. "
-        "Needs nameServer and subscribe; looked up once for every load().",
+        "Needs nameServer and subscribe; every load() looks it up once.",
     ),
     _O(
         "messageId",
@@ -218,7 +90,7 @@ _SELECT: Final = (
         None,
         BATCH,
         "select",
-        "Read only the message with this id: the msgId that its producer gave, or offsetMsgId.",
+        "Read only the message with this id: the producer's msgId, or offsetMsgId.",
     ),
     _O(
         "pushDown",
@@ -228,8 +100,8 @@ _SELECT: Final = (
         "select",
         "'once': read no more than Spark's filters on topic, brokerName, queueId, queueOffset, "
         "storeTimestamp and tags can pass (Spark 4.1 and later, with "
-        "spark.sql.python.filterPushdown.enabled=true). Promises that every load() is used once, "
-        "in one place of one query: Spark up to 4.3 gives all uses of one the last one's plan.",
+        "spark.sql.python.filterPushdown.enabled=true). Promises that one query uses every load() "
+        "once: Spark up to 4.3 gives all uses of a load() the plan of the last one.",
     ),
     _O(
         "discoveryIntervalMs",
@@ -249,8 +121,8 @@ _START_END: Final = (
         READ,
         "start and end",
         "Where a new query starts (default: latest; batch: earliest). 'group' is the group's "
-        "progress, and for queues without one the word after the colon (default earliest). "
-        "Brokers before 5.1 answer 0 for a group that they do not know: reading starts there then.",
+        "committed offset, and for queues without one the word after the colon (default earliest). "
+        "Brokers before 5.1 answer 0 for an unknown group, so the read starts at 0.",
         ("consumer.offset.reset.to",),
     ),
     _O(
@@ -259,8 +131,8 @@ _START_END: Final = (
         None,
         READ,
         "start and end",
-        "Start at the first message stored at or after this time. Goes before "
-        "startingOffsetsByTimestamp, and that before startingOffsets.",
+        "Start at the first message stored at or after this time. Overrides "
+        "startingOffsetsByTimestamp, which overrides startingOffsets.",
     ),
     _O(
         "startingOffsetsByTimestamp",
@@ -284,8 +156,8 @@ _START_END: Final = (
         "latest",
         BATCH,
         "start and end",
-        "Where a batch read ends, exclusively. 'latest' is resolved when the data is read: such a "
-        "read is not repeatable.",
+        "Where a batch read ends, exclusively. The tasks resolve 'latest' when they read, so such "
+        "a read is not repeatable.",
     ),
     _O(
         "endingTimestamp",
@@ -312,9 +184,9 @@ _ADMISSION: Final = (
         None,
         STREAM,
         "admission",
-        "Messages per micro-batch, shared in proportion to what each queue has; every queue with "
-        "a backlog gets at least one. Counts offsets, also under filters. On Spark 4.0 and 4.1 a "
-        "run with AvailableNow or Once ends after one such batch.",
+        "Messages per micro-batch, shared in proportion to the backlog of each queue; every queue "
+        "with a backlog gets at least one. Counts offsets, also under filters. On Spark 4.0 and "
+        "4.1 a run with AvailableNow or Once ends after one such batch.",
     ),
     _O(
         "minOffsetsPerTrigger",
@@ -322,7 +194,7 @@ _ADMISSION: Final = (
         None,
         STREAM,
         "admission",
-        "Wait for this many messages, but no longer than maxTriggerDelay. On Spark 4.0 and 4.1 the "
+        "Wait for this many messages, at most for maxTriggerDelay. On Spark 4.0 and 4.1 the "
         "first batch of a run does not wait.",
     ),
     _O(
@@ -364,7 +236,7 @@ _ADMISSION: Final = (
         None,
         READ,
         "admission",
-        "No task reads more messages than this, whatever maxPartitions says.",
+        "No task reads more messages than this, also beyond maxPartitions.",
     ),
 )
 
@@ -375,7 +247,7 @@ _PULL: Final = (
         10_000,
         READ,
         "pull",
-        "Messages asked for in one pull; a RocketMQ broker gives at most 32 unless configured.",
+        "Messages requested in one pull; a RocketMQ broker returns at most 32 unless configured.",
         ("pull.max.batch.size",),
     ),
     _O(
@@ -393,8 +265,8 @@ _PULL: Final = (
         100,
         READ,
         "pull",
-        "The same in MiB. However high it is, no more is asked for ahead than 16 MiB for a queue "
-        "and 32 MiB for a task over nameServer, and 5 MiB for a task over endpoints.",
+        "The same in MiB. Whatever it is, a read requests ahead at most 16 MiB for a queue and 32 "
+        "MiB for a task over nameServer, and 5 MiB for a task over endpoints.",
     ),
     _O(
         "consumeMaxSpan",
@@ -410,7 +282,7 @@ _PULL: Final = (
         64,
         READ,
         "pull",
-        "Pulls under way at a time for one queue, 8 where more than 2 MiB are expected of them; "
+        "Pulls in flight for one queue, 8 if more than 2 MiB are expected of them; "
         "a task has 128 at one broker, or this many.",
     ),
     _O(
@@ -419,7 +291,7 @@ _PULL: Final = (
         15_000,
         STREAM,
         "pull",
-        "How long a broker may hold the pull that waits for news.",
+        "How long a broker may hold the pull that waits for new messages.",
     ),
     _O(
         "pullTimeoutMs",
@@ -427,7 +299,7 @@ _PULL: Final = (
         30_000,
         READ,
         "pull",
-        "How long a pull may be without an answer while nothing arrives at all.",
+        "How long a pull may go unanswered while no byte arrives.",
         ("pullTimeout", "pull.timeout.ms"),
     ),
 )
@@ -448,8 +320,8 @@ _ROWS: Final = (
         "fail",
         READ,
         "rows",
-        "What to do with a message that fails its checks: fail, leave it out (counted in the "
-        "log), or deliver it with the reason in the column corruptReason.",
+        "What to do with a message that fails its checks: fail, skip it (the log counts it), or "
+        "emit it with the reason in the column corruptReason.",
     ),
     _O("checkCrc", _FLAG, True, READ, "rows", "Compare every body with its checksum."),
     _O(
@@ -458,40 +330,98 @@ _ROWS: Final = (
         True,
         READ,
         "safety",
-        "Fail when wanted messages are gone; false goes on with the surviving ones and logs how "
-        "many are gone.",
+        "Fail if messages to read are gone; false reads the surviving ones and logs how many are "
+        "gone.",
     ),
 )
 
-DEFINITIONS: Final = (
-    *_CONNECT,
+_LOG: Final = (
+    _O(
+        "logBatches",
+        _FLAG,
+        False,
+        READ,
+        "log",
+        "Write a line for every batch to the driver's standard error: how many messages of which "
+        "topics it reads, before filters.",
+    ),
+)
+
+_JSON: Final = "json"
+# JSON is twice as fast as from_json (docs/benchmarks.md). A format ships only if it is clearly
+# faster than Spark's own: CSV was not. For Avro and Protobuf Python makes an object per row, which
+# alone takes longer than Spark's whole read (core-microseconds a body of the same orders, up to
+# columns): Avro 4.3 by fastavro, 0.25 by from_avro; Protobuf 2.4 by upb, where from_json takes 1.3
+# for JSON. from_protobuf was not measured: its jar was not available.
+_FROM_CSV: Final = (
+    "must be json: leave it out, give the read no schema, and read CSV by Spark's own from_csv: "
+    "from pyspark.sql.functions import col, from_csv; "
+    'df.select(from_csv(col("body").cast("string"), schema_ddl).alias("f")).select("f.*"); '
+    "schema_ddl is such as 'order_id LONG, note STRING'"
+)
+_SPARKS_WAY: Final = {
+    "avro": "from_avro(body, schema)",
+    "protobuf": "from_protobuf(body, message, descriptor)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFormat:
+    """The format of bodies that workers can read."""
+
+    takes: str = _JSON
+
+    def __call__(self, text: str) -> str:
+        word = text.strip().lower()
+        if word == "csv":
+            raise ValueError(_FROM_CSV)
+        if word in _SPARKS_WAY:
+            raise ValueError(
+                f"must be json: leave it out, and read {word} by Spark's own {_SPARKS_WAY[word]}"
+            )
+        if word != _JSON:
+            raise ValueError("must be json")
+        return word
+
+
+_BODIES: Final = (
+    _O(
+        "bodyFormat",
+        BodyFormat(),
+        None,
+        READ,
+        "rows",
+        "Read the fields of JSON bodies as columns, in the workers: .schema('order_id LONG, "
+        "amount DOUBLE, __tags STRING, __offset LONG'). Columns of messages have two underscores "
+        "before their names. For other formats use Spark's from_csv, from_avro and from_protobuf.",
+    ),
+    _O(
+        "bodyMode",
+        Choice(("permissive", "dropmalformed", "failfast")),
+        "permissive",
+        READ,
+        "rows",
+        "With bodyFormat: what to do with a body that is not one JSON object with values of these "
+        "types. permissive: its fields are null, and its text is in the column _corrupt_record if "
+        "the schema has one; dropmalformed: the row is dropped; failfast: the query fails.",
+        ("mode",),
+    ),
+    _O(
+        "columnNameOfCorruptRecord",
+        _TEXT,
+        "_corrupt_record",
+        READ,
+        "rows",
+        "With bodyFormat: the STRING column for the text of bad bodies, if the schema has it.",
+    ),
+)
+
+READ_DEFINITIONS: Final = (
     *_SELECT,
     *_START_END,
     *_ADMISSION,
     *_PULL,
-    *GROUP_DEFINITIONS,
     *_ROWS,
-    *LOG_DEFINITIONS,
-    *TYPED_DEFINITIONS,
-    *SINK_DEFINITIONS,
-)
-
-# What Spark puts among the options by itself: places of its own, and a table's stored facts.
-# (A `path` is refused where it is a user's own: see options.require_selection.)
-SPARKS_OWN: Final = frozenset(
-    {
-        "path",
-        "paths",
-        "checkpointlocation",
-        "queryname",
-        "serialization.format",
-        "provider",
-        "location",
-        "owner",
-        "comment",
-        "external",
-        "is_managed_location",
-        "collation",
-        "transient_lastddltime",
-    }
+    *_LOG,
+    *_BODIES,
 )

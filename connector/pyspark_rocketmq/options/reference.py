@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark_rocketmq.options.definition import OptionDefinition
-from pyspark_rocketmq.options.read_table import DEFINITIONS
+from pyspark_rocketmq.options.parse import DEFINITIONS
 from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
 
 _HEAD: Final = """\
@@ -20,8 +20,8 @@ this page.
 Keys are case-insensitive; an unknown one is refused with the nearest known name.
 
 A batch read whose end is `latest` is not repeatable: every use of the DataFrame, and a task that
-Spark runs again, reads what is there then. Give numbers as the end, or take them from
-`pin_offsets`, where the same rows are wanted twice.
+Spark runs again, reads what is there then. To read the same rows twice, give numbers as the end, or
+take them from `pin_offsets`.
 """
 _COLUMNS_HEAD: Final = """\
 ## Columns
@@ -36,27 +36,27 @@ _CONTENTS: Final = {
     "topic": "the topic's name",
     "brokerName": "the broker that holds the queue",
     "queueId": "the queue's number at its broker",
-    "queueOffset": "the message's place in its queue; unique with topic, broker and queue",
-    "body": "the body as it was sent, decompressed",
+    "queueOffset": "the message's offset in its queue; unique with topic, broker and queue",
+    "body": "the body, decompressed",
     "tags": "the tag; null without one",
     "keys": "the keys, separated by spaces; null without any",
-    "bornTimestamp": "when the producer made it, by the producer's clock",
+    "bornTimestamp": "when the producer created it, by the producer's clock",
     "storeTimestamp": "when the broker stored it: timestamp options mean this time",
     "properties": "every property, the user's own and RocketMQ's",
     "msgId": "the producer's unique id, else the broker's",
-    "offsetMsgId": "the broker's id: its address and the place in its log",
+    "offsetMsgId": "the broker's id: its address and the byte position in its log",
     "flag": "the producer's own flag",
     "sysFlag": "RocketMQ's flags, as bits",
     "reconsumeTimes": "how often a consumer group sent it back",
     "bornHost": "the producer's address",
     "storeHost": "the broker's address",
-    "physicalOffset": "the place in the broker's log",
-    "bodyCrc": "the checksum that was stored for the body",
-    "storeSize": "how many bytes it takes in the broker's log",
-    "preparedTransactionOffset": "where the half message of its transaction is, else 0",
+    "physicalOffset": "the byte position in the broker's log",
+    "bodyCrc": "the stored checksum of the body",
+    "storeSize": "the size in the broker's log, in bytes",
+    "preparedTransactionOffset": "the byte position of its transaction's half message, else 0",
     "deliveryAttempt": "`reconsumeTimes` + 1",
     "receiptHandle": "acknowledges a popped message, until it is renewed; else null",
-    "corruptReason": "why the message is damaged, with `corruptMessages=emit`; null when it is not",
+    "corruptReason": "why the message is corrupt, with `corruptMessages=emit`; else null",
 }
 
 

@@ -23,7 +23,7 @@ _O = OptionDefinition
 
 @dataclass(frozen=True, slots=True)
 class WriteName:
-    """What a write is called by its user: a name, and a number that grows from write to write."""
+    """The user's name for a write, and a number that grows from write to write."""
 
     name: str
     number: int | None
@@ -42,10 +42,14 @@ class _WriteName:
         return WriteName(found[1], None if found[2] is None else int(found[2]))
 
 
-# How messages are sent, whatever they say.
 SENDING_OPTIONS: Final = (
-    *("compression", "compressionThreshold", "maxBatchBytes", "sendsInFlight", "producerGroup"),
+    "compression",
+    "compressionThreshold",
+    "maxBatchBytes",
+    "sendsInFlight",
+    "producerGroup",
 )
+"""The options that say how messages are sent, not which."""
 
 SINK_DEFINITIONS: Final = (
     _O(
@@ -54,11 +58,11 @@ SINK_DEFINITIONS: Final = (
         "at-least-once",
         SINK,
         "sink",
-        "at-least-once: what a failed task or a restarted query sent is sent again; `drop_replays` "
-        "recognises it. transactional: rows are sent as half messages and become visible when "
+        "at-least-once: a task or query that runs again sends its rows again; `drop_replays` "
+        "recognises them. transactional: rows are sent as half messages and become visible when "
         "their batch is committed, each exactly once, though not all in one instant; needs "
-        "nameServer. A batch that is decided is finished by the query's next start, if that comes "
-        "before transactionTimeoutMs and the broker's checks are over.",
+        "nameServer. The query's next start finishes a decided batch, if that comes before "
+        "transactionTimeoutMs and the broker's checks are over.",
     ),
     _O(
         "transactionTimeoutMs",
@@ -67,8 +71,8 @@ SINK_DEFINITIONS: Final = (
         SINK,
         "sink",
         "With delivery=transactional: how long a batch may take from its first row to its commit, "
-        "and a query may be away in between. Then the broker asks, by default 15 times in 7.5 "
-        "minutes, and puts away what nobody answers for.",
+        "a restart of the query included. Then the broker checks, by default 15 times in 7.5 "
+        "minutes, and discards half messages that no producer answers for.",
     ),
     _O(
         "decisionTopic",
@@ -76,8 +80,8 @@ SINK_DEFINITIONS: Final = (
         DECISION_TOPIC,
         SINK,
         "sink",
-        "With delivery=transactional: the topic that keeps the decisions about batches. It is made "
-        "if it is not there, with two queues on every broker; several queries may share it.",
+        "With delivery=transactional: the topic that stores the decisions about batches. The sink "
+        "creates it if necessary, with two queues on every broker; several queries may share it.",
     ),
     _O(
         "writeId",
@@ -85,20 +89,21 @@ SINK_DEFINITIONS: Final = (
         None,
         SINK,
         "sink",
-        "What a batch write is known by when it runs again: with delivery=transactional nothing is "
-        "sent twice then, with at-least-once `drop_replays` recognises it. NAME in foreachBatch, "
-        "where the query's and the batch's ids are added, a name of its own for each write of it; "
-        "NAME/NUMBER elsewhere, with a number that grows from write to write.",
+        "The name by which the sink recognises a batch write that runs again: with "
+        "delivery=transactional it sends nothing twice, with at-least-once `drop_replays` "
+        "recognises it. NAME in foreachBatch, where the sink adds the query's and the batch's ids: "
+        "give each write a name of its own. NAME/NUMBER elsewhere, with a number that grows from "
+        "write to write.",
     ),
     _O(
         "maxBatchBytes",
         Size(),
-        # Of 1 KB messages 1 MiB at a time costs the broker and the task a fifth more.
+        # With messages of 1 KB, 1 MiB costs the broker and the task a fifth more.
         2 * 1024 * 1024,
         SINK,
         "sink",
         "Bytes in one send as a broker stores them, its own fields of each message included; a "
-        "larger message goes alone. Brokers take 4 MiB unless configured.",
+        "larger message is sent alone. Brokers accept 4 MiB unless configured.",
     ),
     _O(
         "sendsInFlight",
@@ -106,7 +111,7 @@ SINK_DEFINITIONS: Final = (
         8,
         SINK,
         "sink",
-        "Sends under way at a time for each task, one at a time for each queue.",
+        "Sends in flight for each task, one at a time for each queue.",
     ),
     _O(
         "producerGroup",
@@ -122,9 +127,9 @@ SINK_DEFINITIONS: Final = (
         "none",
         SINK,
         "sink",
-        "Codec of large bodies, each by itself. Every reader of the topic must know it: zlib is "
-        "known to all, lz4 and zstd to RocketMQ's clients from 4.9.4 on. Bodies that would not "
-        "shrink are sent as they are.",
+        "Codec of large bodies, each by itself. Every reader of the topic must support it: all "
+        "support zlib, RocketMQ's clients from 4.9.4 on lz4 and zstd. Bodies that would not shrink "
+        "are sent uncompressed.",
     ),
     _O(
         "compressionThreshold",
@@ -140,11 +145,11 @@ SINK_DEFINITIONS: Final = (
         False,
         SINK,
         "sink",
-        "Instead of sending rows as messages, give the messages that they were read from back to "
-        "the option group: they come again in the topic %RETRY%<group>, after the delay of their "
-        "attempt or of a column delayLevel, and after the last one in %DLQ%<group>. Needs "
-        "nameServer, and the columns topic, brokerName and physicalOffset. What is run again is "
-        "sent back again.",
+        "Instead of sending rows as messages, send the messages that they were read from back to "
+        "the consumer group of the option group: they come again in the topic %RETRY%<group>, "
+        "after the delay of their attempt or of a column delayLevel, and after the last attempt in "
+        "%DLQ%<group>. Needs nameServer, and the columns topic, brokerName and physicalOffset. A "
+        "task that runs again sends its messages back again.",
     ),
     _O(
         "maxReconsumeTimes",
@@ -152,7 +157,7 @@ SINK_DEFINITIONS: Final = (
         None,
         SINK,
         "sink",
-        "With sendBack: after so many attempts a message is dead (default: what the group's "
-        "configuration at the broker says, 16 unless changed).",
+        "With sendBack: the number of attempts after which a message becomes a dead letter "
+        "(default: the group's configuration at the broker, 16 unless changed).",
     ),
 )

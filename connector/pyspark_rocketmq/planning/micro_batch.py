@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.kinds import Assigned, PerQueue
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, QueueId, is_internal_topic
 
 _TOPICS_KEPT: Final = 65_536

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import PlannedQueue, Split, plan_batch
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[TaskPartition]:
         """The tasks of the read; an empty list makes Spark ask for a task without a partition."""
         options = self._options
-        cluster = open_cluster(connection_settings(options))
+        cluster = open_cluster(connection_settings(options.connection))
         try:
             queues = self._narrowed(cluster, plan_queues(cluster, options))
             places = cluster.places()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
@@ -141,7 +141,9 @@ def first_scan(
     broker of every queue: a new query cannot say where it starts otherwise.
     Raises ClusterUnreachableError, and at once what trying again does not help.
     """
-    outage = Outage(options.connect_timeout_ms, options.retry_max_delay_ms, clock)
+    outage = Outage(
+        options.connection.connect_timeout_ms, options.connection.retry_max_delay_ms, clock
+    )
     while True:
         error: RocketMQError
         try:
@@ -159,7 +161,7 @@ def first_scan(
         if not isinstance(error, TransportError):
             raise error
         raise ClusterUnreachableError(
-            options.place, error.address, error.reason, outage.tries, outage.waited_ms
+            options.connection.address, error.address, error.reason, outage.tries, outage.waited_ms
         )
 
 

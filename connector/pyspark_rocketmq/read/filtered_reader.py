@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
 
 from pyspark_rocketmq.errors import UnsupportedError
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.filters import (
     CLOCK_STEP_MS_MAX,
     Comparison,
@@ -97,7 +97,7 @@ def open_filtered_reader(
             "pushDown needs Spark 4.1 or later: leave it out, and say by the options tags, assign, "
             "startingOffsets or startingTimestamp what to read",
         )
-    columns = comparable_columns(schema, is_typed=options.body_format is not None)
+    columns = comparable_columns(schema, is_typed=options.bodies.body_format is not None)
     return FilteredReader(options, plan, columns)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import Split, divide
 from pyspark_rocketmq.planning.selection import named_topics
 from pyspark_rocketmq.read.batch_log import log_batch
@@ -32,7 +32,7 @@ class LookupReader(DataSourceReader):
     def partitions(self) -> list[RangePartition]:
         """The tasks: one, unless more are asked for."""
         options = self._options
-        cluster = open_cluster(connection_settings(options))
+        cluster = open_cluster(connection_settings(options.connection))
         try:
             found = [
                 place

@@ -10,7 +10,7 @@ from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.consumer_group.commit import find_members
 from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import nested
 from pyspark_rocketmq.planning.micro_batch import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues
@@ -102,14 +102,14 @@ class PinnedOffsets:
     def _with_free_group(
         self, group: str | None, act: Callable[[Cluster, str, Mapping[QueueId, int]], None]
     ) -> None:
-        options = parse_options(self.given)
-        name = group or options.group
+        options = read_options(self.given)
+        name = group or options.consumer.group
         if name is None:
             raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
         ends: dict[QueueId, int] = {piece.queue: piece.end for piece in self.ranges}
         if not ends:
             return
-        cluster = open_cluster(connection_settings(options))
+        cluster = open_cluster(connection_settings(options.connection))
         try:
             members = find_members(cluster, name, tuple(sorted({queue.topic for queue in ends})))
             if members:
@@ -131,8 +131,8 @@ def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
     `options` are those of the read. Raises what planning the read would raise.
     """
     given = {key: str(text) for key, text in options.items()}
-    parsed = require(parse_options(given), given, Use.BATCH)
-    cluster = open_cluster(connection_settings(parsed))
+    parsed = read_options(given, Use.BATCH)
+    cluster = open_cluster(connection_settings(parsed.connection))
     try:
         queues = plan_queues(cluster, parsed)
     finally:

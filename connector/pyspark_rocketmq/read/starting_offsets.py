@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark_rocketmq.errors import DataLossError, OptionError
 from pyspark_rocketmq.options.kinds import PerQueue
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, judge
 from pyspark_rocketmq.planning.selection import numbers_by_queue
 from rocketmq_client.cluster import Cluster
@@ -102,7 +102,7 @@ def _at_times(
 def _at_progress(
     options: ReadOptions, cluster: Cluster, bounds: Mapping[QueueId, Bounds], fallback: str
 ) -> Places:
-    group = options.group or ""
+    group = options.consumer.group or ""
     offsets: dict[QueueId, int] = {}
     for queue, answer in cluster.progress(group, tuple(bounds)).items():
         if isinstance(answer, RocketMQError):

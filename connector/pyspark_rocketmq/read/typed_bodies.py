@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import BadBodyError, OptionError, SchemaError
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from rocketmq_arrow.bodies.json.reader import JsonBodies
 from rocketmq_arrow.columns import COLUMNS, check_schema
 from rocketmq_arrow.kernels.gather import as_text
@@ -54,7 +54,7 @@ class TypedPlan:
 
 def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     """How the bodies are read, None if nobody wants that. Raises OptionError and SchemaError."""
-    if options.body_format is None:
+    if options.bodies.body_format is None:
         for name in _OF_TYPED:
             if name in options.given:
                 raise OptionError(name, "has no meaning without bodyFormat", "MISSING")
@@ -62,7 +62,7 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     for name in _UNFIT:
         if name in options.given:
             raise OptionError("bodyFormat", f"does not go with '{name}' yet", "CONFLICT")
-    bad_column = options.column_name_of_corrupt_record
+    bad_column = options.bodies.column_name_of_corrupt_record
     if bad_column.lower() in map(str.lower, _COLUMN_OF):
         raise OptionError(
             "columnNameOfCorruptRecord",
@@ -88,7 +88,7 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     plan = TypedPlan(
         output=schema,
         fields=pa.schema(fields),
-        mode=options.body_mode,
+        mode=options.bodies.body_mode,
         bad_column=bad_column if has_bad else None,
     )
     try:

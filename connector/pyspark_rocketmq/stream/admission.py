@@ -16,8 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_rocketmq.options.parse import ReadOptions
-from pyspark_rocketmq.options.pop_checks import BYTES_MAX, ROWS_MAX
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, backlogs
 from pyspark_rocketmq.stream.message_size import MessageSize
 from rocketmq_client.cluster import Cluster
@@ -78,12 +77,15 @@ WAIT_MS: Final = 100
 # source. The first call after a batch answers at once.
 _IDLE_CALL_MS: Final = 60
 _NO_LIMIT: Final = 2**62
+# The limits of a popped batch unless the options say others.
+_POP_ROWS_MAX: Final = 10_000
+_POP_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 def default_read_limit(options: ReadOptions) -> ReadLimit:
     """The limit that Spark shall pass in an ordinary call, so that `Once` can be told from it."""
-    if options.consume_mode == "pop":
-        return ReadMaxRows(options.max_offsets_per_trigger or ROWS_MAX)
+    if options.consumer.consume_mode == "pop":
+        return ReadMaxRows(options.max_offsets_per_trigger or _POP_ROWS_MAX)
     if not options.has_limits:
         return ReadAllAvailable()
     return ReadMaxRows(options.max_offsets_per_trigger or _NO_LIMIT)
@@ -94,7 +96,7 @@ def warn_of_one_batch(options: ReadOptions) -> None:
     limits = [
         name for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger") if name in options.given
     ]
-    if limits and options.consume_mode != "pop":
+    if limits and options.consumer.consume_mode != "pop":
         _log.warning(
             "this Spark passes neither trigger nor limits to a Python source: a run with "
             "AvailableNow or Once ends after one batch, of what %s allows. Leave it out to "
@@ -214,8 +216,8 @@ class PopAdmission:
     """Decides how many messages a micro-batch pops: it has limits, as its rows are in memory."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._rows_max = options.max_offsets_per_trigger or ROWS_MAX
-        self._bytes_max = options.max_bytes_per_trigger or BYTES_MAX
+        self._rows_max = options.max_offsets_per_trigger or _POP_ROWS_MAX
+        self._bytes_max = options.max_bytes_per_trigger or _POP_BYTES_MAX
         self._frozen_count: int | None = None
 
     def freeze_count(self, count: int | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_wire.model import QueueId
 
@@ -74,11 +74,11 @@ class StreamDriver(Protocol):
 
 def open_driver(options: ReadOptions) -> StreamDriver:
     """Open the driver of a new query. No worker needs one, so each is imported here."""
-    if options.consume_mode == "pop":
+    if options.consumer.consume_mode == "pop":
         from pyspark_rocketmq.stream.pop.driver import open_pop_driver
 
         return open_pop_driver(options)
-    if options.join_group:
+    if options.consumer.join_group:
         from pyspark_rocketmq.stream.group_member.driver import GroupMemberDriver
 
         return GroupMemberDriver(options)

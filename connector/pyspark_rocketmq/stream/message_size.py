@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from pyspark_rocketmq.client_settings import read_spec
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder

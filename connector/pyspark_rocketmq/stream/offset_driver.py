@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.planning.micro_batch import Split, advance, divide, ranges_between
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
@@ -53,7 +53,7 @@ class OffsetDriver(ABC):
 
     def __init__(self, options: ReadOptions, ports: Ports) -> None:
         self._options = options
-        self._settings = connection_settings(options)
+        self._settings = connection_settings(options.connection)
         self._cluster = ports.open_cluster(self._settings)
         self._admission = OffsetAdmission(
             options, self._cluster, now_ms=ports.now_ms, sleep_ms=ports.sleep_ms

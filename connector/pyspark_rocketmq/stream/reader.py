@@ -18,7 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.task import ReadPlan
 from pyspark_rocketmq.stream.admission import (

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times

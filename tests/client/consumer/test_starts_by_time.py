@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.stream.group_member.driver import open_batch_member
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.batch_member import BatchMember
@@ -68,7 +68,7 @@ def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
 ) -> None:
     raw = {"nameServer": topic.connection.name_servers[0], "subscribe": topic.name}
     raw |= {"group": f"g-{topic.name}", "joinGroup": "true", "startingTimestamp": str(time_ms)}
-    seat: BatchMember = open_batch_member(topic.connection, parse_options(raw), {})
+    seat: BatchMember = open_batch_member(topic.connection, read_options(raw), {})
     try:
         assert seat.wait_for_queues(30_000)
         found: dict[QueueId, int] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import fields as fields_of
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,16 @@ from pyspark_rocketmq.client_settings import connection_settings, read_spec
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.kinds import Assigned, PerQueue
-from pyspark_rocketmq.options.parse import ReadOptions, parse_options, require, require_sink
-from pyspark_rocketmq.options.read_table import DEFINITIONS
+from pyspark_rocketmq.options.parse import DEFINITIONS, read_options, write_options
 from pyspark_rocketmq.options.reference import reference_markdown
+from pyspark_rocketmq.options.values import (
+    BodyOptions,
+    ConnectionOptions,
+    ConsumerOptions,
+    PullOptions,
+    ReadOptions,
+    WriteOptions,
+)
 from rocketmq_arrow.columns import COLUMNS
 from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX
 from rocketmq_client.download.range_stream import WINDOW_SIZE_MAX
@@ -26,11 +35,15 @@ BASE = {"nameServer": "h:9876", "subscribe": "orders"}
 
 def parsed(use: Use = Use.STREAM, **given: str) -> ReadOptions:
     raw = {**BASE, **{name.replace("__", "."): text for name, text in given.items()}}
-    return require(parse_options(raw), raw, use)
+    return read_options(raw, use)
 
 
 def test_every_definition_has_a_field_or_is_refused() -> None:
-    fields = set(ReadOptions.__slots__) - {"given"}
+    parts = {"given", "connection", "consumer", "pull", "bodies"}
+    values = (ReadOptions, WriteOptions, ConnectionOptions, ConsumerOptions)
+    fields = {
+        field.name for value in (*values, PullOptions, BodyOptions) for field in fields_of(value)
+    } - parts
     supported = {d.field for d in DEFINITIONS if d.supported != ()}
     assert fields <= supported
     # What has no field can only be given its one supported value.
@@ -55,38 +68,36 @@ def test_defaults_are_those_of_the_design() -> None:
     assert options.fail_on_data_loss is True
     assert options.check_crc is True
     assert options.corrupt_messages == "fail"
-    assert options.commit_offsets == "true"
-    assert (options.pull_threshold_for_queue, options.pull_threshold_size_for_queue) == (
-        32_768,
-        100,
-    )
-    assert options.consume_max_span is None
-    assert options.retry_outage_ms == 60_000
+    assert options.consumer.commit_offsets == "true"
+    pull = options.pull
+    assert (pull.pull_threshold_for_queue, pull.pull_threshold_size_for_queue) == (32_768, 100)
+    assert pull.consume_max_span is None
+    assert options.connection.retry_outage_ms == 60_000
     assert not options.has_limits
 
 
 def test_keys_are_case_insensitive_and_values_keep_their_case() -> None:
-    options = parse_options({"NAMESERVER": "Host:1", "SUBSCRIBE": "Orders,Bills", "GROUP": "G"})
-    assert options.name_server == ("Host:1",)
+    options = read_options({"NAMESERVER": "Host:1", "SUBSCRIBE": "Orders,Bills", "GROUP": "G"})
+    assert options.connection.name_server == ("Host:1",)
     assert options.subscribe == ("Orders", "Bills")
-    assert options.group == "G"
+    assert options.consumer.group == "G"
 
 
 @pytest.mark.parametrize(
     ("alias", "text", "field", "value"),
     [
         ("topic", "a", "subscribe", ("a",)),
-        ("consumerGroup", "g", "group", "g"),
+        ("consumerGroup", "g", "consumer.group", "g"),
         ("subExpression", "A || B", "tags", "A || B"),
         ("includeHeaders", "true", "include_properties", True),
-        ("pullTimeout", "5s", "pull_timeout_ms", 5_000),
-        ("nameserver.addr", "a:1;b:2", "name_server", ("a:1", "b:2")),
+        ("pullTimeout", "5s", "pull.pull_timeout_ms", 5_000),
+        ("nameserver.addr", "a:1;b:2", "connection.name_server", ("a:1", "b:2")),
     ],
 )
 def test_other_connectors_spellings_are_taken(
     alias: str, text: str, field: str, value: object
 ) -> None:
-    assert getattr(parse_options({alias: text}), field) == value
+    assert attrgetter(field)(read_options({alias: text})) == value
 
 
 @pytest.mark.parametrize(
@@ -100,13 +111,13 @@ def test_other_connectors_spellings_are_taken(
 )
 def test_errors_show_options_as_they_are_documented(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told):
-        parse_options({"nameServer": "host:1", **given})
+        read_options({"nameServer": "host:1", **given})
 
 
 def test_an_alias_may_repeat_the_option_but_not_contradict_it() -> None:
-    assert parse_options({"subscribe": "a", "topic": "a"}).subscribe == ("a",)
+    assert read_options({"subscribe": "a", "topic": "a"}).subscribe == ("a",)
     with pytest.raises(OptionError, match="contradicts option 'subscribe'"):
-        parse_options({"subscribe": "a", "topic": "b"})
+        read_options({"subscribe": "a", "topic": "b"})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +133,7 @@ def test_an_alias_may_repeat_the_option_but_not_contradict_it() -> None:
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: str) -> None:
     with pytest.raises(OptionError, match=rf"\[ROCKETMQ_OPTION.UNKNOWN\] option '{key}'.*{hint}"):
-        parse_options({**BASE, key: "1"})
+        read_options({**BASE, key: "1"})
 
 
 @pytest.mark.parametrize(
@@ -134,11 +145,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
 )
 def test_what_is_not_there_yet_is_refused_and_never_ignored(given: dict[str, str]) -> None:
     with pytest.raises(UnsupportedError, match=r"\[ROCKETMQ_UNSUPPORTED\.OPTION\].*not supported"):
-        parse_options({**BASE, **given})
+        read_options({**BASE, **given})
 
 
 def test_saying_what_is_so_anyway_is_allowed() -> None:
-    parse_options(
+    read_options(
         {**BASE, "tls": "false", "joinGroup": "false", "messageModel": "Clustering"}
         | {"consumeMode": "pull"}
     )
@@ -185,7 +196,7 @@ def test_saying_what_is_so_anyway_is_allowed() -> None:
 )
 def test_a_wrong_value_is_refused_by_name_with_what_was_given(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"\[ROCKETMQ_OPTION\.INVALID\] option '{name}'.*got "):
-        parse_options({"nameServer": "h:1", name: text})
+        read_options({"nameServer": "h:1", name: text})
 
 
 @pytest.mark.parametrize(
@@ -217,15 +228,15 @@ def test_per_queue_json_without_queues_is_told_so() -> None:
 
 def test_assign_has_two_forms() -> None:
     raw = {"nameServer": "h:1", "assign": '{"orders":{"broker-a":[1,0,1]},"bills":[2]}'}
-    assert parse_options(raw).assign == Assigned(
+    assert read_options(raw).assign == Assigned(
         {"orders": {"broker-a": (0, 1)}, "bills": {None: (2,)}}
     )
 
 
 def test_address_map_is_pairs_or_json() -> None:
     wanted = (("a:1", "b:2"), ("c:3", "d:4"))
-    assert parsed(addressMap="a:1=b:2, c:3=d:4").address_map == wanted
-    assert parsed(addressMap='{"c:3":"d:4","a:1":"b:2"}').address_map == wanted
+    assert parsed(addressMap="a:1=b:2, c:3=d:4").connection.address_map == wanted
+    assert parsed(addressMap='{"c:3":"d:4","a:1":"b:2"}').connection.address_map == wanted
 
 
 @pytest.mark.parametrize(
@@ -246,7 +257,7 @@ def test_address_map_is_pairs_or_json() -> None:
 )
 def test_what_is_needed_is_asked_for(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^\[ROCKETMQ_OPTION\.MISSING\] option {reason}"):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +274,7 @@ def test_what_is_needed_is_asked_for(raw: dict[str, str], reason: str) -> None:
 )
 def test_what_does_not_go_together_is_refused(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^\[ROCKETMQ_OPTION\.CONFLICT\] option .*{reason}"):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)
 
 
 def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
@@ -289,12 +300,12 @@ def test_a_batch_neither_starts_at_the_end_nor_ends_at_the_start() -> None:
 
 def test_what_spark_adds_by_itself_is_passed_over() -> None:
     raw = {**BASE, "path": "/w/t", "checkpointLocation": "/c", "option.subscribe": "orders"}
-    assert require(parse_options(raw), raw, Use.STREAM).subscribe == ("orders",)
+    assert read_options(raw, Use.STREAM).subscribe == ("orders",)
     stored = {**BASE, "path": "/w/t", "location": "/w/t", "provider": "rocketmq", "owner": "me"}
-    assert require(parse_options(stored), stored, Use.BATCH).subscribe == ("orders",)
-    assert require_sink(parse_options(stored), stored).subscribe == ("orders",)
+    assert read_options(stored, Use.BATCH).subscribe == ("orders",)
+    assert write_options(stored).subscribe == ("orders",)
     with pytest.raises(OptionError, match=r"option\.x"):
-        parse_options({**BASE, "option.x": "1"})
+        read_options({**BASE, "option.x": "1"})
 
 
 @pytest.mark.parametrize("path", ["path", "PATH", "paths"])
@@ -304,10 +315,10 @@ def test_a_path_beside_a_topic_is_refused_with_what_to_call(path: str) -> None:
         with pytest.raises(
             OptionError, match=r"CONFLICT\] option 'path' .*load\(\) without a path"
         ):
-            require(parse_options(raw), raw, use)
+            read_options(raw, use)
     for given in (raw, {"nameServer": "h:1", path: "/tmp/orders"}):
         with pytest.raises(OptionError, match=r"CONFLICT\] option 'path' .*'topic'.*save\(\)"):
-            require_sink(parse_options(given), given)
+            write_options(given)
 
 
 @pytest.mark.parametrize(
@@ -329,20 +340,20 @@ def test_a_path_beside_a_topic_is_refused_with_what_to_call(path: str) -> None:
 )
 def test_options_of_a_write_without_an_effect_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=rf"CONFLICT\] option .*{told}"):
-        require_sink(parse_options({"nameServer": "h:1", **given}))
+        write_options({"nameServer": "h:1", **given})
 
 
 def test_a_threshold_goes_with_a_codec() -> None:
     raw = {"nameServer": "h:1", "compression": "zlib", "compressionThreshold": "1k"}
-    assert require_sink(parse_options(raw)).compression_threshold == 1_024
+    assert write_options(raw).compression_threshold == 1_024
 
 
 @pytest.mark.parametrize("name", ["messageKey", "messageId"])
 @pytest.mark.parametrize("text", ["a b", "a\tb", "a\u00a0b"])
 def test_a_key_with_blanks_is_refused_as_no_message_has_one(name: str, text: str) -> None:
     with pytest.raises(OptionError, match=rf"'{name}' must have no blanks, .*give one .*got "):
-        parse_options({**BASE, name: text})
-    assert parse_options({**BASE, name: " a "}).given == {"nameServer", "subscribe", name}
+        read_options({**BASE, name: text})
+    assert read_options({**BASE, name: " a "}).given == {"nameServer", "subscribe", name}
 
 
 def test_pulls_without_a_group_name_the_clients_own() -> None:
@@ -385,9 +396,9 @@ def test_the_reference_tells_how_far_ahead_a_read_asks_at_most() -> None:
 
 
 def test_no_patience_with_an_outage_is_a_setting_like_any_other() -> None:
-    options = parse_options({"nameServer": "h:1", "retry.outageMs": "0"})
+    options = read_options({"nameServer": "h:1", "retry.outageMs": "0"})
     assert read_spec(options).limits.outage_ms == 0
-    assert connection_settings(options).outage_ms == 1
+    assert connection_settings(options.connection).outage_ms == 1
 
 
 def test_the_reference_names_every_option_with_its_default() -> None:
@@ -400,7 +411,7 @@ def test_the_reference_names_every_option_with_its_default() -> None:
 
 
 def test_an_sql_expression_becomes_the_subscription() -> None:
-    options = parse_options({**BASE, "sql": " n BETWEEN 1 AND 5 OR TAGS = 'A' "})
+    options = read_options({**BASE, "sql": " n BETWEEN 1 AND 5 OR TAGS = 'A' "})
     assert options.subscription == Subscription("n BETWEEN 1 AND 5 OR TAGS = 'A'", "SQL92")
     assert not options.subscription.selects_all
 
@@ -418,7 +429,7 @@ def test_an_sql_expression_becomes_the_subscription() -> None:
 )
 def test_sql_that_a_broker_would_misread_is_refused(given: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
-        parse_options({**BASE, **given})
+        read_options({**BASE, **given})
 
 
 @pytest.mark.parametrize(
@@ -432,4 +443,4 @@ def test_sql_that_a_broker_would_misread_is_refused(given: dict[str, str], reaso
 )
 def test_times_are_milliseconds_or_as_people_write_them(text: str, value: int) -> None:
     options = {"nameServer": "h:1", "subscribe": "orders", "startingTimestamp": text}
-    assert parse_options(options).starting_timestamp == value
+    assert read_options(options).starting_timestamp == value

@@ -25,7 +25,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.filters import (
     CLOCK_STEP_MS_MAX,
     Comparison,
@@ -266,7 +266,7 @@ def test_tags_that_are_pushed_come_back_from_their_expression(tags: set[str]) ->
 
 def plan_of(**options: str) -> tuple[object, Narrowing]:
     given = {"nameServer": "h:1", "subscribe": "a", "pushDown": "once", **options}
-    parsed = require(parse_options(given), given, Use.BATCH)
+    parsed = read_options(given, Use.BATCH)
     plan = make_plan(parsed, StructType().add("tags", "string"))
     wanted = narrowing_of([Comparison("tags", "in", ("A", "B"))])
     narrowed, narrowing = narrow_tags(plan, wanted)
@@ -330,7 +330,7 @@ def test_fields_of_bodies_are_not_taken_for_columns_of_messages() -> None:
 def test_a_spark_that_pushes_no_filters_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # As on Spark 4.0, whose readers have no such method.
     monkeypatch.delattr(DataSourceReader, "pushFilters", raising=False)
-    options = parse_options({"nameServer": "h:1", "subscribe": "orders"})
+    options = read_options({"nameServer": "h:1", "subscribe": "orders"})
     schema = StructType().add("tags", "string")
     plan = make_plan(options, schema)
     with pytest.raises(UnsupportedError, match=r"^\[ROCKETMQ_UNSUPPORTED\.PUSH_DOWN\] .*Spark 4.1"):
@@ -355,4 +355,4 @@ def test_a_plan_made_before_its_query_is_refused() -> None:
 def test_filters_and_look_ups_exclude_each_other() -> None:
     given = {"nameServer": "h:1", "subscribe": "a", "pushDown": "once", "messageKey": "k"}
     with pytest.raises(OptionError, match="'pushDown' has no meaning beside 'messageKey'"):
-        require(parse_options(given), given, Use.BATCH)
+        read_options(given, Use.BATCH)

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.kinds import Assigned, PerQueue
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.selection import (
     assigned_queues,
     matching_topics,
@@ -77,25 +77,25 @@ def test_whoever_leaves_out_the_broker_and_some_queue_is_told_of_both() -> None:
 
 
 def test_the_dead_letters_of_a_group_are_a_topic_of_their_own() -> None:
-    options = parse_options({"nameServer": "h:1", "deadLettersOf": "billing"})
+    options = read_options({"nameServer": "h:1", "deadLettersOf": "billing"})
     assert named_topics(options) == ("%DLQ%billing",)
     is_selected = selects(options)
     assert is_selected(QueueId("%DLQ%billing", "broker-a", 0))
     assert not is_selected(QueueId("%DLQ%other", "broker-a", 0))
     with pytest.raises(OptionError, match="excludes 'subscribe'"):
-        parse_options({"nameServer": "h:1", "deadLettersOf": "billing", "subscribe": "orders"})
+        read_options({"nameServer": "h:1", "deadLettersOf": "billing", "subscribe": "orders"})
 
 
 def test_a_web_server_may_name_the_name_servers() -> None:
     url = "http://jmenv.example:8080/rocketmq/nsaddr"
-    assert parse_options({"nameServer": url}).name_server == (url,)
+    assert read_options({"nameServer": url}).connection.name_server == (url,)
     with pytest.raises(OptionError, match="must be host:port"):
-        parse_options({"nameServer": f"{url};10.0.0.1:9876"})
+        read_options({"nameServer": f"{url};10.0.0.1:9876"})
 
 
 def test_a_batch_of_dead_letters_that_do_not_exist_is_empty() -> None:
     world = FakeWorld()
-    options = parse_options({"nameServer": "h:1", "deadLettersOf": "g"})
+    options = read_options({"nameServer": "h:1", "deadLettersOf": "g"})
     cluster = cast(Cluster, FakeCluster(world))
     assert plan_queues(cluster, options) == []
     (queue,) = world.create("%DLQ%g", 1)

@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_rocketmq.client_settings import connection_settings, read_spec
 from pyspark_rocketmq.errors import DataLossError
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.outage_retry import ReadOutageError
 from pyspark_rocketmq.planning.micro_batch import (
     EARLIEST,
@@ -46,9 +46,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorld]:
 
 
 def plan(**options: str) -> ReadPlan:
-    parsed = parse_options({"nameServer": "h:1", "subscribe": "orders", **options})
+    parsed = read_options({"nameServer": "h:1", "subscribe": "orders", **options})
     return ReadPlan(
-        connection_settings(parsed),
+        connection_settings(parsed.connection),
         read_spec(parsed),
         arrow_schema(["queueId", "queueOffset", "body"]),
         parsed.corrupt_messages,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_rocketmq.errors import BadBodyError, OptionError, SchemaError
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.read import task as partition_read
 from pyspark_rocketmq.read.plan import make_plan
 from pyspark_rocketmq.read.task import read_ranges
@@ -29,7 +29,7 @@ BODIES = [b'{"order_id":1}', b'{"order_id":2', b'{"order_id":"3"}', b'{"order_id
 
 def plan(*fields: pa.Field, **options: str) -> TypedPlan:
     raw = {"nameServer": "h:1", "subscribe": "orders", "bodyFormat": "json", **options}
-    found = typed_plan(parse_options(raw), pa.schema(list(fields)))
+    found = typed_plan(read_options(raw), pa.schema(list(fields)))
     assert found is not None
     return found
 
@@ -150,7 +150,7 @@ def test_options_of_csv_are_unknown_and_left_to_from_csv(name: str) -> None:
 def test_what_belongs_to_typed_bodies_alone_is_refused_without_them() -> None:
     raw = {"nameServer": "h:1", "subscribe": "orders", "bodyMode": "failfast"}
     with pytest.raises(OptionError, match="without bodyFormat"):
-        typed_plan(parse_options(raw), pa.schema([OFFSET]))
+        typed_plan(read_options(raw), pa.schema([OFFSET]))
     source = RocketMQDataSource({**raw, "bodyFormat": "json"})
     with pytest.raises(OptionError, match=r"needs \.schema"):
         source.schema()
@@ -173,11 +173,11 @@ def test_messages_left_out_for_their_bodies_are_no_losses(world: FakeWorld) -> N
     raw = {"nameServer": "h:1", "subscribe": "orders", "bodyFormat": "json"}
     schema = StructType([StructField("order_id", LongType()), StructField("__offset", LongType())])
     ranges = (OffsetRange(queue, 0, 20),)
-    kept = make_plan(parse_options(raw), schema)
+    kept = make_plan(read_options(raw), schema)
     assert pickle.loads(pickle.dumps(kept)) == kept
     assert sum(batch.num_rows for batch in read_ranges(kept, ranges)) == 20
-    dropped = make_plan(parse_options({**raw, "bodyMode": "dropmalformed"}), schema)
+    dropped = make_plan(read_options({**raw, "bodyMode": "dropmalformed"}), schema)
     assert sum(batch.num_rows for batch in read_ranges(dropped, ranges)) == 0
-    failing = make_plan(parse_options({**raw, "bodyMode": "failfast"}), schema)
+    failing = make_plan(read_options({**raw, "bodyMode": "failfast"}), schema)
     with pytest.raises(BadBodyError, match="offset=0"):
         list(read_ranges(failing, ranges))

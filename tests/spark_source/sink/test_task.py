@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
-from pyspark_rocketmq.options.parse import parse_options, require_sink
+from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.outage_retry import Outage
 from pyspark_rocketmq.sink import writers
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
@@ -359,7 +359,7 @@ def test_a_half_message_that_is_stored_is_one_whatever_else_is_late(
 def named_plan(write_id: str, topic: str | None = None) -> SinkPlan:
     where = {"nameServer": "h:1", "writeId": write_id, **({"topic": topic} if topic else {})}
     columns = [StructField("body", StringType()), StructField("topic", StringType())]
-    return sink_plan(require_sink(parse_options(where)), StructType(columns))
+    return sink_plan(write_options(where), StructType(columns))
 
 
 def test_a_write_with_an_id_is_the_same_write_when_it_runs_again() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from pyspark_rocketmq.options.parse import parse_options
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.stream.driver import Offset, StreamDriver, open_driver
 from support.driver_queries import Query
 from support.fake_cluster import FakeWorld
@@ -169,6 +169,6 @@ def test_the_latest_offsets_are_reported_as_plain_values(source: Source) -> None
     ],
 )
 def test_the_options_choose_the_driver(given: dict[str, str], name: str) -> None:
-    driver = open_driver(parse_options({"nameServer": "h:1", "subscribe": "orders", **given}))
+    driver = open_driver(read_options({"nameServer": "h:1", "subscribe": "orders", **given}))
     assert type(driver).__name__ == name
     driver.close()

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import UnsupportedError
-from pyspark_rocketmq.options.parse import ReadOptions
 from pyspark_rocketmq.options.sink_table import WriteName
+from pyspark_rocketmq.options.values import WriteOptions
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, TransactionPlan
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns, sink_columns
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
@@ -19,25 +19,25 @@ from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-def sink_plan(options: ReadOptions, schema: StructType) -> SinkPlan:
+def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
     """What the tasks of a write need. Raises SinkSchemaError."""
     if options.send_back:
         from pyspark_rocketmq.sink.encoding.send_back import send_back_plan  # Keeps planning light.
 
         assert options.group is not None
         return SinkPlan(
-            settings=connection_settings(options),
+            settings=connection_settings(options.connection),
             layout=SinkLayout(SinkColumns({}), None, options.max_batch_bytes, False),
             group=options.producer_group,
             in_flight_max=options.sends_in_flight,
             write="",
             send_back=send_back_plan(options.group, options.max_reconsume_times, schema),
         )
-    topic = options.subscribe[0] if options.subscribe else None
+    topic = options.topic
     columns = sink_columns(schema, has_topic_option=topic is not None)
-    is_grpc = options.endpoints is not None
+    is_grpc = options.connection.endpoints is not None
     return SinkPlan(
-        settings=connection_settings(options),
+        settings=connection_settings(options.connection),
         layout=SinkLayout(
             columns,
             topic,
@@ -87,14 +87,14 @@ def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
     return WriteName(f"{write_id.name}-{zlib.crc32(topic.encode()):08x}", write_id.number)
 
 
-def immunity_seconds_of(options: ReadOptions) -> int | None:
+def immunity_seconds_of(options: WriteOptions) -> int | None:
     """How long brokers ask nobody about the half messages of a write; None: it sends none."""
     if options.delivery != "transactional":
         return None
     return -(-options.transaction_timeout_ms // 1_000)
 
 
-def _transaction(options: ReadOptions, columns: SinkColumns) -> TransactionPlan | None:
+def _transaction(options: WriteOptions, columns: SinkColumns) -> TransactionPlan | None:
     if options.delivery != "transactional":
         return None
     return TransactionPlan(

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options.parse import ReadOptions, parse_options, require_sink
+from pyspark_rocketmq.options.parse import write_options
+from pyspark_rocketmq.options.values import WriteOptions
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan
 from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks
 from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog
@@ -26,7 +27,7 @@ def finish_transactions(options: Mapping[str, str]) -> int:
     DecisionsAwayError, when the others are, for a broker that may know of more and is not there.
     """
     parsed = _parsed(options)
-    with open_cluster(connection_settings(parsed)) as cluster:
+    with open_cluster(connection_settings(parsed.connection)) as cluster:
         producer = Producer(cluster, parsed.producer_group)
         log = DecisionLog(cluster, parsed.decision_topic, producer)
         unfinished = log.unfinished()
@@ -47,15 +48,15 @@ def answer_checks(options: Mapping[str, str], topics: Iterable[str]) -> Iterator
     died is rolled back, instead of ending in TRANS_CHECK_MAX_TIME_TOPIC. No write needs it.
     """
     parsed = _parsed(options)
-    settings = connection_settings(parsed)
+    settings = connection_settings(parsed.connection)
     with open_cluster(settings) as cluster:
         checks = DecisionChecks(cluster, parsed.decision_topic)
         with CheckService(settings, parsed.producer_group, topics, checks.answer):
             yield
 
 
-def _parsed(options: Mapping[str, str]) -> ReadOptions:
-    parsed = require_sink(parse_options(dict(options)))
+def _parsed(options: Mapping[str, str]) -> WriteOptions:
+    parsed = write_options(dict(options))
     if parsed.delivery != "transactional":
         raise OptionError("delivery", "must be transactional: other writes have no transactions")
     return parsed

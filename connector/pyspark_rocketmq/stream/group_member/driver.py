@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_rocketmq.errors import Loss
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
@@ -63,12 +63,12 @@ def group_settings(options: ReadOptions) -> ConsumerSettings:
     if options.starting_timestamp is not None:
         consume_from = ConsumeFrom.TIMESTAMP
     return ConsumerSettings(
-        group=options.group or "",
+        group=options.consumer.group or "",
         subscriptions=dict.fromkeys(options.subscribe or (), options.subscription),
         consume_from=consume_from,
         consume_timestamp_ms=options.starting_timestamp,
-        strategy=_STRATEGIES[options.allocate_strategy](),
-        request_timeout_ms=min(options.request_timeout_ms, 60_000),
+        strategy=_STRATEGIES[options.consumer.allocate_strategy](),
+        request_timeout_ms=min(options.connection.request_timeout_ms, 60_000),
         route_ms=min(options.discovery_interval_ms, 30_000),
     )
 
@@ -142,7 +142,7 @@ class GroupMemberDriver(OffsetDriver):
         member = self._ports.open_batch_member(self._settings, self._options, known)
         self._member = member
         # A run with AvailableNow would otherwise end before it owned a queue.
-        member.wait_for_queues(self._options.connect_timeout_ms)
+        member.wait_for_queues(self._options.connection.connect_timeout_ms)
         return member
 
     def _release_unread(self, backlog: Backlog, end: SourceOffset | None) -> None:
@@ -182,7 +182,7 @@ class GroupMemberDriver(OffsetDriver):
         self._watched = wanted
         queues = tuple(sorted(wanted))
         if self._watcher is None:
-            hold_ms = self._options.suspend_timeout_ms
+            hold_ms = self._options.pull.suspend_timeout_ms
             self._watcher = self._ports.open_watch(self._settings, queues, hold_ms=hold_ms)
         else:
             self._watcher.set_queues(queues)

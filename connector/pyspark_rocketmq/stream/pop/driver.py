@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.stream.admission import WAIT_MS, PopAdmission
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.pop.leases import Lease, Leases, Lender
@@ -154,7 +154,7 @@ class PopDriver:
                     "batch %d was popped before the restart: its messages come again when their "
                     "invisible time (%d ms) is over",
                     number_of(end),
-                    self._options.invisible_time_ms,
+                    self._options.consumer.invisible_time_ms,
                 )
             return []
         first = number_of(start) if start.get("run") == self._run else number_of(end) - 1
@@ -207,7 +207,9 @@ class PopDriver:
             is_start = not self._has_reached
             waited_ms = now_ms - self._began_ms
             # The start of a query fails soon; a running query waits for its brokers.
-            if not error.retryable or (is_start and waited_ms > self._options.connect_timeout_ms):
+            if not error.retryable or (
+                is_start and waited_ms > self._options.connection.connect_timeout_ms
+            ):
                 raise
             if self._warned_ms is None or now_ms - self._warned_ms >= _WARNING_MS:
                 self._warned_ms = now_ms
@@ -227,7 +229,7 @@ def number_of(offset: Offset) -> int:
 
 def open_pop_driver(options: ReadOptions) -> PopDriver:
     """Open the driver of a new query. It connects at the first call of Spark."""
-    settings = connection_settings(options)
+    settings = connection_settings(options.connection)
     ports = _remoting_ports if settings.endpoints is None else _public_ports
     return PopDriver(options, ports(options, settings), secrets.token_hex(8))
 
@@ -236,7 +238,7 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
     """Pop and renew over RocketMQ's TCP protocol, on a connection each."""
     clusters = [open_cluster(settings), open_cluster(settings)]
     topics = options.subscribe or ()
-    group = options.group or ""
+    group = options.consumer.group or ""
     init_mode = InitMode.MIN if options.starting_offsets == "earliest" else InitMode.MAX
 
     def consumers(cluster: Cluster) -> dict[str, PopConsumer]:
@@ -246,7 +248,7 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
                 group,
                 topic,
                 subscription=options.subscription,
-                invisible_ms=options.invisible_time_ms,
+                invisible_ms=options.consumer.invisible_time_ms,
                 init_mode=init_mode,
                 route_ms=options.discovery_interval_ms,
             )
@@ -275,7 +277,7 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
 def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
     """Pop and renew over RocketMQ's public gRPC service, with a client each."""
     topics = dict.fromkeys(options.subscribe or (), options.subscription)
-    clients = [PublicPopClient(settings, options.group or "", topics) for _ in range(2)]
+    clients = [PublicPopClient(settings, options.consumer.group or "", topics) for _ in range(2)]
 
     def consumers(client: PublicPopClient) -> dict[str, PublicPopConsumer]:
         return {
@@ -283,7 +285,7 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
                 client,
                 topic,
                 subscription=options.subscription,
-                invisible_ms=options.invisible_time_ms,
+                invisible_ms=options.consumer.invisible_time_ms,
                 route_ms=options.discovery_interval_ms,
             )
             for topic in topics
@@ -303,7 +305,9 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
 
 
 def _leases(options: ReadOptions, lenders: Mapping[str, Lender]) -> Leases:
-    return Leases(lenders.__getitem__, invisible_ms=options.invisible_time_ms, now_ms=_now_ms)
+    return Leases(
+        lenders.__getitem__, invisible_ms=options.consumer.invisible_time_ms, now_ms=_now_ms
+    )
 
 
 def _now_ms() -> int:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from pyspark_rocketmq.errors import DiscoveryDiedError
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.cluster_scan import ClusterScan, scan_cluster
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError

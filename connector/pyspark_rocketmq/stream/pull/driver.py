@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark_rocketmq.consumer_group.commit import OffsetCommitter
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.read.cluster_scan import (
     ClusterScan,
@@ -77,7 +77,7 @@ class PullDriver(OffsetDriver):
 
     def confirm(self, end: Offset) -> None:
         """See `StreamDriver`."""
-        if self._options.commit_offsets == "confirmed":
+        if self._options.consumer.commit_offsets == "confirmed":
             self._offer(self._parsed.parse(end))
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class PullDriver(OffsetDriver):
     def _begin_call(self, start: SourceOffset) -> None:
         if not self._has_begun:
             self._begin(start)
-        if not start.is_initial and self._options.commit_offsets == "true":
+        if not start.is_initial and self._options.consumer.commit_offsets == "true":
             self._offer(start)
         found = self._discovery.take() if self._discovery is not None else None
         if found is not None and self._watcher is not None:
@@ -106,8 +106,8 @@ class PullDriver(OffsetDriver):
         topics = tuple(sorted({queue.topic for queue in start.offsets}))
         self._offsets.begin(self._cluster, start, self._scan(topics, is_whole=False))
         self._identity = self._offsets.identity
-        group = self._options.group
-        if group is not None and self._options.commit_offsets != "false":
+        group = self._options.consumer.group
+        if group is not None and self._options.consumer.commit_offsets != "false":
             committer = OffsetCommitter(self._open, group, self._offsets.asked_topics)
             committer.claim(self._cluster)
             self._committer = committer
@@ -115,7 +115,7 @@ class PullDriver(OffsetDriver):
             self._watcher = self._ports.open_watch(
                 self._settings,
                 self._offsets.live_queues(),
-                hold_ms=self._options.suspend_timeout_ms,
+                hold_ms=self._options.pull.suspend_timeout_ms,
             )
             self._discovery = Discovery(
                 self._open,
@@ -178,7 +178,7 @@ class PullDriver(OffsetDriver):
                 "%s cannot be asked for new messages. Its queues wait until it is back, the others "
                 "go on; a task that reads from it waits for up to %.0f s (retry.outageMs): %s",
                 broker,
-                self._options.retry_outage_ms / 1_000,
+                self._options.connection.retry_outage_ms / 1_000,
                 reasons[broker],
             )
         for broker in sorted(self._silent - reasons.keys()):

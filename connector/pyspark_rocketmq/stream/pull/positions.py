@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.options.parse import ReadOptions
+from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.planning.selection import selects
@@ -236,7 +236,7 @@ class StreamOffsets:
                 offset,
             )
         since_ms = self._lagging_since_ms.setdefault(queue, now_ms)
-        return now_ms - since_ms >= self._options.retry_outage_ms
+        return now_ms - since_ms >= self._options.connection.retry_outage_ms
 
     def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: ClusterScan) -> None:
         listed = set(survey.queues)
@@ -249,7 +249,7 @@ class StreamOffsets:
         for topic in survey.absent_topics:
             since = self._absent_since_ms.setdefault(topic, now_ms)
             mine = [queue for queue in offsets if queue.topic == topic]
-            is_overdue = now_ms - since >= self._options.retry_outage_ms
+            is_overdue = now_ms - since >= self._options.connection.retry_outage_ms
             if (
                 mine
                 and topic not in self._lost_topics

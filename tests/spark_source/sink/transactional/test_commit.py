@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pyspark_rocketmq.errors import DecisionsAwayError, OptionError, ReplayError, WriteIdError
-from pyspark_rocketmq.options.parse import parse_options, require_sink
+from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.sink.transactional.commit import Commits
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
 from pyspark_rocketmq.sink.transactional.fencing import wait_for_others
@@ -481,4 +481,4 @@ def test_what_others_wrote_to_the_decision_topic_is_passed_over(
 def test_options_that_contradict_are_refused(options: dict[str, str], reason: str) -> None:
     given = {"delivery": "transactional", **options}
     with pytest.raises(OptionError, match=reason):
-        require_sink(parse_options(given))
+        write_options(given)

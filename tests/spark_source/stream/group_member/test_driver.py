@@ -9,11 +9,13 @@ import pytest
 
 from pyspark_rocketmq.errors import DataLossError, OptionError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import QueueId
 from support.joined_queries import GroupWorld, JoinedQuery
+
+BASE = {"nameServer": "h:1", "subscribe": "orders", "group": "g"}
 
 
 @pytest.fixture(autouse=True)
@@ -348,10 +350,6 @@ def test_members_come_go_and_die_and_no_message_is_lost(seed: int) -> None:
     assert sum(map(len, owned)) == len(world.made), "at rest every queue has one owner"
 
 
-def read_options(**options: str) -> dict[str, str]:
-    return {"nameServer": "h:1", "subscribe": "orders", "group": "g", **options}
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -363,21 +361,21 @@ def read_options(**options: str) -> dict[str, str]:
     ],
 )
 def test_what_does_not_go_with_sharing_is_refused(options: dict[str, str], reason: str) -> None:
-    raw = {**read_options(joinGroup="true"), **options}
+    raw = {**BASE, "joinGroup": "true", **options}
     with pytest.raises(OptionError, match=reason):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)
 
 
 def test_sharing_needs_a_group_name_servers_and_whole_topics() -> None:
     raw = {"endpoints": "h:1", "subscribe": "orders", "group": "g", "joinGroup": "true"}
     with pytest.raises(OptionError, match="needs 'nameServer'"):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)
     raw = {"nameServer": "h:1", "subscribe": "orders", "joinGroup": "true"}
     with pytest.raises(OptionError, match="needs the option 'group'"):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)
     raw = {"nameServer": "h:1", "assign": '{"orders":[0]}', "group": "g", "joinGroup": "true"}
     with pytest.raises(OptionError, match="needs 'subscribe'"):
-        require(parse_options(raw), raw, Use.STREAM)
-    raw = read_options(allocateStrategy="AVG")
+        read_options(raw, Use.STREAM)
+    raw = {**BASE, "allocateStrategy": "AVG"}
     with pytest.raises(OptionError, match="no effect without joinGroup"):
-        require(parse_options(raw), raw, Use.STREAM)
+        read_options(raw, Use.STREAM)

@@ -7,7 +7,7 @@ import pytest
 
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import parse_options, require
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.stream.pop.driver import open_pop_driver
 from pyspark_rocketmq.stream.pop.partitions import PopPartition, read_popped
@@ -230,16 +230,16 @@ def test_what_does_not_go_with_popping_is_refused_by_name(
 ) -> None:
     options = {name: text for name, text in {**BASE, **given}.items() if text}
     with pytest.raises(OptionError, match=f"option '{named}'"):
-        require(parse_options(options), options, Use.STREAM)
+        read_options(options, Use.STREAM)
 
 
 def test_a_proxy_alone_is_enough() -> None:
     options = {name: text for name, text in {**BASE, **PUBLIC}.items() if text}
-    driver = open_pop_driver(require(parse_options(options), {}, Use.STREAM))
+    driver = open_pop_driver(read_options(options, Use.STREAM))
     driver.prepare_available_now()
     driver.close()
 
 
 def test_a_batch_read_does_not_pop() -> None:
     with pytest.raises(OptionError, match="for streams"):
-        require(parse_options(BASE), BASE, Use.BATCH)
+        read_options(BASE, Use.BATCH)

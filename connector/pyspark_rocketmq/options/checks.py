@@ -1,0 +1,330 @@
+"""Checks of options against each other and against their use. Each raises OptionError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.options.definition import Use
+from pyspark_rocketmq.options.kinds import PerQueue
+from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
+from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions, WriteOptions
+
+_SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")
+_PUBLIC_INVISIBLE_MS_MIN: Final = 10_000
+# Options about offsets or pulls: a broker that hands messages out knows neither.
+_NOT_WITH_POP: Final = (
+    "allocateStrategy",
+    "commitOffsets",
+    "consumeMaxSpan",
+    "failOnDataLoss",
+    "maxRecordsPerPartition",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "pullBatchSize",
+    "pullsInFlight",
+    "pullThresholdForQueue",
+    "pullThresholdSizeForQueue",
+    "pullTimeoutMs",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "suspendTimeoutMs",
+)
+# Spark itself decides what becomes of a table's options: this source sees none, or only those of
+# the use at hand.
+_TABLES: Final = (
+    "Spark forgets the OPTIONS of CREATE TABLE, and insertInto those of a frame: name them where "
+    "the table is used, as in SELECT * FROM t WITH (nameServer='host:port', subscribe='orders'), "
+    "INSERT INTO t WITH (...), spark.read.options(...).table('t') or "
+    "df.writeTo('t').options(...).append(), or make it a view: CREATE TEMPORARY VIEW t USING "
+    "rocketmq OPTIONS (...), which keeps them"
+)
+_TABLE_IN_PART: Final = (
+    "For a table give all options where it is used, as in df.writeTo('t').options(...).append() or "
+    "spark.read.options(...).table('t')"
+)
+
+
+def check_connection(connection: ConnectionOptions, given: frozenset[str]) -> None:
+    """Check what the options of a connection say together."""
+    if connection.name_server and connection.endpoints:
+        raise OptionError(
+            "endpoints", "excludes 'nameServer': give the one that the query shall use", "CONFLICT"
+        )
+    for name, needed in (
+        ("accessKey", "secretKey"),
+        ("secretKey", "accessKey"),
+        ("securityToken", "accessKey"),
+        ("tls.keyFile", "tls.certFile"),
+    ):
+        if name in given and needed not in given:
+            raise OptionError(name, f"needs the option '{needed}'", "MISSING")
+    for name in sorted(given):
+        if name.startswith("tls.") and not connection.tls:
+            raise OptionError(name, "has no effect: set tls=true as well", "CONFLICT")
+    for name in ("tls.caFile", "tls.serverName"):
+        if name in given and not connection.tls_verify:
+            raise OptionError(name, "has no effect under tls.verify=false", "CONFLICT")
+
+
+def check_read_together(options: ReadOptions) -> None:
+    """Check what the options of a read say together, in whatever kind of read."""
+    chosen = [name for name in _SELECTORS if name in options.given]
+    if len(chosen) > 1:
+        raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
+    if options.sql and options.tags:
+        raise OptionError("sql", "excludes 'tags': write TAGS = '...' in it instead", "CONFLICT")
+    low, high = options.min_partitions, options.max_partitions
+    if low is not None and high is not None and high < low:
+        raise OptionError("maxPartitions", f"= {high} is below minPartitions = {low}", "CONFLICT")
+    fewest, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if fewest is not None and most is not None and most < fewest:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"= {fewest} is above maxOffsetsPerTrigger = {most}", "CONFLICT"
+        )
+
+
+def require_connection(options: ReadOptions | WriteOptions) -> None:
+    """Check that a cluster is named."""
+    if not options.connection.name_server and not options.connection.endpoints:
+        hint = "is missing: give it (host:port), or 'endpoints' for gRPC"
+        table = _TABLE_IN_PART if options.given else _TABLES
+        raise OptionError("nameServer", f"{hint}. {table}", "MISSING")
+
+
+def require_selection(options: ReadOptions, *, has_path: bool) -> None:
+    """Check that topics are selected, and no path is given as well."""
+    if any(name in options.given for name in _SELECTORS):
+        if has_path:
+            raise OptionError(
+                "path",
+                "has no meaning in a read: call load() without a path, topics are named by "
+                ".option('subscribe', ...)",
+                "CONFLICT",
+            )
+        return
+    hint = (
+        "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'. "
+        f"{_TABLE_IN_PART}"
+    )
+    if has_path:
+        hint = "load() takes no path here: name the topics with .option('subscribe', ...)"
+    raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
+
+
+# --- reads --------------------------------------------------------------------------------------
+
+
+def check_read(options: ReadOptions, use: Use) -> None:
+    """Check what a stream or a batch needs, and what it must not be given."""
+    if use is Use.BATCH:
+        _check_batch(options)
+    _check_join(options)
+    _check_pop(options, use)
+    starts_at_group = str(options.starting_offsets).startswith("group")
+    if starts_at_group and options.consumer.group is None:
+        raise OptionError("startingOffsets", "= group needs the option 'group'", "MISSING")
+
+
+def _check_batch(options: ReadOptions) -> None:
+    for name, wanted in (("messageKey", options.message_key), ("messageId", options.message_id)):
+        if wanted is not None:
+            _check_lookup(options, name)
+    if options.starting_offsets == "latest":
+        raise OptionError("startingOffsets", "= latest makes no sense in a batch read")
+    if _has_value(options.starting_offsets, -1):
+        raise OptionError("startingOffsets", "has -1 (latest), which a batch cannot start at")
+    if _has_value(options.ending_offsets, -2):
+        raise OptionError("endingOffsets", "has -2 (earliest), which a batch cannot end at")
+
+
+def _check_lookup(options: ReadOptions, name: str) -> None:
+    if options.connection.endpoints is not None:
+        raise OptionError(name, "needs 'nameServer': our gRPC service has no key index", "CONFLICT")
+    unfit = {"subscribePattern", "assign", "tags", "sql", "pushDown"} & options.given
+    unfit |= {given for given in options.given if given.startswith(("starting", "ending"))}
+    if options.message_key is not None and options.message_id is not None:
+        unfit.add("messageId")
+    for other in sorted(unfit - {name}):
+        raise OptionError(other, f"has no meaning beside '{name}': leave it out", "CONFLICT")
+
+
+def _has_value(setting: object, value: int) -> bool:
+    return isinstance(setting, PerQueue) and any(
+        value in queues.values()
+        for brokers in setting.values.values()
+        for queues in brokers.values()
+    )
+
+
+def _check_join(options: ReadOptions) -> None:
+    consumer = options.consumer
+    if not consumer.join_group:
+        if "allocateStrategy" in options.given:
+            raise OptionError("allocateStrategy", "has no effect without joinGroup", "CONFLICT")
+        return
+    if consumer.group is None:
+        raise OptionError("joinGroup", "needs the option 'group': which one", "MISSING")
+    if options.connection.endpoints is not None:
+        raise OptionError("joinGroup", "needs 'nameServer': gRPC knows no such groups", "CONFLICT")
+    if options.subscribe is None:
+        raise OptionError("joinGroup", "needs 'subscribe': members share whole topics", "CONFLICT")
+    if consumer.commit_offsets != "true":
+        raise OptionError(
+            "commitOffsets",
+            f"= {consumer.commit_offsets} excludes joinGroup: a queue is handed over by its "
+            "committed offset",
+            "CONFLICT",
+        )
+    if (
+        isinstance(options.starting_offsets, PerQueue)
+        or options.starting_offsets_by_timestamp is not None
+    ):
+        raise OptionError(
+            "startingOffsets",
+            "cannot name queues with joinGroup: the queues that a member owns change",
+            "CONFLICT",
+        )
+    if options.starting_offsets == "group:error":
+        raise OptionError(
+            "startingOffsets",
+            "= group:error excludes joinGroup: a member must begin somewhere; say "
+            "group:earliest or group:latest",
+            "CONFLICT",
+        )
+
+
+def _check_pop(options: ReadOptions, use: Use) -> None:
+    consumer = options.consumer
+    if consumer.consume_mode != "pop":
+        if "invisibleTimeMs" in options.given:
+            raise OptionError(
+                "invisibleTimeMs", "has no effect without consumeMode=pop", "CONFLICT"
+            )
+        return
+    if use is not Use.STREAM:
+        raise OptionError("consumeMode", "= pop is for streams: a batch reads by offset")
+    if consumer.group is None:
+        raise OptionError("consumeMode", "= pop needs the option 'group': who pops", "MISSING")
+    if options.subscribe is None:
+        raise OptionError(
+            "consumeMode", "= pop needs 'subscribe': it pops whole topics", "CONFLICT"
+        )
+    if consumer.join_group:
+        raise OptionError(
+            "joinGroup",
+            "excludes consumeMode=pop: brokers share messages out, not queues",
+            "CONFLICT",
+        )
+    _refuse(_NOT_WITH_POP, options.given, "has no meaning with consumeMode=pop: leave it out")
+    if options.starting_offsets not in (None, "earliest", "latest"):
+        raise OptionError(
+            "startingOffsets",
+            "is earliest or latest with consumeMode=pop: where a group without committed offsets "
+            "begins",
+            "CONFLICT",
+        )
+    if options.connection.endpoints is not None:
+        _check_public_pop(options)
+
+
+def _check_public_pop(options: ReadOptions) -> None:
+    """Check against what RocketMQ's public gRPC service does not do."""
+    if options.starting_offsets == "earliest":
+        raise OptionError(
+            "startingOffsets",
+            "= earliest needs 'nameServer' to pop: over 'endpoints' a new group begins at latest",
+            "CONFLICT",
+        )
+    if options.consumer.invisible_time_ms < _PUBLIC_INVISIBLE_MS_MIN:
+        raise OptionError("invisibleTimeMs", "is 10s at least over 'endpoints'", "CONFLICT")
+
+
+# --- writes -------------------------------------------------------------------------------------
+
+
+def refuse_path_in_write(*, has_path: bool) -> None:
+    """Check that a write names its topic by an option, not by a path."""
+    if has_path:
+        raise OptionError(
+            "path",
+            "has no meaning in a write: name the topic with .option('topic', ...), and call "
+            "save(), saveAsTable() or start() without a path",
+            "CONFLICT",
+        )
+
+
+def check_write(options: WriteOptions) -> None:
+    """Check what the options of a write say together."""
+    if options.subscribe is not None and len(options.subscribe) > 1:
+        raise OptionError(
+            "topic",
+            "must name one topic for a write: leave it out and give every row a column 'topic'",
+        )
+    _check_send_back(options)
+    if "compressionThreshold" in options.given and options.compression == "none":
+        raise OptionError(
+            "compressionThreshold", "has no effect: set compression=zlib, lz4 or zstd", "CONFLICT"
+        )
+    _check_delivery(options)
+
+
+def _check_delivery(options: WriteOptions) -> None:
+    if options.delivery != "transactional":
+        _refuse(
+            ("transactionTimeoutMs", "decisionTopic"),
+            options.given,
+            "has no meaning without delivery=transactional",
+            "NOT_HERE",
+        )
+        return
+    if options.connection.endpoints is not None:
+        raise OptionError(
+            "delivery", "transactional needs 'nameServer': our gRPC service has none", "CONFLICT"
+        )
+    if options.send_back:
+        raise OptionError("delivery", "has no meaning with sendBack", "CONFLICT")
+    if options.topic == options.decision_topic:
+        raise OptionError(
+            "decisionTopic", "must be another topic than the one that is written to", "CONFLICT"
+        )
+
+
+def _check_send_back(options: WriteOptions) -> None:
+    if not options.send_back:
+        _refuse(
+            ("group", "maxReconsumeTimes"),
+            options.given,
+            "has no meaning in a write without sendBack",
+            "NOT_HERE",
+        )
+        return
+    if options.group is None:
+        raise OptionError("sendBack", "needs the option 'group': who shall get them", "MISSING")
+    if options.connection.endpoints is not None:
+        raise OptionError("sendBack", "needs 'nameServer': gRPC has no such request", "CONFLICT")
+    if options.subscribe is not None:
+        raise OptionError(
+            "topic", "has no meaning with sendBack: messages go to %RETRY%<group>", "CONFLICT"
+        )
+    if options.write_id is not None:
+        raise OptionError(
+            "writeId",
+            "has no meaning with sendBack: a task that runs again sends back again",
+            "CONFLICT",
+        )
+    _refuse(
+        SENDING_OPTIONS,
+        options.given,
+        "has no meaning with sendBack, as brokers copy their own messages: leave it out",
+    )
+
+
+def _refuse(
+    names: Iterable[str], given: frozenset[str], reason: str, kind: str = "CONFLICT"
+) -> None:
+    for name in names:
+        if name in given:
+            raise OptionError(name, reason, kind)
