@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.plural import plural
 
@@ -196,6 +196,43 @@ class DiscoveryDiedError(RocketMQError):
         return (
             "[ROCKETMQ_DISCOVERY.DIED] the search for new queues and topics ended by "
             f"{self.reason}. Restart the query, which goes on where it was."
+        )
+
+
+class ClusterUnreachableError(TransportError):
+    """A read cannot be planned: the cluster did not answer while planning may wait.
+
+    `address` is the one that failed last, `where` what the user gave.
+    """
+
+    def __init__(self, where: str, address: str, reason: str, tries: int, waited_ms: int) -> None:
+        super().__init__(address, reason)
+        self.args = (where, address, reason, tries, waited_ms)
+        self.where, self.tries, self.waited_ms = where, tries, waited_ms
+
+    def __str__(self) -> str:
+        times = "once" if self.tries == 1 else f"{self.tries} times"
+        return (
+            f"[ROCKETMQ_CONNECTION.UNREACHABLE] {self.where}: {self.address} does not answer "
+            f"({self.reason}). Asked {times} in {self.waited_ms / 1_000:.1f} s. Check the address, "
+            "and that the name server and the brokers are up; where brokers advertise an address "
+            "that is not reachable from here, give addressMap. Raise connectTimeoutMs to wait "
+            "longer."
+        )
+
+
+class ReadOutageError(TransportError):
+    """A running read has waited for its broker for as long as it may; `last` is the last error."""
+
+    def __init__(self, last: TransportError, waited_ms: int) -> None:
+        super().__init__(last.address, last.reason)
+        self.args = (last, waited_ms)
+        self.last, self.waited_ms = last, waited_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.last} The read waited for {self.waited_ms / 1_000:.0f} s (retry.outageMs). A "
+            "streaming query that is started again resumes from its checkpoint."
         )
 
 

@@ -7,12 +7,11 @@ request time-out.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.offsets.bounds import (
@@ -22,7 +21,7 @@ from rocketmq_client.offsets.bounds import (
     search_times,
 )
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import REQUEST_TRIES_MAX, SYSTEM_CLOCK, Clock, Retry
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport.choose import open_transport
 from rocketmq_client.transport.contract import Transport
@@ -76,8 +75,6 @@ from rocketmq_wire.requests.topics import (
 
 R = TypeVar("R", bound=Reply)
 
-_ATTEMPTS_MAX: Final = 4
-
 
 def open_cluster(settings: ConnectionSettings) -> Cluster:
     """A way to the cluster. Nothing is connected before the first call."""
@@ -87,9 +84,13 @@ def open_cluster(settings: ConnectionSettings) -> Cluster:
 class Cluster:
     """One owner at a time; every call blocks for a bounded time. Use it in `with`, or close it."""
 
-    def __init__(self, settings: ConnectionSettings, transport: Transport) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, transport: Transport, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.settings = settings
         self.transport = transport
+        self.clock = clock
+        """The clock of all waits for this cluster, also of those outside of this class."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -402,21 +403,19 @@ class Cluster:
     ) -> list[Reply | RocketMQError]:
         """Ask all at once; what failed on the way and may be repeated is asked again."""
         timeout_ms = self.settings.request_timeout_ms
-        started_ms = _monotonic_ms()
-        backoff = Backoff(
-            self.settings.retry_delay_ms, self.settings.retry_delay_ms_max, random.Random()
+        policy = replace(
+            self.settings.request_retry, limit_ms=timeout_ms, tries_max=REQUEST_TRIES_MAX
         )
+        retry = Retry(policy, self.clock)
         replies: list[Reply | RocketMQError] = self.transport.call_many(
             requests, timeout_ms=timeout_ms
         )
-        for _ in range(_ATTEMPTS_MAX - 1):
-            again = [i for i, reply in enumerate(replies) if _may_repeat(requests[i][1], reply)]
-            delay_ms = backoff.next_delay_ms()
-            left_ms = timeout_ms - (_monotonic_ms() - started_ms) - delay_ms
-            if not again or left_ms <= 0:
+        while again := [i for i, one in enumerate(replies) if _may_repeat(requests[i][1], one)]:
+            if not retry.pause() or retry.is_over:
                 break
-            time.sleep(delay_ms / 1_000)
-            answers = self.transport.call_many([requests[i] for i in again], timeout_ms=left_ms)
+            answers = self.transport.call_many(
+                [requests[i] for i in again], timeout_ms=timeout_ms - retry.waited_ms
+            )
             for index, answer in zip(again, answers, strict=True):
                 replies[index] = answer
         return replies
@@ -433,7 +432,3 @@ def _may_repeat(request: Request[Reply], reply: Reply | RocketMQError) -> bool:
     if isinstance(reply, UnsupportedRequestError):
         return False
     return isinstance(reply, RocketMQError) and reply.retryable and request.repeatable
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -10,7 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire.errors import BrokerError, FilterUnsupportedError, RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 
 
@@ -82,6 +83,19 @@ class DoubtKind(enum.Enum):
     LOST = "the broker says that the message is lost for good"
     SHORT = "the broker says that nothing is there yet"
     REFUSED = "the broker refused the pull"
+
+
+# "queueId is illegal" before and since 5.3.2; 1 is also every exception in the broker.
+_DOUBTFUL_CODES: Final = frozenset(
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER}
+)
+
+
+def is_doubtful(error: RocketMQError) -> bool:
+    """True for a refusal that may mean that the queue is gone: its bounds have to be looked at."""
+    if isinstance(error, FilterUnsupportedError):
+        return False  # Also code 1, but no time changes it.
+    return isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rocketmq_client.retry import REQUEST, RetryPolicy
 from rocketmq_client.tls import Security, TlsSettings
 from rocketmq_wire.signing import Credentials
 
@@ -25,8 +26,8 @@ class ConnectionSettings:
     endpoints: str | None = None
     connect_timeout_ms: int = 3_000
     request_timeout_ms: int = 5_000
-    retry_delay_ms: int = 100
-    retry_delay_ms_max: int = 3_000
+    retry_delay_ms: int = REQUEST.first_delay_ms
+    retry_delay_ms_max: int = REQUEST.delay_ms_max
     outage_ms: int = 60_000
     address_map: Mapping[str, str] = field(default_factory=dict)
     """`host:port` or `host` as brokers publish it -> where we reach it (NAT, containers)."""
@@ -45,15 +46,21 @@ class ConnectionSettings:
         for name in ("connect_timeout_ms", "request_timeout_ms", "outage_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 < self.retry_delay_ms <= self.retry_delay_ms_max:
-            raise ValueError(
-                f"not a range of delays: {self.retry_delay_ms} to {self.retry_delay_ms_max} ms"
-            )
+        RetryPolicy(self.retry_delay_ms, self.retry_delay_ms_max)
 
     @property
     def cluster_address(self) -> str:
         """Where the cluster is, as it was given."""
         return self.endpoints or ";".join(self.name_servers)
+
+    @property
+    def request_retry(self) -> RetryPolicy:
+        """How requests are sent again while an outage may last."""
+        return RetryPolicy(self.retry_delay_ms, self.retry_delay_ms_max, limit_ms=self.outage_ms)
+
+    def over_outage(self, preset: RetryPolicy) -> RetryPolicy:
+        """A preset within `outage_ms`, with no pause above `retry_delay_ms_max`."""
+        return preset.within(self.outage_ms, self.retry_delay_ms_max)
 
     @property
     def security(self) -> Security:

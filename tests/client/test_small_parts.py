@@ -1,9 +1,8 @@
-"""Back-off, stride, settings, routes, judgement of losses, the paused clock."""
+"""Stride, settings, routes, judgement of losses, the paused clock."""
 
 from __future__ import annotations
 
 import pickle
-import random
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,6 @@ from rocketmq_client.loss import (
     judge,
 )
 from rocketmq_client.offsets.time_search import TimeSearch
-from rocketmq_client.retry import Backoff
 from rocketmq_client.routing.routes import BrokerDirectory, standing_of
 from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
 from rocketmq_client.transport.net.clock import ActiveClock
@@ -31,28 +29,6 @@ from rocketmq_wire.requests.offsets import OffsetReply
 from rocketmq_wire.requests.topics import RouteReply
 
 QUEUE = QueueId("orders", "broker-a", 3)
-
-
-# --- retry ----------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 1_000), st.integers(0, 100_000), st.integers())
-def test_delays_grow_to_the_limit_and_never_beyond(first_ms, more_ms, seed):
-    backoff = Backoff(first_ms, first_ms + more_ms, random.Random(seed))
-    delays = [backoff.next_delay_ms() for _ in range(60)]
-    assert all(1 <= delay <= first_ms + more_ms for delay in delays)
-    assert delays[-1] >= (first_ms + more_ms) * 3 // 4
-    backoff.reset()
-    assert backoff.next_delay_ms() <= first_ms
-
-
-def test_equal_seeds_give_equal_delays_and_others_do_not():
-    def delays(seed):
-        backoff = Backoff(random=random.Random(seed))
-        return [backoff.next_delay_ms() for _ in range(8)]
-
-    assert delays(5) == delays(5)
-    assert delays(5) != delays(6)
 
 
 # --- stride ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.loss import Loss, LossPolicy, LossReason, RangeLostError
+from rocketmq_client.retry import Clock
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
@@ -18,6 +19,7 @@ from rocketmq_wire.model import (
     StoredMessage,
 )
 from rocketmq_wire.requests.offsets import Boundary
+from support.fake_clock import FakeClock
 from support.records import BORN_HOST, STORE_HOST, lay_out
 
 STORE_MS = 1_700_000_000_000
@@ -101,8 +103,9 @@ class FakeWorld:
 class FakeCluster:
     """See rocketmq_client.cluster.Cluster."""
 
-    def __init__(self, world: FakeWorld) -> None:
+    def __init__(self, world: FakeWorld, clock: Clock | None = None) -> None:
         self.world = world
+        self.clock = clock or FakeClock().clock
         self.is_closed = False
 
     def places(self) -> dict[str, str]:

@@ -18,13 +18,13 @@ from typing import Final
 
 from pyspark_rocketmq.errors import GroupInUseError
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.retry import OFFSET_COMMIT, Backoff
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 RESEND_MS: Final = 5_000  # RemoteBrokerOffsetStore's own interval.
-_RETRY_MS: Final = 1_000
 
 
 def find_members(cluster: Cluster, group: str, topics: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,15 +129,20 @@ class OffsetCommitter:
 
     def _run(self) -> None:
         cluster: Cluster | None = None
+        backoff = Backoff(OFFSET_COMMIT)
         try:
             while self._wait():
                 try:
                     cluster = cluster or self._open()
                     self._commit(cluster)
                     delay_ms = 0
+                    if backoff.failures:
+                        _log.warning("group %s: offsets are committed again", self._group)
+                    backoff.reset()
                 except RocketMQError as error:
-                    _log.warning("group %s: progress is not committed yet: %s", self._group, error)
-                    delay_ms = _RETRY_MS
+                    if not backoff.failures:
+                        _log.warning("group %s: cannot commit offsets now: %s", self._group, error)
+                    delay_ms = backoff.next_delay_ms()
                     with self._changed:
                         self._is_pending = not isinstance(error, GroupInUseError)
                         self._error = error if isinstance(error, GroupInUseError) else None

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_rocketmq.errors import ClusterUnreachableError
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.outage_retry import ClusterUnreachableError, Outage, WallClock
 from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.retry import PLAN, Retry
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -133,36 +134,34 @@ def first_scan(
     *,
     is_whole: bool,
     with_first_store_times: bool = True,
-    clock: WallClock | None = None,
 ) -> ClusterScan:
-    """Look until the cluster answers, for as long as making a connection may take.
+    """Scan until the cluster answers, for as long as making a connection may take.
 
-    Whoever starts a read is waiting: a wrong address is told within seconds. `is_whole` wants every
-    broker of every queue: a new query cannot say where it starts otherwise.
+    A user waits for the start of a read, so a wrong address must be reported within seconds.
+    `is_whole` wants every broker of every queue: a new query cannot say where it starts otherwise.
     Raises ClusterUnreachableError, and at once what trying again does not help.
     """
-    outage = Outage(
-        options.connection.connect_timeout_ms, options.connection.retry_max_delay_ms, clock
+
+    def scan() -> ClusterScan:
+        found = scan_cluster(cluster, options, also, with_first_store_times=with_first_store_times)
+        if is_whole and found.unreachable:
+            raise next(iter(found.unreachable.values()))
+        return found
+
+    policy = PLAN.within(
+        options.connection.connect_timeout_ms, options.connection.retry_max_delay_ms
     )
-    while True:
-        error: RocketMQError
-        try:
-            found = scan_cluster(
-                cluster, options, also, with_first_store_times=with_first_store_times
-            )
-            if not (is_whole and found.unreachable):
-                outage.end()
-                return found
-            error = next(iter(found.unreachable.values()))
-        except RocketMQError as problem:
-            error = problem
-        if outage.endure(error):
-            continue
-        if not isinstance(error, TransportError):
-            raise error
+    retry = Retry(policy, cluster.clock, log=_log)
+    try:
+        return retry.call(scan)
+    except TransportError as error:
         raise ClusterUnreachableError(
-            options.connection.address, error.address, error.reason, outage.tries, outage.waited_ms
-        )
+            options.connection.address,
+            error.address,
+            error.reason,
+            retry.failures,
+            retry.waited_ms,
+        ) from error
 
 
 def report_missing(found: ClusterScan) -> None:

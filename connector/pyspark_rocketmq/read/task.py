@@ -13,8 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_rocketmq.errors import DataLossError, Loss
-from pyspark_rocketmq.outage_retry import ReadOutageError, retry_over_outage
+from pyspark_rocketmq.errors import DataLossError, Loss, ReadOutageError
 from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
@@ -22,6 +21,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.loss import Loss as ClientLoss
 from rocketmq_client.loss import LossReason, RangeLostError
+from rocketmq_client.retry import TASK, Retry
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
     ConnectError,
@@ -100,8 +100,8 @@ def read_task(
     cluster.hint(places)
     is_done = False
     try:
-        # As patiently as its download.
-        ranges = retry_over_outage(plan.settings, lambda: resolve_task(plan, cluster, task))
+        retry = Retry(plan.settings.over_outage(TASK), cluster.clock, log=_log)
+        ranges = retry.call(lambda: resolve_task(plan, cluster, task))
         yield from _RangeReader(plan, cluster, ranges).batches()
         is_done = True
     finally:

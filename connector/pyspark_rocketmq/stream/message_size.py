@@ -19,6 +19,7 @@ from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
+from rocketmq_client.retry import SAMPLE_LIMIT_MS
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -27,7 +28,6 @@ _log = logging.getLogger("pyspark_rocketmq")
 SAMPLE_QUEUES: Final = 4
 SAMPLE_MESSAGES: Final = 16
 _AGE_MS_MAX: Final = 5_000
-_OUTAGE_MS_MAX: Final = 1_000
 
 
 class MessageSize:
@@ -41,9 +41,9 @@ class MessageSize:
                 messages_max=SAMPLE_MESSAGES * SAMPLE_QUEUES,
                 count_per_pull=SAMPLE_MESSAGES,
                 pulls_in_flight=1,
-                pull_timeout_ms=min(limits.pull_timeout_ms, _OUTAGE_MS_MAX),
-                slow_pull_ms=_OUTAGE_MS_MAX,
-                outage_ms=min(limits.outage_ms, _OUTAGE_MS_MAX),
+                pull_timeout_ms=min(limits.pull_timeout_ms, SAMPLE_LIMIT_MS),
+                slow_pull_ms=SAMPLE_LIMIT_MS,
+                outage_ms=min(limits.outage_ms, SAMPLE_LIMIT_MS),
             ),
         )
         self._mean = GUESSED_BYTES

@@ -30,10 +30,10 @@ from rocketmq_client.loss import (
     LossPolicy,
     RangeLostError,
     Standing,
+    is_doubtful,
     judge,
 )
-from rocketmq_client.outage_clock import OutageClock, is_doubtful
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import REQUEST, Backoff, OutageClock
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
@@ -72,8 +72,9 @@ class FetchWindow:
         self._limits = limits
         self._is_filtered = is_filtered
         self._loss_policy = loss_policy
-        backoff = backoff or Backoff(random=random.Random(wanted.start))
-        self._patience = OutageClock(limits.outage_ms, backoff)
+        policy = REQUEST.within(limits.outage_ms)
+        backoff = backoff or Backoff(policy, random.Random(wanted.start).randint)
+        self._patience = OutageClock(backoff)
         # Two pulls must fit below the message limit, or there is never one under way.
         room = min(limits.messages_max, limits.span_max or limits.messages_max)
         self._count_max = max(1, min(limits.count_per_pull, (room + 1) // 2))

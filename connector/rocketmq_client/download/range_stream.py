@@ -25,10 +25,10 @@ from rocketmq_client.loss import (
     LossPolicy,
     RangeLostError,
     Standing,
+    is_doubtful,
     judge,
 )
-from rocketmq_client.outage_clock import OutageClock, is_doubtful
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import Backoff, OutageClock
 from rocketmq_wire.errors import (
     BrokerError,
     DeadlineExceededError,
@@ -64,7 +64,7 @@ class RangeStream:
         self._ranges = [wanted for wanted in ranges if len(wanted)]
         self._spec = spec
         self._is_filtered = not spec.subscription.selects_all
-        self._patience = OutageClock(spec.limits.outage_ms, backoff)
+        self._patience = OutageClock(backoff)
         self._current = 0
         self._position = self._ranges[0].start if self._ranges else 0
         self._asked = 0

@@ -11,11 +11,10 @@ somebody wants to know again.
 from __future__ import annotations
 
 import enum
-import random
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import END_OFFSET, Backoff
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
@@ -53,7 +52,7 @@ class QueueWatch:
     _is_under_way: bool = False
     _not_before_ms: int = 0
     _held_since_ms: int = 0
-    _backoff: Backoff = field(default_factory=lambda: Backoff(200, 5_000, random=random.Random()))
+    _backoff: Backoff = field(default_factory=lambda: Backoff(END_OFFSET))
 
     def next_request(
         self, now_ms: int, demand: int, *, is_awaited: bool = False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.retry import END_HALF_MESSAGE, Retry
 from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
@@ -29,7 +29,6 @@ from rocketmq_wire.requests.transactions import (
 )
 
 _IN_FLIGHT_MAX: Final = 512
-_PAUSE_SECONDS: Final = 0.1
 _DELAYED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 
 
@@ -121,7 +120,7 @@ def end_many(
     `before_each` is called before some are sent, again and again.
     """
     line = _Line(ends, in_order=in_order)
-    deadline = time.monotonic() + cluster.settings.outage_ms / 1_000
+    retry = Retry(cluster.settings.over_outage(END_HALF_MESSAGE), cluster.clock)
     while some := line.take():
         if before_each is not None:
             before_each()
@@ -132,7 +131,7 @@ def end_many(
         again: list[tuple[Half, Resolution]] = []
         for (half, resolution), reply in zip(some, replies, strict=True):
             is_untaken = isinstance(reply, (ConnectError, BrokerBusyError))
-            if is_untaken and time.monotonic() < deadline:
+            if is_untaken and not retry.is_over:
                 again.append((half, resolution))
                 continue
             error = reply if isinstance(reply, RocketMQError) else None
@@ -142,7 +141,7 @@ def end_many(
                 line.leave(half.queue)
             yield half, error
         if again:
-            time.sleep(_PAUSE_SECONDS)
+            retry.pause()
             line.put_back(again)
 
 

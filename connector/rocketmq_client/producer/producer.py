@@ -21,6 +21,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.column_batches import MessageColumns, batch_request, records_request
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.producer.timed_messages import recall
+from rocketmq_client.retry import SEND
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
@@ -172,7 +173,7 @@ class Producer:
         line = SendQueue(
             in_flight_max=self._in_flight_max,
             in_flight_per_queue_max=self._in_flight_per_queue_max,
-            retry_ms=self.cluster.settings.outage_ms,
+            retry=self.cluster.settings.over_outage(SEND),
             retried=self._retried,
         )
         transport = self.cluster.transport

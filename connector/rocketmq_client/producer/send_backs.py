@@ -6,13 +6,11 @@ connection left unknown: a message may come again twice, and never not at all.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import Retry
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.requests.messages import SendBack
 
@@ -42,22 +40,21 @@ def send_back_all(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) ->
 
 
 def _send_back(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:
-    settings = cluster.settings
-    backoff = Backoff(settings.retry_delay_ms, settings.retry_delay_ms_max, random.Random())
-    end_s = time.monotonic() + settings.outage_ms / 1_000
+    retry = Retry(cluster.settings.request_retry, cluster.clock)
     while requests:
-        replies = cluster.transport.call_many(requests, timeout_ms=settings.request_timeout_ms)
+        replies = cluster.transport.call_many(
+            requests, timeout_ms=cluster.settings.request_timeout_ms
+        )
         failed = [
             (request, reply)
             for request, reply in zip(requests, replies, strict=True)
             if isinstance(reply, RocketMQError)
         ]
         for (broker, request), error in failed:
-            if not error.retryable or time.monotonic() >= end_s:
-                reason = str(error)
+            if not error.retryable or retry.is_over:
                 raise SendBackRefusedError(
-                    broker, request.physical_offset, request.group, reason
+                    broker, request.physical_offset, request.group, str(error)
                 ) from error
         requests = [request for request, _ in failed]
         if requests:
-            time.sleep(backoff.next_delay_ms() / 1_000)
+            retry.pause()

@@ -6,12 +6,11 @@ stored behind it.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import Backoff, RetryPolicy
 from rocketmq_wire.errors import BrokerBusyError, ConnectError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords, SendReply
@@ -20,8 +19,6 @@ SendRequest = SendMessage | SendBatch | SendRecords
 
 # Bodies that wait or are under way; one request may hold 4 MiB.
 BYTES_MAX: Final = 64 * 1024 * 1024
-# One for all: seeding costs more than the rest of a send.
-_CHANCE: Final = random.Random()
 CERTAINLY_NOT_STORED: Final = (ConnectError, BrokerBusyError)
 
 
@@ -45,10 +42,10 @@ class _Item:
 
 @dataclass(slots=True)
 class _QueueLine:
+    backoff: Backoff
     waiting: deque[_Item] = field(default_factory=deque)
     in_flight: int = 0
     not_before_ms: int = 0
-    backoff: Backoff = field(default_factory=lambda: Backoff(50, 2_000, _CHANCE))
 
 
 class SendQueue:
@@ -59,12 +56,12 @@ class SendQueue:
         *,
         in_flight_max: int,
         in_flight_per_queue_max: int,
-        retry_ms: int,
+        retry: RetryPolicy,
         retried: tuple[type[RocketMQError], ...] = CERTAINLY_NOT_STORED,
     ) -> None:
         self._in_flight_max = max(1, in_flight_max)
         self._per_queue_max = max(1, in_flight_per_queue_max)
-        self._retry_ms = retry_ms
+        self._retry = retry
         self._retried = retried
         self._lines: dict[QueueId, _QueueLine] = {}
         self._under_way: dict[int, _Item] = {}
@@ -91,7 +88,7 @@ class SendQueue:
         self._held_bytes += item.size
         line = self._lines.get(request.queue)
         if line is None:
-            line = self._lines[request.queue] = _QueueLine()
+            line = self._lines[request.queue] = _QueueLine(Backoff(self._retry))
         line.waiting.append(item)
         return item.size
 
@@ -126,7 +123,7 @@ class SendQueue:
         line.in_flight -= 1
         if isinstance(result, self._retried):
             since_ms = item.failed_since_ms if item.failed_since_ms is not None else now_ms
-            if now_ms - since_ms < self._retry_ms:
+            if not self._retry.is_over(since_ms, now_ms):
                 item.failed_since_ms = since_ms
                 line.waiting.appendleft(item)
                 line.not_before_ms = now_ms + line.backoff.next_delay_ms()

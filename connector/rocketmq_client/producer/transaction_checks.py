@@ -15,6 +15,7 @@ from typing import Final
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.consumer.membership.client_instance import client_id_of
+from rocketmq_client.retry import PRODUCER_HEARTBEAT
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.local_address import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError
@@ -37,7 +38,6 @@ OnCheck = Callable[[ReceivedMessage], Resolution]
 
 _TIMEOUT_MS: Final = 3_000
 _PERIOD_MS: Final = 30_000
-_RETRY_MS: Final = 1_000
 _WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of questions that wait for their answer. What is beyond is dropped, and asked again later; but
 brokers count each, and give a message up after 15: so it is no small number of questions."""
@@ -114,7 +114,8 @@ class CheckService:
 
     def _beat(self) -> None:
         self._ask_routes()
-        self._wire.at(now_ms() + (_PERIOD_MS if self._heard else _RETRY_MS), self._beat)
+        period_ms = _PERIOD_MS if self._heard else PRODUCER_HEARTBEAT.first_delay_ms
+        self._wire.at(now_ms() + period_ms, self._beat)
 
     def _ask_routes(self) -> None:
         for topic in tuple(self._topics):

@@ -9,17 +9,13 @@ wait for it.
 
 from __future__ import annotations
 
-from typing import Final
-
+from rocketmq_client.retry import REPLICA, Backoff
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
 _BEING_REMOVED = "MESSAGE_WAS_REMOVING"
-# A try costs seconds while the replica stays as it is, so each one makes the next pause longer.
-SHUN_MS: Final = 30_000
-SHUN_MS_MAX: Final = 480_000
 
 
 class ReplicaSelection:
@@ -27,8 +23,8 @@ class ReplicaSelection:
 
     def __init__(self) -> None:
         self._ids: dict[QueueId, int] = {}
-        self._shunned: dict[str, tuple[int, int]] = {}
-        """Addresses of replicas that failed: until when, and for how long, they are left alone."""
+        self._shunned: dict[str, tuple[int, Backoff]] = {}
+        """Addresses of replicas that failed, and until when they are not asked."""
 
     def broker_id(self, request: Request[Reply]) -> int:
         """Whom to ask. What waits for messages to arrive waits where they arrive first."""
@@ -53,15 +49,14 @@ class ReplicaSelection:
 
     def is_shunned(self, address: str, now_ms: int) -> bool:
         """True while the replica there is not to be asked."""
-        until_ms, _ = self._shunned.get(address, (0, 0))
+        until_ms, _ = self._shunned.get(address, (0, None))
         return now_ms < until_ms
 
     def shun(self, address: str, now_ms: int) -> None:
         """The replica there failed. All that was asked of it fails together, and counts once."""
         if not self.is_shunned(address, now_ms):
-            _, paused_ms = self._shunned.get(address, (0, 0))
-            pause_ms = min(2 * paused_ms, SHUN_MS_MAX) or SHUN_MS
-            self._shunned[address] = now_ms + pause_ms, pause_ms
+            _, backoff = self._shunned.get(address) or (0, Backoff(REPLICA))
+            self._shunned[address] = now_ms + backoff.next_delay_ms(), backoff
 
     def trust(self, address: str) -> None:
         """The replica there gave what it was asked for."""

@@ -19,7 +19,7 @@ from rocketmq_client.download.range_stream import (
     first_hole,
 )
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
-from rocketmq_client.retry import Backoff
+from rocketmq_client.retry import Backoff, RetryPolicy
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,
@@ -43,8 +43,12 @@ RANGE = OffsetRange(queue(0), 100, 200)
 OTHER = OffsetRange(queue(1), 0, 50)
 
 
+def backoff_of(spec: ReadSpec) -> Backoff:
+    return Backoff(RetryPolicy(100, 100).within(spec.limits.outage_ms))
+
+
 def stream_of(*ranges: OffsetRange, spec: ReadSpec = SPEC) -> RangeStream:
-    stream = RangeStream(ranges or (RANGE,), spec, backoff=Backoff(100, 100))
+    stream = RangeStream(ranges or (RANGE,), spec, backoff=backoff_of(spec))
     stream.next_stream(0)
     return stream
 
@@ -80,8 +84,8 @@ def test_the_stream_asks_for_all_ranges_that_hold_something() -> None:
 
 
 def test_nothing_wanted_is_finished_at_once() -> None:
-    assert RangeStream((), SPEC, backoff=Backoff()).is_finished
-    assert RangeStream((OffsetRange(queue(0), 5, 5),), SPEC, backoff=Backoff()).is_finished
+    assert RangeStream((), SPEC, backoff=backoff_of(SPEC)).is_finished
+    assert RangeStream((OffsetRange(queue(0), 5, 5),), SPEC, backoff=backoff_of(SPEC)).is_finished
 
 
 def test_chunks_are_handed_on_until_every_range_is_covered() -> None:
@@ -434,7 +438,8 @@ def test_the_first_hole_is_found_with_and_without_sizes(gone: set[int], has_size
 def test_what_may_wait_for_the_consumer_follows_the_limits(
     limits: ReadLimits, window: int, chunk: int
 ) -> None:
-    stream = RangeStream((RANGE,), ReadSpec("g", limits=limits), backoff=Backoff())
+    spec = ReadSpec("g", limits=limits)
+    stream = RangeStream((RANGE,), spec, backoff=backoff_of(spec))
     assert (stream.window_size, stream.chunk_size) == (window, chunk)
     count_max = stream.next_stream(0).chunk_count_max
     assert count_max <= min(limits.messages_max, limits.span_max or limits.messages_max)

@@ -10,6 +10,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.producer.column_batches import count_on
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.producer.send_queue import SendQueue
+from rocketmq_client.retry import SEND
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import QueueId
@@ -18,16 +19,15 @@ from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(2)]
 STORED = SendReply(SendStatus.OK, "id", 0, 0)
 BUSY = broker_error(2, "busy")
+SEND_1_S = SEND.within(1_000)
 
 
 def message(queue, text):
     return SendMessage("p", QUEUES[queue], 0, text)
 
 
-def line_of(*messages, in_flight_max=8, per_queue=1, retry_ms=1_000):
-    line = SendQueue(
-        in_flight_max=in_flight_max, in_flight_per_queue_max=per_queue, retry_ms=retry_ms
-    )
+def line_of(*messages, in_flight_max=8, per_queue=1, retry=SEND_1_S):
+    line = SendQueue(in_flight_max=in_flight_max, in_flight_per_queue_max=per_queue, retry=retry)
     for item in messages:
         line.add(item)
     return line
@@ -61,7 +61,7 @@ def test_a_busy_broker_gets_the_request_again_before_those_behind_it():
 
 @pytest.mark.parametrize("error", [BUSY, ConnectError("broker-a", "refused")])
 def test_what_stays_refused_is_given_up_after_the_retry_time(error):
-    line = line_of(message(0, b"a"), retry_ms=1_000)
+    line = line_of(message(0, b"a"))
     now_ms, outcome = 0, None
     while outcome is None:
         for index, _ in started(line, now_ms):
@@ -107,7 +107,7 @@ def test_what_may_be_stored_goes_again_before_those_behind_it_where_that_is_want
     line = SendQueue(
         in_flight_max=8,
         in_flight_per_queue_max=1,
-        retry_ms=1_000,
+        retry=SEND_1_S,
         retried=(SendOutcomeUnknownError,),
     )
     line.add(message(0, b"a"))

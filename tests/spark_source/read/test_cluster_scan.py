@@ -1,16 +1,23 @@
-"""A look at a cluster whose brokers do not answer everything."""
+"""Scans of a cluster whose brokers do not answer, or not everything."""
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from pyspark_rocketmq.read.cluster_scan import find_first_store_times
+from pyspark_rocketmq.errors import ClusterUnreachableError
+from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.values import ReadOptions
+from pyspark_rocketmq.read.cluster_scan import find_first_store_times, first_scan
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId, StoredMessage
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import GetEarliestStoreTime
+from support.fake_clock import FakeClock
+from support.fake_cluster import FakeCluster, FakeWorld
 from support.records import BORN_HOST, STORE_HOST, lay_out
 from support.scripted_broker import ScriptedBroker
 from support.simulated_broker import SimulatedQueue
@@ -44,3 +51,75 @@ def test_where_the_first_time_is_not_told_the_first_message_is_pulled(
         with open_cluster(ConnectionSettings((broker.address,))) as cluster:
             assert find_first_store_times(cluster, {QUEUE: Bounds(0, 10)}) == first_store_times
         assert any(isinstance(asked, GetEarliestStoreTime) for asked in broker.requests)
+
+
+# --- before a read, while the cluster does not answer -------------------------------------------
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    world = FakeWorld()
+    world.create("orders", 1)
+    world.create("orders", 1, "broker-b")
+    return world
+
+
+def options(**others: str) -> ReadOptions:
+    raw = {"nameServer": "h:1;h:2", "subscribe": "orders", **others}
+    return read_options(raw)
+
+
+def survey(world: FakeWorld, clock: FakeClock, *, is_whole: bool = True, **others: str) -> object:
+    cluster = FakeCluster(world, clock.clock)
+    return first_scan(cluster, options(**others), is_whole=is_whole)  # type: ignore[arg-type]
+
+
+def test_planning_gives_up_after_the_connect_time_out_and_tells_what_was_tried(
+    world: FakeWorld, clock: FakeClock
+) -> None:
+    world.name_server_away = True
+    with pytest.raises(ClusterUnreachableError) as failure:
+        survey(world, clock, connectTimeoutMs="2500")
+    assert str(failure.value) == (
+        "[ROCKETMQ_CONNECTION.UNREACHABLE] nameServer=h:1;h:2: name-server:1 does not answer "
+        "(away). Asked 4 times in 2.5 s. Check the address, and that the name server and the "
+        "brokers are up; where brokers advertise an address that is not reachable from here, give "
+        "addressMap. Raise connectTimeoutMs to wait longer."
+    )
+    assert clock.sleeps == [1_000, 1_000, 500]
+    assert str(pickle.loads(pickle.dumps(failure.value))) == str(failure.value)
+
+
+def test_a_new_read_needs_every_broker_and_a_restart_does_not(
+    world: FakeWorld, clock: FakeClock
+) -> None:
+    world.brokers_away.add("broker-b")
+    with pytest.raises(ClusterUnreachableError, match="broker-b:1 does not answer"):
+        survey(world, clock)
+    clock.sleeps.clear()
+    survey(world, clock, is_whole=False)
+    assert clock.sleeps == []
+
+
+def test_planning_goes_on_when_the_cluster_comes_back(
+    world: FakeWorld, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.name_server_away = True
+
+    def come_back() -> None:
+        world.name_server_away = len(clock.sleeps) < 2
+
+    clock.on_sleep = come_back
+    survey(world, clock)
+    assert len(clock.sleeps) == 2
+    began, ended = caplog.messages
+    assert began.startswith("asking again for up to 3 s: [ROCKETMQ_CONNECTION.REFUSED]")
+    assert ended == "answered after 2.0 s, resuming"
+    caplog.clear()
+    survey(world, clock)
+    assert caplog.messages == []

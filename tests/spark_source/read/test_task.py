@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.client_settings import connection_settings, read_spec
-from pyspark_rocketmq.errors import DataLossError
+from pyspark_rocketmq.errors import DataLossError, ReadOutageError
 from pyspark_rocketmq.options.parse import read_options
-from pyspark_rocketmq.outage_retry import ReadOutageError
 from pyspark_rocketmq.planning.micro_batch import (
     EARLIEST,
     LATEST,

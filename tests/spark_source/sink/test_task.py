@@ -15,7 +15,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.parse import write_options
-from pyspark_rocketmq.outage_retry import Outage
 from pyspark_rocketmq.sink import writers
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.plan import sink_plan
@@ -31,6 +30,7 @@ from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer import producer
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.retry import Retry
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
     BrokerError,
@@ -209,8 +209,8 @@ def test_a_task_goes_on_with_the_queues_it_knew(proxied, cluster, monkeypatch):
         proxy.reset()
         yield rows(5, first=5)
 
-    # Without patience for routes, only for sends.
-    monkeypatch.setattr(Outage, "endure", lambda *_: False)
+    # Only sends are tried again, requests for routes are not.
+    monkeypatch.setattr(Retry, "pause", lambda *_: False)
     with soon(proxy.listen):
         assert task(replace(settings, outage_ms=20_000, request_timeout_ms=100), batches()) == 10
     assert stored(cluster) >= 10

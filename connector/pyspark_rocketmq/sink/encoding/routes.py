@@ -6,13 +6,16 @@ waited for as a broker is, and so is any while no broker at all is there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
-from pyspark_rocketmq.outage_retry import retry_over_outage
 from pyspark_rocketmq.sink.encoding.requests import Queues
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.retry import TASK, Retry
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import QueueId
+
+_log = logging.getLogger("pyspark_rocketmq")
 
 
 class _RouteAwayError(TransportError):
@@ -33,10 +36,9 @@ class PatientQueues:
 
     def queues(self, topic: str) -> Sequence[QueueId]:
         """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
-        return retry_over_outage(
-            self._cluster.settings,
-            lambda: self._producer.queues(topic),
-            lambda error: self._judged(topic, error),
+        policy = self._cluster.settings.over_outage(TASK)
+        return Retry(policy, self._cluster.clock, log=_log).call(
+            lambda: self._producer.queues(topic), lambda error: self._judged(topic, error)
         )
 
     def first_unique_key(self, count: int) -> str:

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.row_ids import WRITE_PROPERTY
-from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog, patiently
+from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog, retry_decision
 from pyspark_rocketmq.sink.transactional.fencing import FencingToken, wait_for_others
 from pyspark_rocketmq.sink.transactional.half_messages import (
     pack_half_messages,
@@ -42,6 +42,7 @@ from rocketmq_client.producer.half_messages import (
 )
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
+from rocketmq_client.retry import CHECK_ANSWERS, DECISION, Retry
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.properties import UNIQUE_KEY, decode_properties
 from rocketmq_wire.requests.messages import SendMessage
@@ -53,7 +54,6 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 HALF_MESSAGES_IN_FLIGHT: Final = 256
 """Half messages go one a request; who comes first does not matter before they are ended."""
-_PAUSE_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 10.0
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
@@ -124,7 +124,7 @@ def write_half_messages(
     query, batch = write_id.query, int(write_id.batch)
     if may_be_replayed:
         log = DecisionLog(producer.cluster, plan.decision_topic, producer)
-        decision = patiently(producer.cluster, lambda: log.find_surely(query, batch))
+        decision = retry_decision(producer.cluster, lambda: log.find_surely(query, batch))
         if decision is not None:
             if write_id.partition == 0:
                 _finish_early(producer, plan, decision)
@@ -185,15 +185,13 @@ class Commits:
         if not halves:
             return
         brokers = {half.queue.broker for half in halves}
-        self._patiently(lambda: self._log.open(brokers))
+        self._retry(lambda: self._log.open(brokers))
         if not self._plan.is_fresh and self._is_decided(query, batch, halves):
             return
-        decision = self._patiently(lambda: self.decision_of(query, batch, halves))
+        decision = self._retry(lambda: self.decision_of(query, batch, halves))
         decided_at = time.monotonic()
         heads = self._log.store(decision)
-        if not self._plan.is_fresh and not self._patiently(
-            lambda: self._log.is_ours(decision, heads)
-        ):
+        if not self._plan.is_fresh and not self._retry(lambda: self._log.is_ours(decision, heads)):
             roll_back(self._cluster, halves)
             raise self._another(query, batch, "was decided by another driver at the same time")
         turn = FencingToken(self._log, decision, decided_at, heads)
@@ -202,13 +200,13 @@ class Commits:
     def _is_decided(self, query: str, batch: int, halves: Sequence[Half]) -> bool:
         """Finish it if it is, by another driver; roll these back then."""
         # Its tasks have looked: a driver that took this one for dead may have decided since.
-        found = self._patiently(lambda: self._log.find(query, batch))
+        found = self._retry(lambda: self._log.find(query, batch))
         if found is not None:
             decided = frozenset(found.halves)
             roll_back(self._cluster, [half for half in halves if half not in decided])
             self.replay(query, batch, len(halves))
             return True
-        newest = self._patiently(lambda: self._log.newest_batch(query))
+        newest = self._retry(lambda: self._log.newest_batch(query))
         if newest > batch:
             # Decisions are looked up by growing numbers.
             roll_back(self._cluster, halves)
@@ -227,7 +225,7 @@ class Commits:
 
     def replay(self, query: str, batch: int, rows: int) -> None:
         """Finish a batch that is decided. Raises as `commit`, if so many rows are another's too."""
-        decision = self._patiently(lambda: self._log.find(query, batch))
+        decision = self._retry(lambda: self._log.find(query, batch))
         if decision is None:
             raise UnfinishedTransactionError(query, batch, 0, "its decision is gone")
         self.finish(decision)
@@ -246,7 +244,7 @@ class Commits:
         if not decision.is_finished:
             turn = FencingToken(self._log, decision)
             # From here on whoever has it ends no more.
-            self._patiently(turn.take)
+            self._retry(turn.take)
             self._await_others(turn)
             visible = Visible(self._cluster, decision)
             self._finish(turn, self._invisible(visible, decision.halves), visible)
@@ -270,25 +268,26 @@ class Commits:
 
     def _finish(self, turn: FencingToken, halves: Sequence[Half], visible: Visible) -> None:
         decision = turn.decision
-        left, lost, asked_until = list(halves), 0, 0.0
+        left, lost = list(halves), 0
+        checks: Retry | None = None
         reason: RocketMQError | None = None
-        deadline = self._deadline()
+        retry = Retry(self._cluster.settings.over_outage(DECISION), self._cluster.clock)
         while left:
             failed = self._end(turn, left, visible)
             if len(failed) < len(left):
-                deadline = self._deadline()
+                retry.reset()
             left = list(failed)
             errors = [error for error in failed.values() if error is not None]
             if not errors:
                 continue
             reason = errors[-1]
             if any(error.retryable or _is_unknown(error) for error in errors):
-                if time.monotonic() > deadline:
+                if retry.is_over:
                     break
                 continue
             # Too late for us: brokers take it only from who they ask.
-            asked_until = asked_until or time.monotonic() + self._plan.checked_seconds
-            left = self._await_checks(turn, left, visible, asked_until)
+            checks = checks or self._checks_retry()
+            left = self._await_checks(turn, left, visible, checks)
             # What is refused even so holds up what is behind it no longer.
             lost += sum(failed[half] is not None for half in left)
             left = [half for half in left if failed[half] is None]
@@ -324,28 +323,32 @@ class Commits:
 
         Most are long dead when Spark has started again: their last turn tells.
         """
-        now = self._patiently(lambda: self._log.times(turn.since))
-        turns = self._patiently(lambda: self._log.last_turns(turn.decision))
+        now = self._retry(lambda: self._log.times(turn.since))
+        turns = self._retry(lambda: self._log.last_turns(turn.decision))
         brokers = {half.queue.broker for half in turn.decision.halves}
-        time.sleep(wait_for_others(brokers, turns, now, self._plan.settle_seconds))
-        self._patiently(self._log.catch_up)
+        self._sleep(wait_for_others(brokers, turns, now, self._plan.settle_seconds))
+        self._retry(self._log.catch_up)
 
     def _settle(self) -> None:
         """Wait until what was asked of the brokers before is done, and can be seen."""
-        time.sleep(self._plan.settle_seconds)
-        self._patiently(self._log.catch_up)
+        self._sleep(self._plan.settle_seconds)
+        self._retry(self._log.catch_up)
+
+    def _sleep(self, seconds: float) -> None:
+        self._cluster.clock.sleep_ms(int(seconds * 1_000))
 
     def _invisible(self, visible: Visible, halves: Iterable[Half]) -> list[Half]:
-        return self._patiently(lambda: visible.invisible(halves))
+        return self._retry(lambda: visible.invisible(halves))
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._cluster.settings.outage_ms / 1_000
+    def _checks_retry(self) -> Retry:
+        policy = CHECK_ANSWERS.within(int(self._plan.checked_seconds * 1_000))
+        return Retry(policy, self._cluster.clock)
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        return patiently(self._cluster, work)
+    def _retry(self, work: Callable[[], T]) -> T:
+        return retry_decision(self._cluster, work)
 
     def _await_checks(
-        self, turn: FencingToken, halves: Sequence[Half], visible: Visible, until: float
+        self, turn: FencingToken, halves: Sequence[Half], visible: Visible, checks: Retry
     ) -> list[Half]:
         """Answer the brokers until all is visible; what is not in the end."""
         from rocketmq_client.producer.transaction_checks import (
@@ -354,16 +357,16 @@ class Commits:
 
         decision = turn.decision
         left, topics = list(halves), {half.queue.topic for half in halves}
-        if time.monotonic() >= until:
+        if checks.is_over:
             return left
         settings = self._cluster.settings
         # Questions are answered in a thread of their own, and so by connections of their own.
         with open_cluster(settings) as cluster:
             answers = DecisionChecks(cluster, self._plan.decision_topic, decision)
             with CheckService(settings, decision.group, topics, answers.answer):
-                while left and time.monotonic() < until:
+                while left and not checks.is_over:
                     turn.take()
-                    time.sleep(_PAUSE_SECONDS)
+                    checks.pause()
                     left = self._invisible(visible, left)
         return left
 

@@ -23,7 +23,6 @@ finds out that another has gone on with its decision.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer.half_messages import Half
 from rocketmq_client.producer.producer import Producer
+from rocketmq_client.retry import DECISION, DECISION_ROUTE, DECISION_SHOWN, Retry
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
 from rocketmq_wire.requests.messages import PullStatus
@@ -52,10 +52,6 @@ _FIRST_WINDOW: Final = 8
 _WINDOW_GROWTH: Final = 8
 _WINDOW_MAX: Final = 4_096
 _PULL_COUNT: Final = 32
-_ROUTE_SECONDS_MAX: Final = 20.0
-_ROUTE_PAUSE_SECONDS: Final = 0.2
-_PAUSE_SECONDS: Final = 0.5
-_SEEN_PAUSE_SECONDS: Final = 0.02
 _MARK: Final = b"{}"
 
 
@@ -90,16 +86,9 @@ class _Record:
     content: dict[str, Any]
 
 
-def patiently(cluster: Cluster, work: Callable[[], T]) -> T:
-    """What can be repeated, for as long as an outage may last."""
-    end = time.monotonic() + cluster.settings.outage_ms / 1_000
-    while True:
-        try:
-            return work()
-        except RocketMQError as error:
-            if not error.retryable or time.monotonic() > end:
-                raise
-        time.sleep(_PAUSE_SECONDS)
+def retry_decision(cluster: Cluster, work: Callable[[], T]) -> T:
+    """Do what can be repeated, for as long as an outage may last."""
+    return Retry(cluster.settings.over_outage(DECISION), cluster.clock).call(work)
 
 
 class DecisionLog:
@@ -119,12 +108,10 @@ class DecisionLog:
         # What a broker shows can be told by a mark of ours on it, and only so.
         for name in sorted(wanted - there) if there else (None,):
             self._cluster.create_topic(TopicConfig(self.topic, 2, 2), name)
-        end = time.monotonic() + _ROUTE_SECONDS_MAX
+        retry = Retry(DECISION_ROUTE, self._cluster.clock)
         while not (there := self._keeping()) or not wanted <= there:
-            if time.monotonic() > end:
+            if not retry.pause():
                 raise TopicNotFoundError(17, f"topic[{self.topic}] was made and is not routed")
-            # Brokers tell their name server in their own time.
-            time.sleep(_ROUTE_PAUSE_SECONDS)
 
     def _keeping(self) -> set[str]:
         return {queue.broker for queue in self._queues()}
@@ -148,7 +135,7 @@ class DecisionLog:
             "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
             "owner": self._owner,
         }
-        queues = patiently(self._cluster, self._keepers)
+        queues = retry_decision(self._cluster, self._keepers)
         head["brokers"] = self._enlisted(queues)
         heads = {}
         for queue in queues:
@@ -160,7 +147,7 @@ class DecisionLog:
 
     def store_finished(self, decision: Decision) -> None:
         """All of it is committed: nobody has to look again."""
-        queues = patiently(self._cluster, self._keepers)
+        queues = retry_decision(self._cluster, self._keepers)
         self._tell(queues, decision, count=decision.count, finished=True)
 
     def store_turn(self, decision: Decision) -> dict[QueueId, int]:
@@ -170,7 +157,7 @@ class DecisionLog:
         it stands, at the brokers that hold the half messages.
         """
         brokers = {half.queue.broker for half in decision.halves}
-        keepers = patiently(self._cluster, self._keepers)
+        keepers = retry_decision(self._cluster, self._keepers)
         queues = [queue for queue in keepers if queue.broker in brokers]
         return self._tell(queues, decision, turn=True, owner=self._owner)
 
@@ -184,7 +171,7 @@ class DecisionLog:
 
     def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
         """The brokers that keep decisions, these included; all of these know it then."""
-        known = patiently(self._cluster, lambda: {one: self._known_at(one) for one in queues})
+        known = retry_decision(self._cluster, lambda: {one: self._known_at(one) for one in queues})
         brokers = sorted({queue.broker for queue in queues}.union(*known.values()))
         # Nobody's batch, and finished: no look-up minds it.
         content = {"version": _VERSION, "query": "", "batch": -1, "finished": True}
@@ -291,14 +278,12 @@ class DecisionLog:
 
     def _await_shown(self, records: Mapping[QueueId, int]) -> None:
         left = dict(records)
-        end = time.monotonic() + self._cluster.settings.outage_ms / 1_000
-        while left:
-            left = {queue: at for queue, at in left.items() if self._bounds(queue).end <= at}
-            if left and time.monotonic() > end:
-                waited = f"waited {self._cluster.settings.outage_ms} ms for {sorted(left)[0]}"
+        settings = self._cluster.settings
+        retry = Retry(settings.over_outage(DECISION_SHOWN), self._cluster.clock)
+        while left := {queue: at for queue, at in left.items() if self._bounds(queue).end <= at}:
+            if not retry.pause():
+                waited = f"waited {settings.outage_ms} ms for {sorted(left)[0]}"
                 raise DeadlineExceededError(sorted(left)[0].broker, waited)
-            if left:
-                time.sleep(_SEEN_PAUSE_SECONDS)
 
     def check_all_there(self) -> None:
         """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""

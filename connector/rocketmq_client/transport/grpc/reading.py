@@ -7,7 +7,6 @@ meanwhile waits in the sockets and in gRPC, up to the stream's window.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
@@ -49,11 +48,7 @@ class Reading:
         self._stream = RangeStream(
             ranges,
             spec,
-            backoff=Backoff(
-                transport.settings.retry_delay_ms,
-                transport.settings.retry_delay_ms_max,
-                random.Random(),
-            ),
+            backoff=Backoff(transport.settings.request_retry.within(spec.limits.outage_ms)),
         )
         self._reader: GrpcConnection | None = None
         self._inbox: Inbox = SimpleQueue()

@@ -8,7 +8,6 @@ there is none. A window (`FetchWindow`) decides for its range; nothing calls bac
 from __future__ import annotations
 
 import logging
-import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -221,13 +220,12 @@ def _take_bounds(inquiry: _Inquiry, now_ms: int) -> None:
 
 
 def _window(wanted: OffsetRange, spec: ReadSpec, settings: ConnectionSettings) -> FetchWindow:
-    delays = settings.retry_delay_ms, settings.retry_delay_ms_max
     return FetchWindow(
         wanted,
         spec.limits,
         is_filtered=not spec.subscription.selects_all,
         loss_policy=spec.loss_policy,
-        backoff=Backoff(*delays, random.Random()),
+        backoff=Backoff(settings.request_retry.within(spec.limits.outage_ms)),
         first_offset=partial(first_offset, wanted.queue),
         times_max=_TIMES_MAX,
     )

@@ -31,6 +31,7 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.requests.messages import PullReply, PullStatus, SendReply, SendStatus
+from support.fake_clock import FakeClock
 from support.records import lay_out
 
 TOPIC = "decisions"
@@ -43,6 +44,8 @@ class FakeBrokers:
     settings = ConnectionSettings(name_servers=("a:1",))
 
     def __init__(self, *names: str) -> None:
+        self.fake_clock = FakeClock()
+        self.clock = self.fake_clock.clock
         self.there = set(names)
         self.masters_there: set[str] | None = None
         self.stored: dict[QueueId, list[bytes]] = {
@@ -193,25 +196,25 @@ def test_brokers_that_are_away_by_turns_are_remembered() -> None:
         log_on(brokers).find("q", 1)
 
 
-def test_a_broker_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark_rocketmq.sink.transactional.decision_log._PAUSE_SECONDS", 0)
+def test_a_broker_that_restarts_is_waited_for() -> None:
     brokers = FakeBrokers(*BOTH)
     brokers.refuses = 3
     log_on(brokers).store(decision("q", 0))
+    assert brokers.fake_clock.sleeps == [500, 500, 500]
     brokers.refuses = 3
     log_on(brokers).store_finished(decision("q", 0))
     assert brokers.refuses == 0
     assert log_on(brokers).unfinished() == []
 
 
-def test_what_no_broker_keeps_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_broker_keeps_is_not_decided() -> None:
     brokers = FakeBrokers(*BOTH)
-    monkeypatch.setattr(brokers, "settings", replace(brokers.settings, outage_ms=1))
     log = log_on(brokers)
     log.open()
     brokers.there.clear()
     with pytest.raises(DecisionsAwayError, match="every broker of it keeps"):
         log.store(decision("q", 1))
+    assert brokers.fake_clock.now_ms == brokers.settings.outage_ms
 
 
 def hide_newest(brokers: FakeBrokers, looks: int) -> None:
@@ -245,11 +248,10 @@ def test_what_is_not_decided_is_certainly_not_and_leaves_the_brokers_known() -> 
         log_on(brokers).find_surely("q", 1)
 
 
-def test_a_broker_that_never_shows_what_it_stored_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_never_shows_what_it_stored_is_told() -> None:
     brokers = FakeBrokers(*BOTH)
-    monkeypatch.setattr(brokers, "settings", replace(brokers.settings, outage_ms=50))
     log_on(brokers).store(decision("q", 0))
-    hide_newest(brokers, 1_000)
+    hide_newest(brokers, 10_000)
     with pytest.raises(DeadlineExceededError, match="broker-a"):
         log_on(brokers).find_surely("q", 0)
 

@@ -1,0 +1,34 @@
+"""A batch that was logged before a restart, compared with what the queues hold now."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
+from rocketmq_client.cluster import Cluster
+from rocketmq_wire.model import OffsetRange
+from support.fake_cluster import FakeCluster, FakeWorld
+
+
+def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 1)
+    world.create("orders", 1, "broker-b")
+    a, b = sorted(world.queues)
+    for queue in (a, b):
+        world.put(queue, 10)
+    first_store_times = {queue: world.queues[queue].stored[0][0] for queue in (a, b)}
+    planned = SourceOffset({a: 10, b: 10}, first_store_times=first_store_times)
+    ranges = [OffsetRange(a, 0, 10), OffsetRange(b, 0, 10)]
+    world.brokers_away.add(b.broker)
+    cluster = cast("Cluster", FakeCluster(world))
+    options = read_options({"nameServer": "h:1", "subscribe": "orders"})
+    assert drop_recreated_queues(cluster, options, ranges, planned) == ranges
+    (line,) = [line for line in caplog.messages if line.startswith("cannot tell")]
+    assert str(b) in line
