@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from rocketmq_wire.errors import (
     BrokerError,
 )
@@ -132,6 +134,10 @@ BATCH = SendBatch(group="p", queue=QUEUE, born_ms=5, body=b"entries", properties
 BROKER_A = BrokerAddresses("broker-a", "DefaultCluster", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
 ROUTE = Route((QueueSet("broker-a", 8, 4, 6, 2),), (BROKER_A,), "broker-a:4")
 CONFIG = TopicConfig("orders", 8, 4, 6, "MULTI_TAG", 1, True, {"message.type": "FIFO"})
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+QUEUES = st.builds(QueueId, TEXTS, TEXTS, st.integers(-(2**31), 2**31 - 1))
+INT64 = st.integers(-(2**63), 2**63 - 1)
 
 EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     (GetRoute("orders"), 105, RouteReply(ROUTE)),
@@ -333,6 +339,12 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
 
 def header_of(code: int, fields: dict[str, str], *, version: int = 401) -> Header:
     return Header(code, version=version, ext_fields=fields)
+
+
+def body_of(request: Request[Reply], reply: Reply) -> str:
+    """The text of a reply's body."""
+    (body,) = encode_reply(request, reply).body
+    return bytes(body).decode()
 
 
 def ask(request: Request[Reply], reply: Reply | BrokerError) -> Reply:

@@ -1,4 +1,4 @@
-"""Heartbeats, progress and groups as clients of all versions send them."""
+"""Heartbeats, members and queue locks as clients of all versions send them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.model import (
     ConsumerInfo,
-    TopicConfig,
+    QueueId,
+    Subscription,
 )
-from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_request
-from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.groups import Heartbeat
-from rocketmq_wire.requests.offsets import Boundary, GetCommittedOffset, SearchOffset
-from rocketmq_wire.requests.topics import CreateTopic, ListTopicConfigs, TopicConfigsReply
-from support.remoting_exchanges import EXCHANGES, NAMELESS, header_of
+from rocketmq_wire.remoting.codec import decode_request, encode_reply, encode_request
+from rocketmq_wire.requests.groups import (
+    ConsumersReply,
+    GetConsumers,
+    Heartbeat,
+    LockQueues,
+    QueuesReply,
+)
+from support.remoting_exchanges import EXCHANGES, body_of, header_of
 
 
 def test_a_java_heartbeat_is_read():
@@ -82,32 +86,39 @@ def test_a_heartbeat_that_is_none_is_refused(body: bytes):
     assert caught.value.code == 1
 
 
-def test_clients_of_4_9_may_read_absent_progress_as_zero():
-    fields = {"consumerGroup": "g", "topic": "orders", "queueId": "3"}
-    assert decode_request(header_of(14, fields), b"") == GetCommittedOffset("g", NAMELESS, True)
+def test_subscriptions_of_consumers_are_written_as_in_heartbeats() -> None:
+    reply = ConsumersReply(
+        (), "CONSUME_PASSIVELY", "CLUSTERING", "X", {"t": (Subscription("A"), 5)}
+    )
+    table = json.loads(body_of(GetConsumers("g"), reply))["subscriptionTable"]
+    assert table["t"] == {
+        "classFilterMode": False,
+        "codeSet": [65],
+        "expressionType": "TAG",
+        "subString": "A",
+        "subVersion": 5,
+        "tagsSet": ["A"],
+        "topic": "t",
+    }
 
 
-def test_a_search_of_an_old_client_wants_the_first_message():
-    fields = {"topic": "orders", "queueId": "3", "timestamp": "5"}
-    assert decode_request(header_of(29, fields), b"") == SearchOffset(NAMELESS, 5)
-    upper = fields | {"boundaryType": "upper"}
-    assert decode_request(header_of(29, upper), b"") == SearchOffset(NAMELESS, 5, Boundary.UPPER)
+def test_a_heartbeat_carries_the_clients_language_and_version() -> None:
+    header = header_of(34, {}, version=479)
+    heartbeat = decode_request(header, b'{"clientID":"c"}')
+    assert isinstance(heartbeat, Heartbeat)
+    assert (heartbeat.version, heartbeat.language) == (479, header.language)
 
 
-def test_topic_configs_of_4_9_have_no_attributes():
+def test_a_java_lock_is_read_and_answered() -> None:
     body = (
-        b'{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"orders":{"order":false,'
-        b'"perm":6,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"orders",'
-        b'"topicSysFlag":0,"writeQueueNums":8}}}'
+        b'{"clientId":"10.0.0.9@4711","consumerGroup":"g","mqSet":[{"brokerName":"broker-a",'
+        b'"queueId":1,"topic":"orders"},{"brokerName":"broker-a","queueId":0,"topic":"orders"}],'
+        b'"onlyThisBroker":false}'
     )
-    assert decode_reply(ListTopicConfigs(), Header(0), body) == TopicConfigsReply(
-        (TopicConfig("orders", 8, 8),)
-    )
-
-
-def test_attributes_taken_away_are_not_added():
-    fields = encode_request(CreateTopic(TopicConfig("orders"))).ext_fields
-    fields["attributes"] = "+message.type=FIFO,-queue.type, +a=b=c,+,x"
-    request = decode_request(header_of(17, fields), b"")
-    assert isinstance(request, CreateTopic)
-    assert request.config.attributes == {"message.type": "FIFO", "a": "b=c"}
+    first, second = QueueId("orders", "broker-a", 0), QueueId("orders", "broker-a", 1)
+    request = decode_request(header_of(41, {}), body)
+    assert request == LockQueues("g", "10.0.0.9@4711", (first, second))
+    (answer,) = encode_reply(request, QueuesReply((second,))).body
+    assert json.loads(bytes(answer)) == {
+        "lockOKMQSet": [{"brokerName": "broker-a", "queueId": 1, "topic": "orders"}]
+    }

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketmq_wire.errors import (
     RemoteProtocolError,
+)
+from rocketmq_wire.model import (
+    Subscription,
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.headers import Header
@@ -13,12 +18,24 @@ from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,
+    RecallMessage,
+    SendBack,
     SendBatch,
     SendMessage,
     SendReply,
     SendStatus,
 )
-from support.remoting_exchanges import BATCH, NAMELESS, PULL, QUEUE, SEND, header_of
+from support.remoting_exchanges import (
+    BATCH,
+    INT64,
+    NAMELESS,
+    PULL,
+    QUEUE,
+    QUEUES,
+    SEND,
+    TEXTS,
+    header_of,
+)
 
 
 def test_the_smallest_pull_of_a_foreign_client_is_read():
@@ -193,3 +210,40 @@ def test_the_common_field_names_the_broker_where_the_letter_does_not():
     fields = encode_request(SEND).ext_fields
     fields["bname"] = fields.pop("n")
     assert decode_request(header_of(310, fields), b"hello") == SEND
+
+
+def test_an_attempt_limit_counts_only_from_clients_that_mean_it() -> None:
+    fields = {"offset": "7", "group": "g", "delayLevel": "3", "maxReconsumeTimes": "5"}
+    assert decode_request(header_of(36, fields, version=121), b"") == SendBack(
+        "g", 7, 3, attempts_max=5
+    )
+    assert decode_request(header_of(36, fields, version=120), b"") == SendBack("g", 7, 3)
+
+
+@given(
+    st.builds(
+        PullMessages,
+        group=TEXTS,
+        queue=QUEUES,
+        start=INT64,
+        count_max=st.integers(-(2**31), 2**31 - 1),
+        bytes_max=st.one_of(st.none(), st.integers(0, 2**31 - 1)),
+        subscription=st.builds(Subscription, TEXTS),
+        subscription_version=INT64,
+        commit=st.one_of(st.none(), INT64),
+        suspend_ms=st.one_of(st.none(), st.integers(0, 2**31)),
+    )
+)
+def test_any_pull_survives_the_wire(pull: PullMessages):
+    encoded = encode_request(pull)
+    assert decode_request(header_of(11, encoded.ext_fields), b"") == pull
+
+
+RECALL_HANDLE = "djEgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgMEE="
+
+
+def test_a_javas_recall_is_read() -> None:
+    fields = {"producerGroup": "p", "recallHandle": RECALL_HANDLE, "topic": "orders"}
+    assert decode_request(header_of(370, fields), b"") == RecallMessage(
+        "orders", RECALL_HANDLE, "p"
+    )

@@ -13,17 +13,6 @@ from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.records.handles import (
     ReceiptHandle,
     RetryKind,
-    origin_topic_of,
-    retry_kind_of,
-)
-from rocketmq_wire.records.pop_checkpoints import (
-    Ack,
-    Checkpoint,
-    CheckpointKey,
-    decode_ack,
-    decode_checkpoint,
-    encode_ack,
-    encode_checkpoint,
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.pop import decode_bits, encode_bits
@@ -136,7 +125,6 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     ),
     (SetConsumeMode("g", "orders", ConsumeMode.POP, 8), 401, Done()),
 ]
-LONGS = st.integers(-(2**62), 2**62)
 
 
 @pytest.mark.parametrize(("asked", "code"), [(asked, code) for asked, code, _ in EXCHANGES])
@@ -184,7 +172,10 @@ def test_a_java_batch_of_acks_is_read():
     assert json.loads(encode_request(AckMessages("broker-a", (SPAN,))).body[0]) == json.loads(body)
 
 
-@given(st.sets(st.integers(0, 4_095)), LONGS)
+INT62 = st.integers(-(2**62), 2**62)
+
+
+@given(st.sets(st.integers(0, 4_095)), INT62)
 def test_bit_sets_survive(offsets: set[int], start: int):
     wanted = tuple(start + offset for offset in sorted(offsets))
     assert decode_bits(encode_bits(wanted, start), start) == wanted
@@ -194,61 +185,6 @@ def test_bit_sets_survive(offsets: set[int], start: int):
 def test_a_hostile_bit_set_is_refused(text: str):
     with pytest.raises(RemoteProtocolError):
         decode_bits(text, 0)
-
-
-def test_a_handle_is_its_eight_fields():
-    handle = ReceiptHandle.parse(HANDLE)
-    assert handle == ReceiptHandle(
-        42, 1_700_000_000_000, 60_000, 5, RetryKind.NONE, "broker-a", 3, 44
-    )
-    assert (handle.text(), handle.visible_ms) == (HANDLE, 1_700_000_060_000)
-    assert ReceiptHandle.parse(f"{HANDLE} -1").position == -1
-    assert ReceiptHandle.parse(HANDLE.replace(" 5 0 ", " 999 0 ")).is_orderly
-
-
-@given(
-    st.builds(
-        ReceiptHandle,
-        start=LONGS,
-        pop_ms=LONGS,
-        invisible_ms=LONGS,
-        revive_queue=st.integers(0, 999),
-        retry=st.sampled_from(RetryKind),
-        broker=st.from_regex(r"[a-z0-9_-]{1,40}", fullmatch=True),
-        queue_index=st.integers(0, 2**31 - 1),
-        offset=LONGS,
-        position=st.none() | LONGS,
-    )
-)
-def test_handles_survive(handle: ReceiptHandle):
-    assert ReceiptHandle.parse(handle.text()) == handle
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1 2 3",
-        HANDLE.replace(" 0 ", " 3 "),
-        HANDLE.replace("broker-a", ""),
-        HANDLE.replace("44", "4_4"),
-        HANDLE.replace("44", "²"),
-        HANDLE.replace("44", "9" * 30),
-        f"{HANDLE} 1 2",
-        " " * 5_000,
-    ],
-)
-def test_what_is_no_handle_is_refused(text: str):
-    with pytest.raises(RemoteProtocolError, match="handle"):
-        ReceiptHandle.parse(text)
-
-
-def test_retry_topics_have_two_spellings():
-    assert RetryKind.V1.topic_of("orders", "g") == "%RETRY%g_orders"
-    assert RetryKind.V2.topic_of("orders", "g") == "%RETRY%g+orders"
-    for kind in RetryKind:
-        stored = kind.topic_of("orders", "g")
-        assert (retry_kind_of(stored), origin_topic_of(stored, "g")) == (kind, "orders")
 
 
 def test_an_answer_in_javas_words_is_read():
@@ -316,46 +252,3 @@ def test_acks_of_a_checkpoint_are_joined():
     (first, second) = ack_spans("g", [("orders", handle) for handle in handles])
     assert (first.offsets, first.stored_topic) == ((42, 44), "orders")
     assert (second.offsets, second.stored_topic) == ((9,), "%RETRY%g_orders")
-
-
-KEY = CheckpointKey("orders", "g", 3, 42, 1_700_000_000_000, "broker-a")
-
-
-def test_a_checkpoint_is_javas_json():
-    checkpoint = Checkpoint(KEY, 60_000, (42, 44), acked=0b10)
-    assert encode_checkpoint(checkpoint) == (
-        b'{"bm":2,"bn":"broker-a","c":"g","d":[0,2],"it":60000,"n":2,"pt":1700000000000,"q":3,'
-        b'"ro":0,"so":42,"t":"orders"}'
-    )
-    assert (checkpoint.pending, checkpoint.visible_ms) == ((42,), 1_700_000_060_000)
-
-
-def test_an_old_checkpoint_counts_from_its_start():
-    body = b'{"bm":0,"c":"g","it":60000,"n":3,"pt":1,"q":3,"ro":0,"so":42,"t":"orders"}'
-    assert decode_checkpoint(body).offsets == (42, 43, 44)
-
-
-@given(
-    st.sets(st.integers(0, 2**20), min_size=1, max_size=32),
-    st.integers(0, 2**32 - 1),
-    st.integers(0, 100),
-)
-def test_checkpoints_survive(steps: set[int], acked: int, rewrites: int):
-    offsets = tuple(42 + step for step in sorted(steps))
-    checkpoint = Checkpoint(KEY, 60_000, offsets, acked, 5, rewrites)
-    assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
-
-
-def test_acks_are_javas_json():
-    assert encode_ack(Ack(KEY, (44,))) == (
-        b'{"ao":44,"bn":"broker-a","c":"g","pt":1700000000000,"q":3,"so":42,"t":"orders"}'
-    )
-    for offsets in ((44,), (42, 44)):
-        assert decode_ack(encode_ack(Ack(KEY, offsets))) == Ack(KEY, offsets)
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"t":1}', b"\xff", b'{"ao":"x"}'])
-def test_a_broken_revive_record_is_refused(body: bytes):
-    for decode in (decode_checkpoint, decode_ack):
-        with pytest.raises(RemoteProtocolError):
-            decode(body)

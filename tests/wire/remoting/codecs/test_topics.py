@@ -12,19 +12,22 @@ from rocketmq_wire.errors import (
     RemoteProtocolError,
 )
 from rocketmq_wire.model import (
-    ClusterInfo,
-    CommittedOffset,
     QueueId,
     QueueStats,
-    Subscription,
+    TopicConfig,
 )
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
-from rocketmq_wire.requests.messages import PullMessages
-from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
-from rocketmq_wire.requests.topics import GetRoute, GetTopicStats, RouteReply, TopicStatsReply
-from support.remoting_exchanges import BROKER_A, QUEUE, ROUTE, ask, header_of
+from rocketmq_wire.requests.topics import (
+    CreateTopic,
+    GetRoute,
+    GetTopicStats,
+    ListTopicConfigs,
+    RouteReply,
+    TopicConfigsReply,
+    TopicStatsReply,
+)
+from support.remoting_exchanges import INT64, QUEUE, QUEUES, ROUTE, ask, header_of
 
 ROUTE_OF_4_9_3 = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
@@ -69,16 +72,6 @@ def test_a_route_is_written_as_the_client_reads_it(
         assert body == ROUTE_OF_4_9_3
 
 
-def test_the_cluster_has_unquoted_keys_for_everyone():
-    cluster = ClusterReply(ClusterInfo((BROKER_A,), {"DefaultCluster": ("broker-a",)}))
-    (body,) = encode_reply(GetCluster(), cluster).body
-    assert body == (
-        b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
-        b'"brokerName":"broker-a","cluster":"DefaultCluster"}},'
-        b'"clusterAddrTable":{"DefaultCluster":["broker-a"]}}'
-    )
-
-
 def test_the_route_of_a_static_topic_is_refused():
     body = ROUTE_OF_5[:-1] + b',"topicQueueMappingByBroker":{"broker-a":{"topic":"orders"}}}'
     with pytest.raises(RemoteProtocolError, match="orders is a static one"):
@@ -110,19 +103,12 @@ TOPIC_STATS = (
     b'{"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"orders"}:'
     b'{"lastUpdateTimestamp":77,"maxOffset":9,"minOffset":1}},"topicPutTps":0.0}'
 )
-CONSUME_STATS = (
-    b'{"consumeTps":1.5,"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"orders"}:'
-    b'{"brokerOffset":9,"consumerOffset":4,"lastTimestamp":77,"pullOffset":5}}}'
-)
 
 
 def test_statistics_have_object_keys():
     stats = TopicStatsReply({QUEUE: QueueStats(1, 9, 77)})
     assert encode_reply(GetTopicStats("orders"), stats).body == (TOPIC_STATS,)
     assert decode_reply(GetTopicStats("orders"), Header(0), TOPIC_STATS) == stats
-    progress = ConsumeStatsReply({QUEUE: CommittedOffset(9, 4, 77, 5)}, 1.5)
-    assert encode_reply(GetConsumeStats("g"), progress).body == (CONSUME_STATS,)
-    assert decode_reply(GetConsumeStats("g"), Header(0), CONSUME_STATS) == progress
 
 
 def test_statistics_with_keys_in_any_order_or_quoted_are_read():
@@ -134,12 +120,6 @@ def test_statistics_with_keys_in_any_order_or_quoted_are_read():
     ):
         body = TOPIC_STATS.replace(key, other)
         assert decode_reply(GetTopicStats("orders"), Header(0), body) == expected
-
-
-def test_consume_stats_of_4_9_have_no_pull_offset():
-    body = CONSUME_STATS.replace(b',"pullOffset":5', b"")
-    reply = decode_reply(GetConsumeStats("g"), Header(0), body)
-    assert reply.queues[QUEUE] == CommittedOffset(9, 4, 77, 0)
 
 
 @pytest.mark.parametrize(
@@ -157,30 +137,25 @@ def test_statistics_that_are_none_are_refused(body: bytes):
         decode_reply(GetTopicStats("orders"), Header(0), body)
 
 
-names = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
-queues = st.builds(QueueId, names, names, st.integers(-(2**31), 2**31 - 1))
-i64 = st.integers(-(2**63), 2**63 - 1)
-
-
-@given(st.dictionaries(queues, st.builds(QueueStats, i64, i64, i64), max_size=5))
+@given(st.dictionaries(QUEUES, st.builds(QueueStats, INT64, INT64, INT64), max_size=5))
 def test_any_statistics_survive_the_wire(table: dict[QueueId, QueueStats]):
     assert ask(GetTopicStats("t"), TopicStatsReply(table)) == TopicStatsReply(table)
 
 
-@given(
-    st.builds(
-        PullMessages,
-        group=names,
-        queue=queues,
-        start=i64,
-        count_max=st.integers(-(2**31), 2**31 - 1),
-        bytes_max=st.one_of(st.none(), st.integers(0, 2**31 - 1)),
-        subscription=st.builds(Subscription, names),
-        subscription_version=i64,
-        commit=st.one_of(st.none(), i64),
-        suspend_ms=st.one_of(st.none(), st.integers(0, 2**31)),
+def test_topic_configs_of_4_9_have_no_attributes():
+    body = (
+        b'{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"orders":{"order":false,'
+        b'"perm":6,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"orders",'
+        b'"topicSysFlag":0,"writeQueueNums":8}}}'
     )
-)
-def test_any_pull_survives_the_wire(pull: PullMessages):
-    encoded = encode_request(pull)
-    assert decode_request(header_of(11, encoded.ext_fields), b"") == pull
+    assert decode_reply(ListTopicConfigs(), Header(0), body) == TopicConfigsReply(
+        (TopicConfig("orders", 8, 8),)
+    )
+
+
+def test_attributes_taken_away_are_not_added():
+    fields = encode_request(CreateTopic(TopicConfig("orders"))).ext_fields
+    fields["attributes"] = "+message.type=FIFO,-queue.type, +a=b=c,+,x"
+    request = decode_request(header_of(17, fields), b"")
+    assert isinstance(request, CreateTopic)
+    assert request.config.attributes == {"message.type": "FIFO", "a": "b=c"}
