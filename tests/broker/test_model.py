@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from rocketmq_broker.engine.messages.delays import Delays
 from rocketmq_broker.engine.pop.in_flight import InFlightPops
-from rocketmq_broker.engine.pop.orderly import Orders
+from rocketmq_broker.engine.pop.orderly import OrderlyPops
 from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
 from rocketmq_wire.model import QueueId
@@ -301,7 +301,7 @@ class Comparison(RuleBasedStateMachine):
                 assert message.store_ms == entry.stored_ms or place == ENDS
         assert real.broker.engine.delays.waiting() == self.model.waiting()
         assert real.broker.engine.transactions.pending_count == len(list(self.model.halves()))
-        progress = real.broker.engine.progress
+        progress = real.broker.engine.tables.committed
         for place in CONSUMED:
             assert progress.get(GROUP, id_of(place)) == self.model.progress.get(place), place
         self.pops.check()
@@ -377,7 +377,7 @@ def without_batch_acks(patch: pytest.MonkeyPatch) -> None:
 
 def without_turns(patch: pytest.MonkeyPatch) -> None:
     """What is out in order keeps nobody from the rest of its queue."""
-    patch.setattr(Orders, "is_blocked", lambda *_: False)
+    patch.setattr(OrderlyPops, "is_blocked", lambda *_: False)
 
 
 def lent_and_settled(seed: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from rocketmq_broker.config import config_from
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Hold, Outcome, Peer
@@ -68,6 +68,18 @@ class EngineUnderTest:
             assert self.store.sync() >= outcome.position
         self.store.publish()
         return cast(R, outcome.reply)
+
+    def save_files(self) -> None:
+        """Save the configuration files that changed, as the broker does from time to time."""
+        for file in self.engine.config_files:
+            content = file.take_changes()
+            if content is not None:
+                self.store.configs.save(file.name, content)
+
+    def take_changes(self, name: str) -> dict[str, Any] | None:
+        """The new content of a configuration file; None if nothing changed."""
+        (file,) = (file for file in self.engine.config_files if file.name == name)
+        return file.take_changes()
 
     def held(self, request: Request[Reply]) -> Hold:
         outcome = self.outcome(request)

@@ -51,13 +51,7 @@ class Broker:
         self.broker.engine.deliver_delayed(self.broker.now_ms)
 
     def save(self) -> None:
-        engine = self.broker.engine
-        for file in (
-            *(engine.take_progress(), engine.take_delays(), engine.take_orders()),
-            *(engine.take_timers(), engine.take_transactions()),
-        ):
-            if file is not None:
-                self.broker.store.configs.save(file.name, file.content)
+        self.broker.save_files()
 
     def crash(self, chance: random.Random) -> None:
         """Lose power: of what was not synced nothing, all, or any part reached the disk."""

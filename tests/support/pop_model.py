@@ -113,9 +113,9 @@ class PopModel:
         }
         lent = {
             (loan.key.topic, loan.key.queue_index, offset)
-            for loan in self.broker.engine.pops._loans._by_key.values()
+            for loan in self.broker.engine.pops._in_flight._by_key.values()
             if loan.key.group == GROUP and loan.visible_ms > now_ms + _MARGIN_MS
-            for offset in loan.offsets_of(~loan.settled)
+            for offset in loan.offsets_of(~loan.finished)
         }
         assert expected <= lent, "it is out, and the broker knows nothing of it"
         others = {self._bodies.get(place) for place in lent - expected - open_}

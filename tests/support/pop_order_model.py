@@ -108,6 +108,6 @@ class PopOrderModel:
     def check(self) -> None:
         """The broker knows the same of what is out and of how far the group is."""
         engine = self.broker.engine
-        assert engine.progress.get(GROUP, queue_of(TOPIC)) == self.at
-        is_blocked = engine.pops._orders.is_blocked(_PLACE, "", self.broker.now_ms)
+        assert engine.tables.committed.get(GROUP, queue_of(TOPIC)) == self.at
+        is_blocked = engine.pops._orderly.is_blocked(_PLACE, "", self.broker.now_ms)
         assert is_blocked == self.is_blocked

@@ -1,1 +1,4 @@
-"""The broker's rules: request and time in, outcome out. No network, no clock."""
+"""The broker's rules: they turn a request and the time into an outcome, without network or clock.
+
+Start reading at `engine`, which gathers the rules; `tables` holds what they share.
+"""

@@ -83,12 +83,6 @@ def killed(broker: EngineUnderTest) -> None:
     broker.store._lock_file.close()
 
 
-def flush(broker: EngineUnderTest) -> None:
-    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
-
-
 def light_files(root: Path) -> Mapping[str, bytes]:
     paths = (root / "consumequeue").glob(f"{LIGHT}*/0/*")
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)}
@@ -120,10 +114,10 @@ def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -
         assert broker.store.report.clamped_offsets == ()
         assert served(broker, "chats") == bodies("lite", parent.message_count)
         assert served(broker, "orders") == bodies("order", 12 + added)
-        assert broker.engine.progress.get("buyers", queue_of("orders")) == 4 + added
+        assert broker.engine.tables.committed.get("buyers", queue_of("orders")) == 4 + added
         send(broker, "orders", b"order-%d" % (12 + added))
         broker.ask(CommitOffset("buyers", queue_of("orders"), 5 + added))
-        flush(broker)
+        broker.save_files()
         broker.store.checkpoint()
         if added == 1:
             killed(broker)
@@ -136,7 +130,7 @@ def test_groups_progress_in_lite_topics_stays_on_the_disk(root: Path) -> None:
     orders = table(root, "consumerOrderInfo.json", "table")
     broker = opened(root)
     broker.ask(CommitOffset("buyers", queue_of("orders"), 6))
-    flush(broker)
+    broker.save_files()
     broker.store.close()
     expected = {"orders@buyers": {"0": 6}, READERS: {"0": 3}}
     # RocketMQ reads the second file where lite topics are enabled, and the first one elsewhere.
@@ -154,7 +148,7 @@ def test_progress_that_rocketmq_kept_beside_lite_topics_counts(tmp_path: Path) -
         f'"lmqOffsetTable":{{}},"offsetTable":{{"{READERS}":{{0:5}},"orders@buyers":{{0:6}}}}}}'
     )
     broker = opened(root)
-    assert broker.engine.progress.get("buyers", queue_of("orders")) == 6
+    assert broker.engine.tables.committed.get("buyers", queue_of("orders")) == 6
     assert table(root, "consumerOffset.json")[READERS] == {"0": 5}
     broker.store.close()
 
@@ -199,7 +193,7 @@ def test_an_inspection_and_a_repair_leave_light_queues_alone(clean: Path) -> Non
 def test_light_queues_go_with_their_parent_topic(root: Path) -> None:
     broker = opened(root)
     broker.ask(DeleteTopic("chats"))
-    flush(broker)
+    broker.save_files()
     broker.store.close()
     assert light_files(root) == {}
     assert table(root, "consumerOffset.json") == {"orders@buyers": {"0": 4}}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_broker.engine.groups.queue_locks import QueueLocks
-from rocketmq_broker.engine.messages.delays import level_of
-from rocketmq_broker.engine.messages.retries import Fate, fate_of
+from rocketmq_broker.engine.messages.delays import DELAYS_FILE, level_of
+from rocketmq_broker.engine.messages.retries import RetryTarget, retry_target
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import BrokerError, GroupNotFoundError
@@ -131,9 +131,7 @@ def test_levels_do_not_wait_for_each_other(broker: EngineUnderTest) -> None:
 
 def restarted(broker: EngineUnderTest, *, is_saved: bool) -> EngineUnderTest:
     if is_saved:
-        file = broker.engine.take_delays()
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
+        broker.save_files()
     broker.store.close()
     fresh = EngineUnderTest(broker.files)
     fresh.now_ms = broker.now_ms
@@ -165,15 +163,15 @@ def test_a_delivery_counts_only_once_it_is_durable() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, DELAY="1")
-    assert broker.engine.take_delays() is None
+    assert broker.take_changes(DELAYS_FILE) is None
     broker.now_ms += 1_000
     assert broker.engine.deliver_delayed(broker.now_ms)
-    assert broker.engine.take_delays() is None, "the delivered message is not on the disk yet"
+    assert broker.take_changes(DELAYS_FILE) is None, "the delivered message is not on the disk yet"
     broker.store.sync()
-    file = broker.engine.take_delays()
-    assert file is not None
-    assert file.content["offsetTable"]["1"] == 1
-    assert broker.engine.take_delays() is None
+    content = broker.take_changes(DELAYS_FILE)
+    assert content is not None
+    assert content["offsetTable"]["1"] == 1
+    assert broker.take_changes(DELAYS_FILE) is None
 
 
 def test_offsets_beyond_a_shortened_log_are_taken_back() -> None:
@@ -193,10 +191,8 @@ def test_the_file_is_rocketmqs() -> None:
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, DELAY="18")
     advance(broker, 7_200_000)
-    file = broker.engine.take_delays()
-    assert file is not None
-    assert file.name == "delayOffset.json"
-    assert json.loads(json.dumps(file.content))["offsetTable"]["18"] == 1
+    content = broker.take_changes("delayOffset.json")
+    assert json.loads(json.dumps(content))["offsetTable"]["18"] == 1
 
 
 def test_a_message_for_a_topic_that_was_deleted_is_dropped(
@@ -219,19 +215,19 @@ def test_a_batch_of_delayed_messages_is_refused(broker: EngineUnderTest) -> None
 
 
 @pytest.mark.parametrize(
-    ("attempts", "level", "fate"),
+    ("attempts", "level", "target"),
     [
-        (0, 0, Fate("%RETRY%g", 3)),
-        (13, 0, Fate("%RETRY%g", 16)),
-        (15, 0, Fate("%RETRY%g", 18)),
-        (16, 0, Fate("%DLQ%g", 0)),
-        (0, 7, Fate("%RETRY%g", 7)),
-        (0, 99, Fate("%RETRY%g", 18)),
-        (0, -1, Fate("%DLQ%g", 0)),
+        (0, 0, RetryTarget("%RETRY%g", 3)),
+        (13, 0, RetryTarget("%RETRY%g", 16)),
+        (15, 0, RetryTarget("%RETRY%g", 18)),
+        (16, 0, RetryTarget("%DLQ%g", 0)),
+        (0, 7, RetryTarget("%RETRY%g", 7)),
+        (0, 99, RetryTarget("%RETRY%g", 18)),
+        (0, -1, RetryTarget("%DLQ%g", 0)),
     ],
 )
-def test_attempts_and_level_decide(attempts: int, level: int, fate: Fate) -> None:
-    assert fate_of("g", attempts=attempts, attempts_max=16, level=level) == fate
+def test_attempts_and_level_decide(attempts: int, level: int, target: RetryTarget) -> None:
+    assert retry_target("g", attempts=attempts, attempts_max=16, level=level) == target
 
 
 def test_a_message_given_back_comes_again_through_the_retry_topic(broker: EngineUnderTest) -> None:

@@ -1,4 +1,4 @@
-"""What administrators' tools ask: settings, statistics, groups, clients.
+"""Requests of administrators' tools: settings, statistics, groups, members, messages.
 
-Start at `administration`.
+Start reading at `administration`.
 """

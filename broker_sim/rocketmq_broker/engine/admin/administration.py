@@ -1,24 +1,27 @@
-"""What administrators' tools ask besides topics: settings, groups, clients, resets, messages.
+"""The rules of administrators' requests: settings, groups, clients, offset resets, messages.
 
-The engine's own rules are in `engine`; these are beside it, over the same tables.
+The rules for topics are in `engine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from rocketmq_broker.engine.admin.settings import Settings
 from rocketmq_broker.engine.admin.statistics import Statistics
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.activity import Activity
-from rocketmq_broker.engine.core.outcomes import Answer, Outcome, Peer
-from rocketmq_broker.engine.core.routes import Identity, WritePermission
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.clients import Clients
-from rocketmq_broker.engine.groups.committed_offsets import Progress
-from rocketmq_broker.engine.groups.consumer_groups import Groups
-from rocketmq_broker.storage.store import Store
+from rocketmq_broker.engine.core.outcomes import (
+    DONE,
+    Answer,
+    Outcome,
+    Peer,
+    Rule,
+    answer_rule,
+    timed_rule,
+)
+from rocketmq_broker.engine.core.routes import WritePermission
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.brokers import (
@@ -33,7 +36,7 @@ from rocketmq_wire.requests.brokers import (
     SettingsReply,
     WipeWritePermission,
 )
-from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.contract import Done, Reply
 from rocketmq_wire.requests.groups import (
     ConsumersReply,
     DeleteGroup,
@@ -56,10 +59,9 @@ from rocketmq_wire.requests.offsets import (
 )
 
 _VERSION_NAME: Final = "V5_3_3"
-"""What `BROKER_VERSION` is called."""
+"""The name of `BROKER_VERSION`."""
 _QUERY_COUNT_MAX: Final = 64
 _UNIQUE_COUNT_MAX: Final = 32
-_DONE: Final = Answer(Done())
 
 
 class Administration:
@@ -67,60 +69,60 @@ class Administration:
 
     def __init__(
         self,
-        identity: Identity,
+        tables: Tables,
         *,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-        progress: Progress,
         statistics: Statistics,
         settings: Settings,
         activity: Activity,
     ) -> None:
-        self._identity = identity
-        self._store = store
-        self._topics, self._groups, self._clients = topics, groups, clients
-        self._progress, self._statistics = progress, statistics
-        self._settings, self._activity = settings, activity
+        self._tables = tables
+        self._statistics = statistics
+        self._settings = settings
+        self._activity = activity
         self.write_permission = WritePermission()
 
-    def rules(self) -> Mapping[type, Callable[..., Outcome]]:
-        """By request; each is called with the request, who asks, and the time."""
-        return {
-            GetBrokerSettings: lambda *_: self._show(self._settings.broker_table),
-            GetNameServerSettings: lambda *_: self._show(self._settings.name_server_table),
-            ChangeBrokerSettings: self._change_settings,
-            GetRuntimeInfo: self._runtime_info,
-            CleanConsumeQueues: self._clean,
-            WipeWritePermission: self._wipe_permission,
-            AddWritePermission: self._add_permission,
-            # There are no entries, for topics here have no order of their own.
-            DeleteNameServerEntry: lambda *_: _DONE,
-            PutGroup: self._put_group,
-            DeleteGroup: self._delete_group,
-            ListTopicGroups: self._topic_groups,
-            GetConsumers: self._consumers,
-            GetProducers: self._producers,
-            ResetClientOffsets: self._reset_progress,
-            GetAllCommittedOffsets: self._broker_progress,
-            ViewMessage: self._view,
-            QueryMessages: self._query,
-        }
+    def rules(self) -> tuple[Rule[Any], ...]:
+        settings, identity = self._settings, self._tables.identity
+        return (
+            answer_rule(
+                GetBrokerSettings, lambda _: SettingsReply(settings.broker_table(identity))
+            ),
+            answer_rule(
+                GetNameServerSettings, lambda _: SettingsReply(settings.name_server_table(identity))
+            ),
+            answer_rule(ChangeBrokerSettings, self._change_settings),
+            timed_rule(GetRuntimeInfo, self._runtime_info),
+            timed_rule(CleanConsumeQueues, self._clean),
+            answer_rule(
+                WipeWritePermission,
+                lambda request: self._set_permission(request.broker, may_write=False),
+            ),
+            answer_rule(
+                AddWritePermission,
+                lambda request: self._set_permission(request.broker, may_write=True),
+            ),
+            # The broker keeps no such entries: its topics have no order of their own.
+            answer_rule(DeleteNameServerEntry, lambda _: Done()),
+            answer_rule(PutGroup, self._put_group),
+            answer_rule(DeleteGroup, self._delete_group),
+            answer_rule(ListTopicGroups, self._topic_groups),
+            answer_rule(GetConsumers, self._consumers),
+            answer_rule(GetProducers, self._producers),
+            answer_rule(ResetClientOffsets, self._reset_offsets),
+            Rule(GetAllCommittedOffsets, self._all_committed_offsets),
+            answer_rule(ViewMessage, self._view),
+            timed_rule(QueryMessages, self._query),
+        )
 
     # --- the broker -----------------------------------------------------------------------------
 
-    def _show(self, table: Callable[[Identity], Mapping[str, str]]) -> Outcome:
-        return Answer(SettingsReply(table(self._identity)))
+    def _change_settings(self, request: ChangeBrokerSettings) -> Reply:
+        self._settings.change(request.settings, self._tables.identity)
+        return Done()
 
-    def _change_settings(self, request: ChangeBrokerSettings, _: Peer, __: int) -> Outcome:
-        self._settings.change(request.settings, self._identity)
-        return _DONE
-
-    def _runtime_info(self, _: GetRuntimeInfo, __: Peer, now_ms: int) -> Outcome:
-        store = self._store
-        log_start = store.log_start
-        # Queues of tasks are what RocketMQ's thread pools have; one loop has none that wait.
+    def _runtime_info(self, _: GetRuntimeInfo, now_ms: int) -> Outcome:
+        store = self._tables.store
+        # RocketMQ reports its thread pools' queues; this broker's one loop has none.
         queues = ("send", "pull", "litePull", "query", "ack")
         idle = {f"{name}ThreadPoolQueueSize": "0" for name in queues}
         idle |= {f"{name}ThreadPoolQueueHeadWaitTimeMills": "0" for name in queues}
@@ -131,7 +133,7 @@ class Administration:
             "brokerVersion": str(BROKER_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
             "commitLogDiskRatio": f"{store.disk_used_ratio:.2f}",
-            "commitLogMinOffset": str(log_start),
+            "commitLogMinOffset": str(store.log_start),
             "commitLogMaxOffset": str(store.appended_end),
             "dispatchBehindBytes": str(store.index_lag),
             "earliestMessageTimeStamp": str(store.earliest_ms()),
@@ -146,82 +148,78 @@ class Administration:
         }
         return Answer(SettingsReply(table))
 
-    def _clean(self, _: CleanConsumeQueues, __: Peer, now_ms: int) -> Outcome:
-        self._store.clean(now_ms)
-        return _DONE
+    def _clean(self, _: CleanConsumeQueues, now_ms: int) -> Outcome:
+        self._tables.store.clean(now_ms)
+        return DONE
 
-    def _wipe_permission(self, request: WipeWritePermission, _: Peer, __: int) -> Outcome:
-        return self._set_permission(request.broker, may_write=False)
-
-    def _add_permission(self, request: AddWritePermission, _: Peer, __: int) -> Outcome:
-        return self._set_permission(request.broker, may_write=True)
-
-    def _set_permission(self, broker: str, *, may_write: bool) -> Outcome:
-        if broker != self._identity.broker_name:
-            return Answer(CountReply(0))
-        self.write_permission.put(may_write=may_write, version=self._topics.version)
-        return Answer(CountReply(len(self._topics.all())))
+    def _set_permission(self, broker: str, *, may_write: bool) -> Reply:
+        tables = self._tables
+        if broker != tables.identity.broker_name:
+            return CountReply(0)
+        self.write_permission.put(may_write=may_write, version=tables.topics.version)
+        return CountReply(len(tables.topics.all()))
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _put_group(self, request: PutGroup, _: Peer, __: int) -> Outcome:
-        self._groups.put(request.settings)
-        return _DONE
+    def _put_group(self, request: PutGroup) -> Reply:
+        self._tables.groups.put(request.settings)
+        return Done()
 
-    def _delete_group(self, request: DeleteGroup, _: Peer, __: int) -> Outcome:
-        self._groups.delete(request.group)
+    def _delete_group(self, request: DeleteGroup) -> Reply:
+        self._tables.groups.delete(request.group)
         if request.forgets_offsets:
-            self._progress.delete_group(request.group)
-        return _DONE
+            self._tables.committed.delete_group(request.group)
+        return Done()
 
-    def _topic_groups(self, request: ListTopicGroups, _: Peer, __: int) -> Outcome:
+    def _topic_groups(self, request: ListTopicGroups) -> Reply:
+        clients = self._tables.clients
         online = {
             group
-            for group in self._clients.consumer_groups()
-            if self._clients.subscription(group, request.topic) is not None
+            for group in clients.consumer_groups()
+            if clients.subscription(group, request.topic) is not None
         }
-        stored = self._progress.groups_of(request.topic)
-        return Answer(GroupsReply(tuple(sorted(online | stored))))
+        stored = self._tables.committed.groups_of(request.topic)
+        return GroupsReply(tuple(sorted(online | stored)))
 
-    def _consumers(self, request: GetConsumers, _: Peer, __: int) -> Outcome:
-        info = self._clients.consumer_info(request.group)
+    def _consumers(self, request: GetConsumers) -> Reply:
+        clients = self._tables.clients
+        info = clients.consumer_info(request.group)
         if info is None:
             raise refusals.group_offline(request.group)
-        return Answer(
-            ConsumersReply(
-                self._clients.consumer_connections(request.group),
-                info.consume_type,
-                info.message_model,
-                info.consume_from,
-                {
-                    topic: (entry.subscription, entry.version)
-                    for topic, entry in self._clients.subscriptions(request.group).items()
-                },
-            )
+        return ConsumersReply(
+            clients.consumer_connections(request.group),
+            info.consume_type,
+            info.message_model,
+            info.consume_from,
+            {
+                topic: (entry.subscription, entry.version)
+                for topic, entry in clients.subscriptions(request.group).items()
+            },
         )
 
-    def _producers(self, request: GetProducers, _: Peer, __: int) -> Outcome:
-        connections = self._clients.producer_connections(request.group)
+    def _producers(self, request: GetProducers) -> Reply:
+        connections = self._tables.clients.producer_connections(request.group)
         if not connections:
             raise refusals.producers_missing(request.group)
-        return Answer(ProducersReply(connections))
+        return ProducersReply(connections)
 
-    def _reset_progress(self, request: ResetClientOffsets, _: Peer, __: int) -> Outcome:
-        config = self._topics.get(request.topic)
+    def _reset_offsets(self, request: ResetClientOffsets) -> Reply:
+        tables = self._tables
+        config = tables.topics.get(request.topic)
         if config is None:
             raise refusals.reset_topic_missing(request.topic)
-        if request.group not in self._groups:
+        if request.group not in tables.groups:
             raise refusals.reset_group_missing(request.group)
         indices = range(config.read_queue_count)
         if request.queue_index >= 0:
             indices = range(request.queue_index, request.queue_index + 1)
         offsets = {}
         for index in indices:
-            queue = QueueId(request.topic, self._identity.broker_name, index)
+            queue = QueueId(request.topic, tables.identity.broker_name, index)
             offsets[queue] = self._reset_offset(queue, request)
         for queue, offset in offsets.items():
-            self._progress.reset(request.group, queue, offset)
-        return Answer(OffsetsReply(offsets))
+            tables.committed.reset(request.group, queue, offset)
+        return OffsetsReply(offsets)
 
     def _reset_offset(self, queue: QueueId, request: ResetClientOffsets) -> int:
         bounds = self._statistics.bounds(queue)
@@ -233,40 +231,43 @@ class Administration:
             return bounds.end
         return self._statistics.search(SearchOffset(queue, request.timestamp_ms, Boundary.LOWER))
 
-    def _broker_progress(self, request: GetAllCommittedOffsets, peer: Peer, _: int) -> Outcome:
+    def _all_committed_offsets(
+        self, request: GetAllCommittedOffsets, peer: Peer, _: int
+    ) -> Outcome:
+        tables = self._tables
         groups = {}
-        for group in self._groups.names():
+        for group in tables.groups.names():
             stats = []
-            for topic in self._progress.topics(group):
-                config = self._topics.get(topic)
+            for topic in tables.committed.topics(group):
+                config = tables.topics.get(topic)
                 if config is None or (request.only_ordered and not config.is_ordered):
                     continue
                 queues = self._statistics.consume_stats(group, topic)
                 if queues:
                     stats.append(ConsumeStatsReply(queues))
             groups[group] = tuple(stats)
-        return Answer(AllCommittedOffsetsReply(groups, self._identity.address(peer)))
+        return Answer(AllCommittedOffsetsReply(groups, tables.identity.address(peer)))
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _view(self, request: ViewMessage, _: Peer, __: int) -> Outcome:
-        record = self._store.record_at(request.physical_offset)
+    def _view(self, request: ViewMessage) -> Reply:
+        record = self._tables.store.record_at(request.physical_offset)
         if record is None:
             raise refusals.record_missing(request.physical_offset)
-        return Answer(RecordsReply((record,)))
+        return RecordsReply((record,))
 
-    def _query(self, request: QueryMessages, _: Peer, now_ms: int) -> Outcome:
+    def _query(self, request: QueryMessages, now_ms: int) -> Outcome:
+        store = self._tables.store
         wanted = _UNIQUE_COUNT_MAX if request.is_unique_key else request.count_max
-        found = self._store.query_index(
+        found = store.query_index(
             request.topic,
             request.key,
             min(max(wanted, 1), _QUERY_COUNT_MAX),
             request.begin_ms,
             request.end_ms,
         )
-        records = [self._store.record_at(position) for position in sorted(found)]
+        records = [store.record_at(position) for position in sorted(found)]
         parts = tuple(record for record in records if record is not None)
         if not parts:
             raise refusals.message_not_found()
-        index_end = self._store.appended_end - self._store.index_lag
-        return Answer(RecordsReply(parts, now_ms, index_end))
+        return Answer(RecordsReply(parts, now_ms, store.appended_end - store.index_lag))

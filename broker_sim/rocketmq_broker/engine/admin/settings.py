@@ -1,6 +1,6 @@
-"""The broker's settings under RocketMQ's names: what tools are shown, and what they may change.
+"""The broker's settings under RocketMQ's names: tools read them all, and may change some.
 
-A change lasts until the next start: the configuration file is its owner's.
+A change lasts until the next start: the broker never writes its configuration file.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Final
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.routes import Identity
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.messages.pulling import Pulling
+from rocketmq_broker.engine.tables import Tables
 
 _ENTRY_SIZE: Final = 20
 _FLUSH_NAMES: Final = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "memory": "ASYNC_FLUSH"}
 _COUNT_MAX: Final = 10_000_000
 _SIZE_MAX: Final = 15 * 1024 * 1024
-"""A pull's answer has to fit a frame."""
+"""Such a reply to a pull still fits a frame."""
 
 
 def _flag_of(name: str, text: str) -> bool:
@@ -36,12 +35,13 @@ def _number_of(name: str, text: str, high: int) -> int:
 
 
 class Settings:
-    """What tools see and set."""
+    """The settings as tools read and change them."""
 
-    def __init__(
-        self, config: BrokerConfig, *, pulling: Pulling, topics: Topics, groups: Groups
-    ) -> None:
-        self._config, self._pulling, self._topics, self._groups = config, pulling, topics, groups
+    def __init__(self, config: BrokerConfig, *, pulling: Pulling, tables: Tables) -> None:
+        self._config = config
+        self._pulling = pulling
+        self._topics = tables.topics
+        self._groups = tables.groups
         self._changers: dict[str, Callable[[str, str], None]] = {
             "enablePropertyFilter": self._change_property_filter,
             "longPollingEnable": self._change_long_polling,
@@ -52,7 +52,7 @@ class Settings:
         }
 
     def broker_table(self, identity: Identity) -> dict[str, str]:
-        """Every setting that this broker has a counterpart of."""
+        """Every RocketMQ setting that this broker has a counterpart of."""
         config, limits = self._config, self._pulling.limits
         texts = {
             "brokerName": identity.broker_name,
@@ -95,7 +95,7 @@ class Settings:
         }
 
     def name_server_table(self, identity: Identity) -> dict[str, str]:
-        """As much as there is of a name server's settings."""
+        """The settings that the broker answers as its own name server."""
         return {
             "listenPort": str(identity.port),
             "serverChannelMaxIdleTimeSeconds": str(self._config.idle_seconds),
@@ -106,9 +106,9 @@ class Settings:
         }
 
     def change(self, settings: Mapping[str, str], identity: Identity) -> None:
-        """Change all of them or none. Names that nobody knows are ignored, as in RocketMQ.
+        """Change all of them or none. As in RocketMQ, unknown names are ignored.
 
-        Raises the refusal (1) of a setting that only a start can change, or of a value.
+        Refuses (1) a value, and a setting that needs a restart.
         """
         known = self.broker_table(identity)
         for name, text in settings.items():
@@ -117,14 +117,16 @@ class Settings:
                     name, f"a running broker can only change {', '.join(sorted(self._changers))}"
                 )
         limits = self._pulling.limits
-        are_made = self._topics.auto_create, self._groups.auto_create
+        creates_topics = self._topics.auto_create
+        creates_groups = self._groups.auto_create
         try:
             for name, text in settings.items():
                 if name in self._changers:
                     self._changers[name](name, text)
         except BaseException:
             self._pulling.limits = limits
-            self._topics.auto_create, self._groups.auto_create = are_made
+            self._topics.auto_create = creates_topics
+            self._groups.auto_create = creates_groups
             raise
 
     def _change_property_filter(self, name: str, text: str) -> None:

@@ -1,1 +1,1 @@
-"""What all rules of the broker share: topics, routes, outcomes, refusals. Start at `outcomes`."""
+"""What all rules share: outcomes, refusals, topics, routes, counters. Start at `outcomes`."""

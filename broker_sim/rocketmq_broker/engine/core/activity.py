@@ -1,4 +1,4 @@
-"""What the broker counts of itself: messages stored and handed out, in all and a second lately."""
+"""Counters of stored and pulled messages, in total and as recent rates per second."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _WINDOWS_SECONDS: Final = (10, 60, 600)
-"""Over which RocketMQ gives its rates."""
+"""The windows of RocketMQ's rates."""
 _DAY_MS: Final = 86_400_000
 
 
 class Rate:
-    """A count a second over the last seconds and minutes."""
+    """The rate per second over the last seconds and minutes."""
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, int]] = deque()
-        """(second, count) of the seconds in which something was counted, oldest first."""
+        """(second, count) of seconds with a count, oldest first."""
 
     def add(self, count: int, now_ms: int) -> None:
         second = now_ms // 1_000
@@ -28,7 +28,7 @@ class Rate:
             self._seconds.popleft()
 
     def text(self, now_ms: int) -> str:
-        """The rates over ten seconds, a minute and ten minutes, as brokers write them."""
+        """The rates over ten seconds, a minute and ten minutes, in RocketMQ's format."""
         second = now_ms // 1_000
         return " ".join(
             str(sum(count for at, count in self._seconds if at > second - window) / window)
@@ -38,7 +38,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Direction:
-    """Messages going one way: into the log, or out to consumers."""
+    """Messages in one direction: into the log, or out to consumers."""
 
     messages: int = 0
     size: int = 0
@@ -48,19 +48,20 @@ class Direction:
     at_day_before: int = 0
 
     def add(self, messages: int, size: int, now_ms: int) -> None:
-        self.turn_to(now_ms)
+        self.begin_day(now_ms)
         self.messages += messages
         self.size += size
         self.rate.add(messages, now_ms)
 
-    def turn_to(self, now_ms: int) -> None:
-        """Begin a new day, if it is one. Days are UTC's: the engine knows no other clock."""
+    def begin_day(self, now_ms: int) -> None:
+        """Begin a new day if the date changed. Days are UTC: the engine has no time zone."""
         day = now_ms // _DAY_MS
         if day == self.day:
             return
-        # A day without any traffic in between began with what the one before ended with.
+        # After days without traffic, yesterday began with today's first total.
         self.at_day_before = self.at_day_start if day == self.day + 1 else self.messages
-        self.at_day_start, self.day = self.messages, day
+        self.at_day_start = self.messages
+        self.day = day
 
 
 class Activity:
@@ -71,10 +72,10 @@ class Activity:
         self.stored = Direction()
         self.pulled = Direction()
         self.pulls = Rate()
-        self.pulls_in_vain = Rate()
+        self.empty_pulls = Rate()
 
     def begin(self, now_ms: int) -> None:
-        """Note the time of the first request, which is the nearest to a start that is known."""
+        """Note the time of the first request: the engine has no clock to note its own start."""
         if not self.started_ms:
             self.started_ms = now_ms
 
@@ -83,12 +84,12 @@ class Activity:
             self.pulled.add(messages, size, now_ms)
             self.pulls.add(1, now_ms)
         else:
-            self.pulls_in_vain.add(1, now_ms)
+            self.empty_pulls.add(1, now_ms)
 
     def table(self, now_ms: int) -> dict[str, str]:
         """The counters under RocketMQ's names."""
-        self.stored.turn_to(now_ms)
-        self.pulled.turn_to(now_ms)
+        self.stored.begin_day(now_ms)
+        self.pulled.begin_day(now_ms)
         stored, pulled = self.stored, self.pulled
         seconds = max(0, now_ms - self.started_ms) // 1_000
         runtime = (
@@ -100,8 +101,8 @@ class Activity:
             "runtime": runtime,
             "putTps": stored.rate.text(now_ms),
             "getFoundTps": self.pulls.text(now_ms),
-            "getMissTps": self.pulls_in_vain.text(now_ms),
-            # The second spelling is that of 4.9, whose tools look for it.
+            "getMissTps": self.empty_pulls.text(now_ms),
+            # Tools of 4.9 look for the second spelling.
             "getTransferredTps": pulled.rate.text(now_ms),
             "getTransferedTps": pulled.rate.text(now_ms),
             "putMessageTimesTotal": str(stored.messages),

@@ -1,26 +1,32 @@
-"""What the engine decides about a request; the servers carry it out.
+"""What the engine decides about a request, and the rules by which it decides.
 
-`Answer` is sent at once. `AfterSync` is sent once the log is durable up to `position`, so an
-acknowledged message is on disk. `Hold` is a pull that waits for its queue to grow: the server
-resumes it when the queue grew, and with `is_final=True` when `expires_at_ms` has come.
-`AskMembers` is answered once members of a group have said something.
+A server sends an `Answer` at once, and an `AfterSync` once the log is durable up to `position`: so
+an acknowledged message is on disk. A `Hold` is a pull that waits for its queue to grow: the server
+resumes it when the queue grew, and with `is_final=True` at `expires_at_ms`. A `HoldPop` is a pop
+that waits. A server answers `AskMembers` once members of a group have replied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.pop import AwaitMessages, PopMessages
+
+Q = TypeVar("Q", bound=Request[Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     reply: Reply
+
+
+DONE = Answer(Done())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +43,23 @@ class Hold:
     """The pull waits for a message at this offset or behind it."""
     expires_at_ms: int
     request: PullMessages
-    """What to ask when it is over: the pull behind what was examined, its commit done."""
+    """The pull to repeat: behind the examined messages, without the commit that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPop:
+    """A pop, or a NOTIFICATION request, that waits for messages."""
+
+    group: str
+    queue: QueueId
+    """Index -1: any queue of the topic. Messages in the group's retry topic count, too."""
+    expires_at_ms: int
+    request: PopMessages | AwaitMessages
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client online, and the connection by which it is reached."""
+    """A client online, and the connection that reaches it."""
 
     group: str
     client_id: str
@@ -53,22 +70,11 @@ class Member:
 class AskMembers:
     members: tuple[Member, ...]
     request: Request[Reply]
-    """What each of them is asked."""
+    """The request that each member gets."""
     combine: Callable[[Mapping[str, Reply | BrokerError]], Reply]
-    """What their answers, by client id, mean together. Raises BrokerError."""
+    """Combines the members' replies, by client id, into one. Raises BrokerError."""
     passes_on: bool = False
-    """The answers are handed on as they come (`RelayedReply`), never read."""
-
-
-@dataclass(frozen=True, slots=True)
-class HoldPop:
-    """A pop, or the question whether one would find something, that waits for messages."""
-
-    group: str
-    queue: QueueId
-    """Index -1: any queue of the topic. The group's retry topic of it counts, too."""
-    expires_at_ms: int
-    request: PopMessages | AwaitMessages
+    """True: the server relays the replies unread (`RelayedReply`)."""
 
 
 Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers
@@ -76,10 +82,30 @@ Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who asks: one connection. `key` tells connections apart."""
+    """The connection that a request came by."""
 
     key: int
+    """Unique among the connections."""
     host: str
     port: int
     local_host: str = ""
-    """The address by which the peer reached us; empty if unknown."""
+    """The broker's address that the peer connected to; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Q]):
+    """Decides about one type of request."""
+
+    request: type[Q]
+    decide: Callable[[Q, Peer, int], Outcome]
+    """Takes the request, its connection and the time. Raises BrokerError to refuse."""
+
+
+def answer_rule(request: type[Q], reply: Callable[[Q], Reply]) -> Rule[Q]:
+    """A rule that answers at once and needs neither the connection nor the time."""
+    return Rule(request, lambda asked, *_: Answer(reply(asked)))
+
+
+def timed_rule(request: type[Q], decide: Callable[[Q, int], Outcome]) -> Rule[Q]:
+    """A rule that needs the time, not the connection."""
+    return Rule(request, lambda asked, _, now_ms: decide(asked, now_ms))

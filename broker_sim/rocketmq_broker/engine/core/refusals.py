@@ -1,4 +1,4 @@
-"""Why the broker says no: one function per reason, each the error with RocketMQ's response code."""
+"""Refusals: one function per reason, which returns the error with RocketMQ's response code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def topic_missing(topic: str) -> BrokerError:
 
 
 def route_missing(topic: str) -> BrokerError:
-    # Clients look for this text.
+    # Clients match this text.
     return broker_error(
         ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}"
     )
@@ -29,7 +29,7 @@ def group_missing(group: str) -> BrokerError:
 def group_illegal(group: str, reason: str) -> BrokerError:
     return broker_error(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        f"subscription group [{group}] is not a name: {reason}",
+        f"subscription group [{group}] is not a valid name: {reason}",
     )
 
 
@@ -60,9 +60,9 @@ def message_illegal(reason: str) -> BrokerError:
     return broker_error(ResponseCode.MESSAGE_ILLEGAL, reason)
 
 
-def progress_missing(group: str, queue: QueueId) -> BrokerError:
+def committed_offset_missing(group: str, queue: QueueId) -> BrokerError:
     return broker_error(
-        ResponseCode.QUERY_NOT_FOUND, f"Not found, {group} has no progress in {queue}"
+        ResponseCode.QUERY_NOT_FOUND, f"Not found, {group} has no committed offset in {queue}"
     )
 
 
@@ -88,7 +88,7 @@ def subscription_outdated(group: str, topic: str) -> BrokerError:
 
 
 def filter_unsupported(kind: str) -> BrokerError:
-    # As a real broker with its default enablePropertyFilter=false.
+    # As a RocketMQ broker with its default enablePropertyFilter=false.
     return broker_error(
         ResponseCode.SYSTEM_ERROR,
         f"The broker does not support consumer to filter message by {kind}",
@@ -115,7 +115,7 @@ def member_offline(group: str, client_id: str) -> BrokerError:
 def member_silent(group: str, client_id: str) -> BrokerError:
     return broker_error(
         ResponseCode.CONSUME_MSG_TIMEOUT,
-        f"consumer <{group}> <{client_id}> Timeout: it gave no answer",
+        f"consumer <{group}> <{client_id}> Timeout: it did not answer",
     )
 
 
@@ -219,7 +219,7 @@ def end_illegal(reason: str) -> BrokerError:
 def end_too_late(late_ms: int) -> BrokerError:
     return broker_error(
         ResponseCode.ILLEGAL_OPERATION,
-        f"the transaction is ended {late_ms} ms too late: wait to be asked what became of it",
+        f"the transaction is ended {late_ms} ms too late: wait for the check of its state",
     )
 
 

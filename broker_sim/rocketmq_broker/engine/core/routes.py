@@ -1,4 +1,4 @@
-"""The name server's part: where topics live, as one broker that knows only itself sees it."""
+"""Routes and cluster data, as a name server of this one broker answers them."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ from rocketmq_wire.model import (
 
 LOOPBACK = bytes((127, 0, 0, 1))
 WILDCARDS = ("0.0.0.0", "::", "")
-"""Hosts that mean every address: none that a client could connect to."""
+"""Hosts that mean every address: no client can connect to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the broker calls itself, and where clients reach it."""
+    """The broker's names, and the address by which clients reach it."""
 
     broker_name: str
     cluster_name: str
     host: str = ""
-    """Empty: the address by which the asking client reached us."""
+    """Empty: each client gets the address that it connected to."""
     port: int = 0
     store_host: Host = Host(LOOPBACK, 0)  # noqa: RUF009 - a frozen value
-    """What records carry. Always IPv4: records are laid out before the broker sees them."""
+    """The host in records. Always IPv4: senders lay records out before the broker sees them."""
 
     def address(self, peer: Peer) -> str:
-        """The address to tell this client."""
+        """The address that this client is to connect to."""
         reached = peer.local_host if peer.local_host not in WILDCARDS else ""
         host = self.host or reached or "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
 class WritePermission:
-    """What a name server was told of a broker's permissions: it counts until topics change.
+    """A tool's override of the topics' write permissions, valid until the topics change.
 
-    Then the broker registers with the name server anew, as its topics say.
+    With a real name server, the broker then registers its topics again and so ends the override.
     """
 
     def __init__(self) -> None:
-        self._may_write, self._version = True, -1
+        self._may_write = True
+        self._version = -1
 
     def put(self, *, may_write: bool, version: int) -> None:
-        """Overrule the topics' permissions while their table has this version."""
-        self._may_write, self._version = may_write, version
+        """Override the topics' permissions while their table has this version."""
+        self._may_write = may_write
+        self._version = version
 
     def of(self, permission: int, version: int) -> int:
-        """A topic's permission as clients are told it."""
+        """A topic's permission in routes."""
         if version != self._version:
             return permission
         if self._may_write:
@@ -103,7 +105,7 @@ def _addresses(identity: Identity, peer: Peer) -> BrokerAddresses:
 
 @lru_cache(maxsize=4_096)
 def record_host(host: str, port: int) -> Host:
-    """An address as records store it; one that is no IP address reads as loopback."""
+    """An address as records store it: loopback if `host` is no IP address."""
     try:
         return Host(ipaddress.ip_address(host.partition("%")[0]).packed, port)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The topics of this broker: their table, its rules, and its file `topics.json`."""
+"""The table of topics, its rules, and its file `topics.json`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from rocketmq_wire.model import (
 from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
 
 QUEUE_COUNT_MAX: Final = 65_536
-# INHERIT: other topics may be made after this one.
+# INHERIT: new topics may copy the settings of this one.
 _PERMISSION_INHERIT: Final = 1
 _PERMISSIONS: Final = PERMISSION_READ | PERMISSION_WRITE
 _PERMISSION_BITS: Final = 15
-# A directory of RocketMQ's lists them as topics like others.
+# In a data directory of RocketMQ the table lists them like other topics.
 _BROKERS_OWN: Final = frozenset({"SCHEDULE_TOPIC_XXXX", HALF_TOPIC, END_TOPIC, UNRESOLVED_TOPIC})
 
 Save = Callable[[str, Mapping[str, object]], None]
 
 
 def check_topic_name(topic: str) -> None:
-    """Raises the refusal (29) of a name that RocketMQ's topic validator does not take."""
+    """Refuse (29) a name that RocketMQ's topic validator rejects."""
     if not topic.strip():
         raise refusals.topic_illegal(topic, "the specified topic is blank")
     if not NAME_PATTERN.fullmatch(topic):
@@ -49,29 +49,31 @@ def check_topic_name(topic: str) -> None:
 
 
 def is_group_topic(topic: str) -> bool:
-    """True for the retry and dead-letter topics of groups: the broker makes them by itself."""
+    """True for the retry and dead-letter topics of groups, which the broker itself creates."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
 class Topics:
-    """Every topic by name. Each change is saved before it counts."""
+    """Every topic by name. A change takes effect once it is saved."""
 
     def __init__(
         self,
-        stored: Mapping[str, Any] | None,
+        stored: Mapping[str, Any],
         save: Save,
         *,
         auto_create: bool,
         auto_create_queues: int,
     ) -> None:
-        self._save, self.auto_create, self._auto_queues = save, auto_create, auto_create_queues
+        self._save = save
+        self.auto_create = auto_create
+        self._auto_queues = auto_create_queues
         self._table = {
             name: _config_from_json(name, value)
-            for name, value in ((stored or {}).get("topicConfigTable") or {}).items()
+            for name, value in (stored.get("topicConfigTable") or {}).items()
         }
-        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+        self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
         if auto_create:
-            # Producers fetch the route of this topic to learn how many queues a new one gets.
+            # Producers fetch this topic's route to learn the number of queues of new topics.
             self._table[DEFAULT_TOPIC] = TopicConfig(
                 DEFAULT_TOPIC,
                 auto_create_queues,
@@ -83,7 +85,7 @@ class Topics:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """A number that grows with every change."""
         return self._version
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -93,14 +95,14 @@ class Topics:
         return tuple(self._table[name] for name in sorted(self._table))
 
     def require(self, topic: str) -> TopicConfig:
-        """The topic, or its refusal (17)."""
+        """The topic. Refuses (17) an unknown one."""
         config = self._table.get(topic)
         if config is None:
             raise refusals.topic_missing(topic)
         return config
 
     def require_readable(self, queue: QueueId) -> TopicConfig:
-        """The topic of a queue that may be pulled from, else 17, 16 or 29."""
+        """The topic of a queue that may be pulled from. Refusals: 16, 17, 29."""
         config = self.require(queue.topic)
         if not config.permission & PERMISSION_READ:
             raise refusals.not_readable(queue.topic)
@@ -109,7 +111,7 @@ class Topics:
         return config
 
     def require_writable(self, queue: QueueId, *, default_queue_count: int) -> TopicConfig:
-        """The topic that a send goes to, made if that is allowed; else 17, 16 or 29."""
+        """The topic that a send goes to, created if allowed. Refusals: 13, 16, 17, 29."""
         config = self._table.get(queue.topic)
         if config is None:
             config = self._create_for_send(queue.topic, default_queue_count)
@@ -123,7 +125,7 @@ class Topics:
             raise refusals.message_illegal(
                 f"topic {queue.topic} has message.type=LITE: lite topics are not supported"
             )
-        # As in RocketMQ, a queue that is only read any more may still be written by who names it.
+        # As in RocketMQ, a send that names a queue may write to one that routes show as read-only.
         count = max(config.read_queue_count, config.write_queue_count)
         if queue.index >= count:
             raise refusals.queue_illegal(queue, count)
@@ -141,14 +143,14 @@ class Topics:
         self.ensure_group_topic(RETRY_PREFIX + group, 1)
 
     def ensure_group_topic(self, topic: str, queue_count: int) -> int:
-        """Make a retry or dead-letter topic if it is new; how many queues it has."""
+        """Create a retry or dead-letter topic if it is missing; returns its number of queues."""
         known = self._table.get(topic)
         if known is None:
             known = self._put(TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
         return max(known.write_queue_count, 1)
 
     def put(self, config: TopicConfig) -> None:
-        """Create or change a topic by an administrator's word; refusals are 29."""
+        """Create or change a topic for an administrator. Refusals: 29."""
         check_topic_name(config.name)
         if is_system_topic(config.name) and not is_group_topic(config.name):
             raise refusals.topic_illegal(config.name, "is conflict with system topic.")
@@ -174,14 +176,14 @@ class Topics:
             self._put(config)
 
     def check_deletable(self, topic: str) -> None:
-        """Raises the refusal (29) of a topic that nobody may delete."""
+        """Refuse (29) to delete a system topic."""
         if not topic.strip():
             raise refusals.topic_illegal(topic, "the specified topic is blank")
         if is_system_topic(topic) and not is_group_topic(topic):
             raise refusals.topic_illegal(topic, "is conflict with system topic.")
 
     def delete(self, topic: str) -> None:
-        """Forget a topic."""
+        """Delete a topic from the table."""
         config = self._table.pop(topic)
         try:
             self._write()
@@ -195,7 +197,7 @@ class Topics:
         try:
             self._write()
         except BaseException:
-            # What is not on disk must not be served: a restart would not know it.
+            # The broker must not serve a change that a restart would not know.
             if before is None:
                 del self._table[config.name]
             else:

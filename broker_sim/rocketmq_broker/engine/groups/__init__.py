@@ -1,4 +1,4 @@
-"""Consumer groups: settings, members, committed offsets, queue locks.
+"""Consumer groups and clients: settings, members online, committed offsets, queue locks.
 
-Start at `consumer_groups`.
+Start reading at `consumer_groups`.
 """

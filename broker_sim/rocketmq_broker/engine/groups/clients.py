@@ -1,7 +1,7 @@
-"""Who is online: clients by group, learned from heartbeats and forgotten after silence.
+"""The clients online by group: heartbeats register them, and silence removes them.
 
-The subscription table is the group's, not the member's, as in RocketMQ: for each topic the
-heartbeat with the largest version wins, and topics that a heartbeat leaves out are dropped.
+As in RocketMQ, the subscriptions belong to the group, not to a member: for each topic the heartbeat
+with the largest version wins, and a heartbeat without a topic removes that topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketmq_wire.requests.groups import Connection
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a client is, as tools show it."""
+    """A client's address and version, for tools."""
 
     address: str = ""
     language: str = ""
@@ -36,7 +36,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSubscription:
-    """What a group wants of a topic, with the version by which newer ones are told."""
+    """A group's subscription to a topic; a larger version is newer."""
 
     subscription: Subscription
     version: int
@@ -47,21 +47,21 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
     info: ConsumerInfo | None = None
-    """How the group consumes, by its newest heartbeat; None for producers."""
+    """How the group consumes, from its newest heartbeat; None for producers."""
 
 
 _IsGone = Callable[[_Member], bool]
 
 
 class Clients:
-    """The clients that sent a heartbeat lately."""
+    """The clients with a recent heartbeat."""
 
     def __init__(self, *, expiry_ms: int) -> None:
         self._expiry_ms = expiry_ms
         self._consumers: dict[str, _Group] = {}
         self._producers: dict[str, _Group] = {}
         self._changed: set[str] = set()
-        """Consumer groups whose members have not been told yet."""
+        """Consumer groups whose members do not know of a change yet."""
 
     def register_consumer(
         self,
@@ -80,8 +80,8 @@ class Clients:
         topics = {topic for topic, *_ in info.subscriptions}
         if known is None or known.peer_key != peer_key or topics != group.subscriptions.keys():
             self._changed.add(info.group)
-        for gone in [topic for topic in group.subscriptions if topic not in topics]:
-            del group.subscriptions[gone]
+        for left_out in [topic for topic in group.subscriptions if topic not in topics]:
+            del group.subscriptions[left_out]
         for topic, expression, kind, version in info.subscriptions:
             registered = group.subscriptions.get(topic)
             if registered is None or version > registered.version:
@@ -105,7 +105,7 @@ class Clients:
     def unregister(
         self, client_id: str, *, producer_group: str | None, consumer_group: str | None
     ) -> None:
-        """A client leaves the groups it names."""
+        """Remove a client from the groups that it names."""
         for table, group in ((self._producers, producer_group), (self._consumers, consumer_group)):
             if group is not None and group in table:
                 member = table[group].members.pop(client_id, None)
@@ -114,7 +114,7 @@ class Clients:
                 _drop_if_empty(table, group)
 
     def forget_peer(self, peer_key: int) -> None:
-        """The connection closed: its clients are gone."""
+        """Forget the clients of a closed connection."""
         self._drop(lambda member: member.peer_key == peer_key)
 
     def expire(self, now_ms: int) -> None:
@@ -122,9 +122,9 @@ class Clients:
         self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
 
     def take_changes(self) -> dict[str, frozenset[int]]:
-        """The consumer groups that changed, with their members' connections as they are now.
+        """The consumer groups that changed, with the connections of their present members.
 
-        A change is a member that came, moved or went, or another set of topics.
+        A change is a member that joined, reconnected or left, or another set of topics.
         """
         changed, self._changed = self._changed, set()
         return {
@@ -134,7 +134,7 @@ class Clients:
         }
 
     def consumer_ids(self, group: str) -> tuple[str, ...]:
-        """The members online, sorted, as every member must see the same order."""
+        """The members online, sorted, because every member must get the same order."""
         found = self._consumers.get(group)
         return tuple(sorted(found.members)) if found else ()
 
@@ -154,7 +154,7 @@ class Clients:
         return tuple(sorted(self._consumers))
 
     def consumer_info(self, group: str) -> ConsumerInfo | None:
-        """How a group consumes; None when none of it is online."""
+        """How a group consumes; None if no member is online."""
         found = self._consumers.get(group)
         return found.info if found else None
 
@@ -165,7 +165,7 @@ class Clients:
         return _connections(self._producers.get(group))
 
     def subscriptions(self, group: str) -> Mapping[str, RegisteredSubscription]:
-        """What the group's members online want, by topic."""
+        """The subscriptions of the group's members online, by topic."""
         found = self._consumers.get(group)
         return found.subscriptions if found else {}
 

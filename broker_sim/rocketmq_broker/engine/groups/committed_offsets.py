@@ -1,4 +1,4 @@
-"""How far each group has consumed each queue, and its file `consumerOffset.json`."""
+"""The committed offsets of groups, and their file `consumerOffset.json`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Final
 from rocketmq_broker.storage.queues.lite_queues import parent_of
 from rocketmq_wire.model import QueueId
 
-# Neither a topic's nor a group's name can contain it.
+# No name of a topic or group contains it.
 _SEPARATOR: Final = "@"
 
 
 def _plain(queue: QueueId) -> QueueId:
-    """The queue as this broker's, whatever name a client gave to the broker."""
+    """The queue without the broker's name, which clients may give differently."""
     return QueueId(queue.topic, "", queue.index)
 
 
-class Progress:
-    """Offsets by group and queue.
+class CommittedOffsets:
+    """Committed offsets by group and queue.
 
-    A commit overwrites, also backwards, and any number is taken: a negative one reads as absent
-    afterwards, as in RocketMQ. Changes reach the disk with the next flush, so a crash may show
-    progress that is one flush interval old.
+    As in RocketMQ, a commit overwrites, also backwards, and a negative offset reads as absent.
+    The broker saves changes with the next flush, so a crash may bring back offsets that are one
+    flush interval old.
     """
 
-    def __init__(self, stored: Mapping[str, Any] | None) -> None:
+    def __init__(self, stored: Mapping[str, Any]) -> None:
         self._table: dict[str, dict[int, int]] = {
             key: {int(index): int(offset) for index, offset in offsets.items()}
-            for key, offsets in ((stored or {}).get("offsetTable") or {}).items()
+            for key, offsets in (stored.get("offsetTable") or {}).items()
         }
-        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+        self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
         self._is_changed = False
         self._resets: dict[tuple[str, QueueId], int] = {}
         self._pulled: dict[str, dict[tuple[str, int], int]] = {}
@@ -44,44 +44,44 @@ class Progress:
         return None if offset is None or offset < 0 else offset
 
     def reset(self, group: str, queue: QueueId, offset: int) -> None:
-        """Commit by an administrator's word, and have the group's next pull sent there.
+        """Commit for an administrator, and redirect the group's next pull to this offset.
 
-        Until that pull what members commit does not count: they are still elsewhere.
+        Commits of members are ignored until that pull, because they still consume elsewhere.
         """
         self.commit(group, queue, offset)
         self._resets[group, _plain(queue)] = offset
 
     def take_reset(self, group: str, queue: QueueId) -> int | None:
-        """The offset to which the next pull is sent, once; None if there was no reset."""
+        """The offset of a reset, once, for the next pull; None without a reset."""
         return self._resets.pop((group, _plain(queue)), None) if self._resets else None
 
     def awaits_reset(self, group: str, queue: QueueId) -> bool:
-        """True between a reset and the pull that learns of it."""
+        """True between a reset and the pull that it redirects."""
         return bool(self._resets) and (group, _plain(queue)) in self._resets
 
     def note_pull(self, group: str, queue: QueueId, next_begin: int) -> None:
-        """Note how far a group has pulled: for statistics, so it is not stored."""
+        """Note the next offset that a group pulls, for statistics only: it is not saved."""
         self._pulled.setdefault(group, {})[queue.topic, queue.index] = next_begin
 
     def pulled(self, group: str, queue: QueueId) -> int:
         return self._pulled.get(group, {}).get((queue.topic, queue.index), 0)
 
     def topics(self, group: str) -> tuple[str, ...]:
-        """The topics in which the group has progress."""
+        """The topics where the group has committed offsets."""
         pairs = (key.partition(_SEPARATOR) for key in self._table)
         return tuple(sorted(topic for topic, _, name in pairs if name == group))
 
     def groups(self) -> frozenset[str]:
-        """The groups that have progress anywhere."""
+        """The groups with committed offsets in any topic."""
         return frozenset(key.partition(_SEPARATOR)[2] for key in self._table)
 
     def groups_of(self, topic: str) -> frozenset[str]:
-        """The groups that have progress in a topic."""
+        """The groups with committed offsets in a topic."""
         pairs = (key.partition(_SEPARATOR) for key in self._table)
         return frozenset(group for name, _, group in pairs if name == topic)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group's progress everywhere."""
+        """Forget a group's committed offsets in all topics."""
         self._drop(
             [key for key in self._table if key.partition(_SEPARATOR)[2] == group],
             lambda of_group, _: of_group == group,
@@ -89,27 +89,25 @@ class Progress:
         self._pulled.pop(group, None)
 
     def delete_topic(self, *topics: str) -> None:
-        """Forget deleted topics' progress, else new topics of their names would inherit it.
+        """Forget the committed offsets in deleted topics and in their lite topics.
 
-        Progress in the lite topics of a deleted topic goes, too.
+        New topics of these names must not inherit them.
         """
         names = frozenset(topics)
         gone = [key for key in self._table if parent_of(key.partition(_SEPARATOR)[0]) in names]
         self._drop(gone, lambda _, queue: queue.topic in names)
-        for places in self._pulled.values():
-            for place in [place for place in places if place[0] in names]:
-                del places[place]
+        for pulled in self._pulled.values():
+            for key in [key for key in pulled if key[0] in names]:
+                del pulled[key]
 
     def _drop(self, keys: list[str], is_dropped: Callable[[str, QueueId], bool]) -> None:
         for key in keys:
             del self._table[key]
         self._is_changed = self._is_changed or bool(keys)
-        self._resets = {
-            place: offset for place, offset in self._resets.items() if not is_dropped(*place)
-        }
+        self._resets = {key: offset for key, offset in self._resets.items() if not is_dropped(*key)}
 
     def take_changes(self) -> dict[str, Any] | None:
-        """The file's new content, or None if nothing changed since it was last taken."""
+        """The file's new content, or None if nothing changed since the last call."""
         if not self._is_changed:
             return None
         self._is_changed = False
@@ -122,5 +120,5 @@ class Progress:
         return {"dataVersion": version, "offsetTable": table}
 
     def put_back(self) -> None:
-        """What was taken could not be saved: it is to be taken again."""
+        """Have `take_changes` return its content again: it could not be saved."""
         self._is_changed = True

@@ -1,4 +1,4 @@
-"""The consumer groups this broker knows, and their file `subscriptionGroup.json`."""
+"""The table of consumer groups, its rules, and its file `subscriptionGroup.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketmq_broker.engine.core.topics import Save
 from rocketmq_broker.storage.disk.config_files import GROUPS
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
 
-# What RocketMQ gives a group that was made by its first use.
+# RocketMQ's settings of a group that its first use creates.
 _DEFAULTS: Final[dict[str, Any]] = {
     "attributes": {},
     "brokerId": 0,
@@ -27,11 +27,11 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "whichBrokerWhenConsumeSlowly": 1,
 }
 _LITE_BINDING: Final = "lite.bind.topic"
-"""The attribute of a group that consumes lite topics: their parent topic."""
+"""The attribute of a group that consumes lite topics; it names their parent topic."""
 
 
 def check_group_name(group: str) -> None:
-    """Raises the refusal (26) of a name that RocketMQ's validator does not take."""
+    """Refuse (26) a name that RocketMQ's validator rejects."""
     if not group.strip():
         raise refusals.group_illegal(group, "it is blank")
     if len(group) > GROUP_SIZE_MAX:
@@ -41,7 +41,7 @@ def check_group_name(group: str) -> None:
 
 
 def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """`+name` sets, `-name` takes away, as tools write it; a bare name sets, too."""
+    """The attributes after a tool's changes: `+name` or `name` sets, `-name` removes."""
     changed = dict(known)
     for name, value in changes.items():
         if name.startswith("-"):
@@ -52,14 +52,13 @@ def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) ->
 
 
 class Groups:
-    """Every group by name. A new one is saved before it counts."""
+    """Every group by name. A change takes effect once it is saved."""
 
-    def __init__(self, stored: Mapping[str, Any] | None, save: Save, *, auto_create: bool) -> None:
-        self._save, self.auto_create = save, auto_create
-        self._table: dict[str, dict[str, Any]] = dict(
-            (stored or {}).get("subscriptionGroupTable") or {}
-        )
-        self._version = int(((stored or {}).get("dataVersion") or {}).get("counter", 0))
+    def __init__(self, stored: Mapping[str, Any], save: Save, *, auto_create: bool) -> None:
+        self._save = save
+        self.auto_create = auto_create
+        self._table: dict[str, dict[str, Any]] = dict(stored.get("subscriptionGroupTable") or {})
+        self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
 
     def __contains__(self, group: str) -> bool:
         return group in self._table
@@ -68,16 +67,16 @@ class Groups:
         return tuple(sorted(self._table))
 
     def retry_limits(self, group: str) -> tuple[int, int]:
-        """How many retry queues the group has, and after how many attempts it gives up."""
+        """The group's number of retry queues, and its maximum number of attempts."""
         settings = self.settings(group)
         return int(settings["retryQueueNums"]), int(settings["retryMaxTimes"])
 
     def settings(self, group: str) -> dict[str, Any]:
-        """How a group consumes; of one that is not there yet, what it will be made with."""
+        """A group's settings; the defaults if it does not exist yet."""
         return {**_DEFAULTS, **self._table.get(group, {})}
 
     def ensure(self, group: str) -> None:
-        """Make the group if it is new and that is allowed, else refuse (26)."""
+        """Create the group if it is missing and may be created, else refuse (26)."""
         if group in self._table:
             return
         check_group_name(group)
@@ -86,13 +85,13 @@ class Groups:
         self._write({**self._table, group: {**_DEFAULTS, "groupName": group}})
 
     def put(self, settings: Mapping[str, object]) -> None:
-        """Create or change a group by an administrator's word; refusals are 26 and 29."""
+        """Create or change a group for an administrator. Refusals: 26, 29."""
         group = settings.get("groupName")
         if not isinstance(group, str):
             raise refusals.group_setting_illegal("groupName", "is missing")
         check_group_name(group)
         for name, default in _DEFAULTS.items():
-            # bool is an int in Python, and neither may stand for the other.
+            # In Python bool is an int; neither may replace the other here.
             if name in settings and type(settings[name]) is not type(default):
                 raise refusals.group_setting_illegal(name, f"is {settings[name]!r}")
         config: dict[str, Any] = {**_DEFAULTS, **settings}
@@ -107,7 +106,7 @@ class Groups:
             self._write({**self._table, group: config})
 
     def delete(self, group: str) -> None:
-        """Forget a group; one that is not known is no matter, as in RocketMQ."""
+        """Delete a group. As in RocketMQ, an unknown group is no error."""
         if group in self._table:
             self._write({name: self._table[name] for name in self._table if name != group})
 

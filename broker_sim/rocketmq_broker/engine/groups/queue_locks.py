@@ -1,4 +1,4 @@
-"""Which member of a group may consume a queue in order: leases of a minute, renewed by asking."""
+"""Queue locks: the member of a group that may consume a queue in order, for a minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Lease:
 
 
 class QueueLocks:
-    """Leases by group and queue. They are not stored: after a restart whoever asks first has it."""
+    """Leases by group and queue. They are not saved: a restart frees every queue."""
 
     def __init__(self) -> None:
         self._leases: dict[str, dict[tuple[str, int], _Lease]] = {}
@@ -26,7 +26,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[QueueId], now_ms: int
     ) -> tuple[QueueId, ...]:
-        """Take or renew what is free, expired or the member's own; the queues it has now."""
+        """Lock queues that are free, expired or the member's own; returns the locked ones."""
         leases = self._leases.setdefault(group, {})
         owned = []
         for queue in queues:
@@ -42,7 +42,7 @@ class QueueLocks:
         return tuple(owned)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
-        """Give up the member's own; others' leases stay."""
+        """Release the member's own leases; those of others stay."""
         leases = self._leases.get(group, {})
         for queue in queues:
             lease = leases.get((queue.topic, queue.index))
@@ -52,7 +52,7 @@ class QueueLocks:
             self._leases.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forget what nobody renews, so that the table does not grow for ever."""
+        """Drop leases that no member renews, so that the table does not grow for ever."""
         for group in list(self._leases):
             leases = self._leases[group]
             for key in [k for k, lease in leases.items() if now_ms - lease.renewed_ms > LEASE_MS]:

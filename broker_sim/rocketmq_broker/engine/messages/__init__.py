@@ -1,1 +1,1 @@
-"""Sends and pulls, filters, delays, timers and retries. Start at `sending` and `pulling`."""
+"""Sends, pulls, filters, delayed messages and retries. Start at `sending` and `pulling`."""

@@ -1,7 +1,7 @@
-"""A subscription -> what a pull filters by: nothing, tag hashes, or an SQL92 selector.
+"""Turns a subscription into a filter: no filter, tag hashes, or an SQL92 selector.
 
-The consume queue knows the hash of a message's tag, so tags are compared there. An expression looks
-at the properties in the records themselves, so those are read first and picked from afterwards.
+The consume queue holds the hash of each message's tag, so the store filters by tags there. A
+selector needs the properties in the records, so `pick` filters the records after they are read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.properties import decode_properties
 
 SQL_SCAN_MAX: Final = 20_000
-"""Records that one pull evaluates: some 100 ms of the broker's loop."""
+"""Records that one pull evaluates at most: some 100 ms of the broker's loop."""
 SQL_SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Every message, when both are None."""
+    """Passes every message if both are None."""
 
     tag_hashes: npt.NDArray[np.int64] | None = None
     selector: Selector | None = None
@@ -39,10 +39,10 @@ EVERYTHING: Final = Filter()
 
 @lru_cache(maxsize=1_024)
 def filter_of(subscription: Subscription, *, allows_sql: bool, is_registered: bool) -> Filter:
-    """What a subscription wants. Refusals: 1, 23, 27.
+    """The filter of a subscription. Refusals: 1, 23, 27.
 
-    As RocketMQ does, a kind that nobody knows and an expression that does not parse filter nothing,
-    unless a heartbeat brought them: that is refused. `check_subscription` is how clients find out.
+    As in RocketMQ, an unknown kind and an expression that does not parse filter nothing, unless a
+    heartbeat registered the expression: that is refused. Clients learn it by `check_subscription`.
     """
     if subscription.kind in ("TAG", ""):
         return _tag_filter(subscription)
@@ -61,7 +61,7 @@ def filter_of(subscription: Subscription, *, allows_sql: bool, is_registered: bo
 
 
 def check_subscription(subscription: Subscription, *, allows_sql: bool) -> None:
-    """Raises the refusal (1 or 23) of a subscription that no pull can use."""
+    """Refuse (1, 23) a subscription that no pull can use."""
     if subscription.kind in ("TAG", ""):
         _tag_filter(subscription)
         return
@@ -87,7 +87,7 @@ def _tag_filter(subscription: Subscription) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The records that match, and how many were looked at for that."""
+    """The matching records, and how many were examined."""
 
     parts: tuple[Buffer, ...]
     sizes: bytes
@@ -103,7 +103,7 @@ def pick(
     count_max: int,
     bytes_max: int,
 ) -> Picked:
-    """The matching ones of whole records back to back, up to a pull's limits; one at least."""
+    """The matching records among whole ones back to back, up to a pull's limits; at least one."""
     kept_parts: list[Buffer] = []
     kept_sizes: list[int] = []
     scanned, size = 0, 0
@@ -118,7 +118,7 @@ def pick(
         is_sound[damaged] = False
         texts = zip(layout.text_start.tolist(), layout.text_end.tolist(), strict=True)
         for row in range(count):
-            # A damaged record has no properties; whoever wants such ones reads without a filter.
+            # A damaged record has no properties; a client gets it by a read without a filter.
             start, end = next(texts) if is_sound[row] else (0, 0)
             if not selector.matches(decode_properties(part[start:end])):
                 scanned += 1
@@ -135,6 +135,6 @@ def pick(
 
 
 def _picked(parts: list[Buffer], sizes: list[int], scanned: int) -> Picked:
-    # One buffer: thousands of little parts cost more to send than this copy.
+    # One buffer: this copy costs less than sending thousands of small parts.
     joined = (b"".join(parts),) if parts else ()
     return Picked(joined, np.array(sizes, "<i4").tobytes(), len(sizes), scanned)

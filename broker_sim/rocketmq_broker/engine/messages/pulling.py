@@ -1,9 +1,9 @@
-"""Pull requests: which status, which messages, where to go on, and when to wait instead.
+"""Pull requests: their status, messages and next offset, and whether they wait instead.
 
 start of the pull          status           next_begin
 queue empty, start 0       NO_NEW_MESSAGE   0             may wait
 queue empty, start not 0   OFFSET_ILLEGAL   0
-after a reset, once        OFFSET_ILLEGAL   where the reset was to
+after a reset, once        OFFSET_ILLEGAL   the offset of the reset
 below the queue            OFFSET_ILLEGAL   first offset
 in the queue               FOUND, or NO_MATCHED_MESSAGE   behind the last entry examined
 at its end                 NO_NEW_MESSAGE   the end       may wait
@@ -19,10 +19,6 @@ import numpy as np
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Answer, Hold, Outcome
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.clients import Clients
-from rocketmq_broker.engine.groups.committed_offsets import Progress
-from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.messages.filtering import (
     SQL_SCAN_MAX,
     SQL_SCAN_SIZE_MAX,
@@ -30,46 +26,40 @@ from rocketmq_broker.engine.messages.filtering import (
     filter_of,
     pick,
 )
-from rocketmq_broker.storage.store import Store
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.model import Bounds, Subscription
 from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
 
-# A filtered pull looks at as many entries as it asks for messages, but at least at these
-# (16,000 bytes of 20 in RocketMQ), and never at more than keeps the loop busy for long.
+# A filtered pull examines as many entries as it asks for messages, but at least _SCAN_MIN (as in
+# RocketMQ: 16,000 bytes of 20 each), and at most _SCAN_MAX, so that it does not block the loop.
 _SCAN_MIN: Final = 800
 _SCAN_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """What one pull gets at most, and how long it may wait."""
+    """The most that one pull gets, and how long it may wait."""
 
     count_max: int
     bytes_max: int
     suspend_ms_max: int
     """0: no pull waits."""
     stops_at_file_end: bool = False
-    """As in RocketMQ, where no pull goes past the end of a consume queue file."""
+    """True: as in RocketMQ, no pull reads past the end of a consume queue file."""
     allows_sql: bool = False
-    """Pulls may filter by expressions over properties, not only by tags."""
+    """True: pulls may filter by expressions over properties, not only by tags."""
 
 
 class Pulling:
-    """The rules of pulling, over the broker's tables and its store."""
+    """Answers and holds pulls."""
 
-    def __init__(
-        self,
-        limits: PullLimits,
-        *,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-        progress: Progress,
-    ) -> None:
-        self.limits, self._store = limits, store
-        self._topics, self._groups, self._clients = topics, groups, clients
-        self._progress = progress
+    def __init__(self, limits: PullLimits, tables: Tables) -> None:
+        self.limits = limits
+        self._store = tables.store
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._clients = tables.clients
+        self._committed = tables.committed
 
     def pull(self, request: PullMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
         """Answer a pull, or hold it. Refusals: 1, 16, 17, 23, 24, 25, 26, 27, 29."""
@@ -81,20 +71,20 @@ class Pulling:
             is_registered=request.uses_registered_subscription,
         )
         bounds = self._store.bounds(request.queue.topic, request.queue.index)
-        moved = self._progress.take_reset(request.group, request.queue)
+        moved = self._committed.take_reset(request.group, request.queue)
         if moved is not None:
             illegal = PullStatus.OFFSET_ILLEGAL
             return Answer(
                 PullReply(illegal, moved, bounds.start, bounds.end, remark="OFFSET_RESET")
             )
         if request.commit is not None:
-            self._progress.commit(request.group, request.queue, request.commit)
-        misplaced = _status_outside(request.start, bounds)
-        if misplaced is None:
+            self._committed.commit(request.group, request.queue, request.commit)
+        outside = _status_outside(request.start, bounds)
+        if outside is None:
             reply = self._read(request, bounds, wanted)
-            self._progress.note_pull(request.group, request.queue, reply.next_begin)
+            self._committed.note_pull(request.group, request.queue, reply.next_begin)
             return Answer(reply)
-        status, next_begin, remark = misplaced
+        status, next_begin, remark = outside
         suspend_ms = min(request.suspend_ms or 0, self.limits.suspend_ms_max)
         if status is PullStatus.NO_NEW_MESSAGE and suspend_ms > 0 and not is_final:
             return Hold(
@@ -106,9 +96,9 @@ class Pulling:
         return Answer(PullReply(status, next_begin, bounds.start, bounds.end, remark=remark))
 
     def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
-        """Ask a held pull again: its queue grew, or its time is over (`is_final`).
+        """Repeat a held pull: its queue grew, or its time is over (`is_final`).
 
-        What grew may not match the filter. The pull then keeps waiting, behind what was examined.
+        If the new messages do not match the filter, the pull waits on behind them.
         """
         outcome = self.pull(hold.request, now_ms, is_final=is_final)
         if is_final:
@@ -134,7 +124,7 @@ class Pulling:
 
     def _read(self, request: PullMessages, bounds: Bounds, wanted: Filter) -> PullReply:
         limits = self.limits
-        # As RocketMQ, which gives one message to who asks for none.
+        # As in RocketMQ, a pull for no message gets one.
         count_max = min(max(request.count_max, 1), limits.count_max)
         bytes_max = limits.bytes_max
         if request.bytes_max is not None and request.bytes_max > 0:
@@ -207,7 +197,7 @@ class Pulling:
 
 
 def _status_outside(start: int, bounds: Bounds) -> tuple[PullStatus, int, str] | None:
-    """Status, next begin and remark of a pull that meets no message; None if it meets some."""
+    """Status, next begin and remark of a pull outside the queue's messages; None inside."""
     if bounds.end == 0:
         if start == 0:
             return PullStatus.NO_NEW_MESSAGE, 0, "NO_MESSAGE_IN_QUEUE"

@@ -1,4 +1,4 @@
-"""Sends: what is refused, which queue it goes to, and the records made of it."""
+"""Sends: refusals, the choice of the queue, and the records that are stored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -20,14 +20,13 @@ from rocketmq_arrow.encode.record_block import (
 )
 from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome, Peer
-from rocketmq_broker.engine.core.routes import Identity, record_host
-from rocketmq_broker.engine.core.topics import Topics, is_group_topic
+from rocketmq_broker.engine.core.outcomes import Outcome, Peer
+from rocketmq_broker.engine.core.routes import record_host
+from rocketmq_broker.engine.core.topics import is_group_topic
 from rocketmq_broker.engine.messages.delays import DELAY, delayed, level_of
 from rocketmq_broker.engine.messages.timers import DELAY_MS, DELAY_SECONDS, Timers, due_of
-from rocketmq_broker.engine.transactions.half_messages import Transactions
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.settings import Appended
-from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host, QueueId
 from rocketmq_wire.records.handles import RECEIPT
@@ -51,46 +50,55 @@ from rocketmq_wire.requests.transactions import TRANSACTIONAL, is_half
 
 _TIMER_PROPERTIES: Final = (DELAY_SECONDS, DELAY_MS, DELIVER_MS)
 _DISPATCH_PROPERTIES: Final = frozenset({"INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
-"""They would list a message in further queues once RocketMQ takes the directory over."""
+"""RocketMQ would list the message in more queues if it took the data directory over."""
 _CLUSTER_PROPERTY: Final = "CLUSTER"
 _SEPARATOR: Final = b"\x02"
-# A position in the log ends an offset message id, as 16 hexadecimal digits.
+# An offset message id ends with the position in the log, as 16 hexadecimal digits.
 _POSITION_DIGITS: Final = 16
 _SIZE_SIZE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """What a send may carry, and whether it is acknowledged only when it is on disk."""
+    """The largest body and the longest delay of a send."""
 
     body_size_max: int
-    waits_for_sync: bool
     delay_ms_max: int = 3 * 24 * 3_600_000
-    """timerMaxDelaySec: how far in the future a message's time of delivery may be."""
+    """timerMaxDelaySec: how far in the future a delivery time may be."""
+
+
+class HalfMessages(Protocol):
+    """Stores transactional messages until they are committed."""
+
+    def prepare(
+        self, queue: QueueId, properties: Mapping[str, str], group: str
+    ) -> tuple[QueueId, dict[str, str]]:
+        """The queue that stores a half message for `queue`, and its properties there."""
+        ...
+
+    def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
+        """Note a stored half message."""
+        ...
 
 
 class Sending:
-    """The rules of sending, over the topics and the store."""
+    """Checks and stores messages."""
 
     def __init__(
-        self,
-        limits: SendLimits,
-        *,
-        identity: Identity,
-        store: Store,
-        topics: Topics,
-        timers: Timers,
-        transactions: Transactions,
+        self, limits: SendLimits, tables: Tables, *, timers: Timers, half_messages: HalfMessages
     ) -> None:
-        self._identity = identity
-        self._timers, self._transactions = timers, transactions
-        self._limits, self._store, self._topics = limits, store, topics
-        self._turns = itertools.count()
+        self._limits = limits
+        self._tables = tables
+        self._store = tables.store
+        self._store_host = tables.store_host
+        self._timers = timers
+        self._half_messages = half_messages
+        self._next_queue = itertools.count()
         self._unique_counter = itertools.count()
 
     def send_message(self, request: SendMessage, peer: Peer, now_ms: int) -> Outcome:
         """Codes 10 and 310. Refusals: 3, 13, 16, 17, 29."""
-        queue = self._place(request.queue, request.default_queue_count)
+        queue = self._send_queue(request.queue, request.default_queue_count)
         self._check_body(request.body)
         if len(request.properties) > PROPERTIES_SIZE_MAX:
             raise refusals.message_illegal(
@@ -99,19 +107,20 @@ class Sending:
             )
         names = decode_properties(request.properties)
         _refuse_lite(queue.topic, names)
-        way = _way_of(names, request.sys_flag)
+        kind = _kind_of(names, request.sys_flag)
         due_ms = None
-        if way is _Way.TIMER:
+        if kind is _Kind.TIMER:
             due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._limits.delay_ms_max)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
-        stored_in, named = queue, names
+        stored_in = queue
+        named = names
         with _refused_if_broken("the message"):
-            if way is not _Way.PLAIN or names.keys() & _DISPATCH_PROPERTIES:
+            if kind is not _Kind.PLAIN or names.keys() & _DISPATCH_PROPERTIES:
                 named = decode_properties(properties)
-            if way is _Way.LEVEL:
+            if kind is _Kind.LEVEL:
                 stored_in, named = delayed(queue, named, level_of(names))
-            elif way is _Way.HALF:
-                stored_in, named = self._transactions.halve(queue, named, request.group)
+            elif kind is _Kind.HALF:
+                stored_in, named = self._half_messages.prepare(queue, named, request.group)
             elif due_ms is not None:
                 stored_in, named = self._timers.wait(queue, named, due_ms)
             if named is not names:
@@ -126,32 +135,30 @@ class Sending:
                 sys_flag=request.sys_flag & ~FLAG_TRANSACTION_MASK,
                 born_ms=request.born_ms,
                 born_host=record_host(peer.host, peer.port),
-                store_host=self._identity.store_host,
+                store_host=self._store_host,
                 reconsume_times=request.reconsume_times,
             )
         appended = self._store.append(stored_in.topic, stored_in.index, block, now_ms)
         recall_handle = None
-        if way is _Way.HALF:
-            self._transactions.note_half(appended, named, now_ms)
+        if kind is _Kind.HALF:
+            self._half_messages.note_half(appended, named, now_ms)
         elif due_ms is not None:
             recall_handle = self._timers.note(appended.start, named)
-        message_id = offset_message_id(self._identity.store_host, appended.physical_start)
+        message_id = offset_message_id(self._store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, unique_key, recall_handle)
 
     def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
         """Code 320. Refusals: 3, 13, 16, 17, 29."""
-        queue = self._place_batch(request)
+        queue = self._batch_queue(request)
         part = _part_of(request, queue, peer)
         with _refused_if_broken("the batch"):
-            block, _ = block_from_batches(
-                [part], topic=queue.topic, store_host=self._identity.store_host
-            )
+            block, _ = block_from_batches([part], topic=queue.topic, store_host=self._store_host)
         appended = self._store.append(queue.topic, queue.index, block, now_ms)
         return self._acknowledge_batch(request, queue, appended, block.starts)
 
     def send_records(self, request: SendRecords, now_ms: int) -> Outcome:
         """Records laid out by the sender. Refusals: 3, 13, 16, 17, 29."""
-        queue = self._place(request.queue, default_queue_count=4)
+        queue = self._send_queue(request.queue, default_queue_count=4)
         with _refused_if_broken("the block of records"):
             block = block_from_records(
                 request.records,
@@ -159,17 +166,19 @@ class Sending:
                 topic=queue.topic,
                 body_size_max=self._limits.body_size_max,
             )
-            # In here, too: records with room for an IPv6 store host cannot take ours.
+            # The append fails, too, for records with an IPv6 store host.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
         return self._acknowledge_records(queue, appended)
 
     def send_batches(
         self, requests: Sequence[tuple[SendBatch, Peer]], now_ms: int
     ) -> list[Outcome] | None:
-        """Several batches of one topic as one block. Whatever is wrong, nothing was stored then:
-        a refusal is that of one of them, None says that they cannot be one block.
+        """Store several batches of one topic as one block.
+
+        Raises the refusal of any batch, or returns None if the batches do not fit into one block;
+        in both cases nothing was stored.
         """
-        queues = [self._place_batch(request) for request, _ in requests]
+        queues = [self._batch_queue(request) for request, _ in requests]
         parts = [
             _part_of(request, queue, peer)
             for (request, peer), queue in zip(requests, queues, strict=True)
@@ -178,11 +187,9 @@ class Sending:
             return None
         topic = queues[0].topic
         with _refused_if_broken("the batch"):
-            block, counts = block_from_batches(
-                parts, topic=topic, store_host=self._identity.store_host
-            )
-        places = [(queue.index, count) for queue, count in zip(queues, counts, strict=True)]
-        appended = self._store.append_parts(topic, block, places, now_ms)
+            block, counts = block_from_batches(parts, topic=topic, store_host=self._store_host)
+        indices = [(queue.index, count) for queue, count in zip(queues, counts, strict=True)]
+        appended = self._store.append_parts(topic, block, indices, now_ms)
         if appended is None:
             return None
         outcomes, first = [], 0
@@ -195,8 +202,8 @@ class Sending:
     def send_all_records(
         self, requests: Sequence[SendRecords], now_ms: int
     ) -> list[Outcome] | None:
-        """Records of one topic from several requests as one block, as `send_batches` does it."""
-        queues = [self._place(request.queue, default_queue_count=4) for request in requests]
+        """Store the records of several requests for one topic as one block, like `send_batches`."""
+        queues = [self._send_queue(request.queue, default_queue_count=4) for request in requests]
         topic = queues[0].topic
         parts = [(each.records, each.sizes) for each in requests if each.sizes is not None]
         if len(parts) < len(requests):
@@ -210,11 +217,11 @@ class Sending:
                 body_size_max=self._limits.body_size_max,
                 takes_over=True,
             )
-            places = [
+            indices = [
                 (queue.index, len(each) // _SIZE_SIZE)
                 for queue, (_, each) in zip(queues, parts, strict=True)
             ]
-            appended = self._store.append_parts(topic, block, places, now_ms)
+            appended = self._store.append_parts(topic, block, indices, now_ms)
         if appended is None:
             return None
         return [
@@ -222,18 +229,20 @@ class Sending:
             for queue, each in zip(queues, appended, strict=True)
         ]
 
-    def _place_batch(self, request: SendBatch) -> QueueId:
-        queue = self._place(request.queue, request.default_queue_count)
+    def _batch_queue(self, request: SendBatch) -> QueueId:
+        queue = self._send_queue(request.queue, request.default_queue_count)
         self._check_body(request.body)
         _check_properties(request.properties, request.sys_flag)
         return queue
 
-    def _place(self, queue: QueueId, default_queue_count: int) -> QueueId:
-        """The queue a send goes to: the one it names, or the next in turn."""
-        config = self._topics.require_writable(queue, default_queue_count=default_queue_count)
+    def _send_queue(self, queue: QueueId, default_queue_count: int) -> QueueId:
+        """The queue that a send names, or the next one by round robin."""
+        config = self._tables.topics.require_writable(
+            queue, default_queue_count=default_queue_count
+        )
         if queue.index >= 0:
             return queue
-        return queue._replace(index=next(self._turns) % config.write_queue_count)
+        return queue._replace(index=next(self._next_queue) % config.write_queue_count)
 
     def _check_body(self, body: bytes | bytearray | memoryview) -> None:
         size = len(body)
@@ -247,7 +256,7 @@ class Sending:
     def _normalised(
         self, properties: bytes, names: dict[str, str], now_ms: int
     ) -> tuple[bytes, str]:
-        """The properties as stored, and the message's unique key: both as a 5.x broker does it."""
+        """The properties to store, and the unique key, as a 5.x broker makes them."""
         if RECEIPT in names:
             receipt = RECEIPT.encode() + b"\x01"
             items = properties.split(_SEPARATOR)
@@ -259,28 +268,28 @@ class Sending:
         if unique_key is None:
             counter = next(self._unique_counter)
             unique_key = unique_message_id(
-                self._identity.store_host.address,
-                process_id=self._identity.port,
+                self._store_host.address,
+                process_id=self._tables.identity.port,
                 loader_hash=counter >> 16,
                 now_ms=now_ms,
                 counter=counter,
             )
             added = f"{UNIQUE_KEY}\x01{unique_key}\x02"
         if _CLUSTER_PROPERTY not in names:
-            added += f"{_CLUSTER_PROPERTY}\x01{self._identity.cluster_name}\x02"
+            added += f"{_CLUSTER_PROPERTY}\x01{self._tables.identity.cluster_name}\x02"
         whole = properties + added.encode()
-        # What is added must not make a legal message illegal.
+        # The added properties must not make a legal message too large.
         return (whole if len(whole) <= PROPERTIES_SIZE_MAX else properties), unique_key
 
     def _acknowledge_batch(
         self, request: SendBatch, queue: QueueId, appended: Appended, starts: Positions
     ) -> Outcome:
-        message_ids = _joined_ids(self._identity.store_host, appended, starts)
+        message_ids = _joined_ids(self._store_host, appended, starts)
         unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
         return self._acknowledge(queue, appended, message_ids, unique_key)
 
     def _acknowledge_records(self, queue: QueueId, appended: Appended) -> Outcome:
-        message_id = offset_message_id(self._identity.store_host, appended.physical_start)
+        message_id = offset_message_id(self._store_host, appended.physical_start)
         return self._acknowledge(queue, appended, message_id, None)
 
     def _acknowledge(
@@ -300,46 +309,44 @@ class Sending:
             appended.count,
             recall_handle,
         )
-        if self._limits.waits_for_sync:
-            return AfterSync(reply, appended.end_position)
-        return Answer(reply)
+        return self._tables.acknowledge(reply, appended.end_position)
 
 
 @contextmanager
 def _refused_if_broken(what: str) -> Iterator[None]:
-    """What cannot be read, or made a record of, is refused (13)."""
+    """Refuse (13) a message that cannot be read or encoded as a record."""
     try:
         yield
     except ProtocolError as error:
         raise refusals.message_illegal(f"{what} cannot be stored: {error.detail}") from error
 
 
-class _Way(enum.Enum):
-    """What becomes of a message that is sent alone."""
+class _Kind(enum.Enum):
+    """How a message that is sent alone is stored."""
 
-    PLAIN = "stored in its queue"
-    LEVEL = "delivered later, by its level"
-    TIMER = "delivered later, at its time"
-    HALF = "delivered when its transaction is committed"
+    PLAIN = "in its queue"
+    LEVEL = "until its delay level is over"
+    TIMER = "until its delivery time"
+    HALF = "until its transaction is committed"
 
 
-def _way_of(names: Mapping[str, str], sys_flag: int) -> _Way:
-    """Raises the refusal (13) of what cannot be had together."""
+def _kind_of(names: Mapping[str, str], sys_flag: int) -> _Kind:
+    """Refuse (13) properties that exclude each other."""
     has_timer = any(name in names for name in _TIMER_PROPERTIES)
     if is_half(names, sys_flag):
         if has_timer or level_of(names):
             raise refusals.message_illegal("a transactional message cannot be a delayed one, too")
-        return _Way.HALF
+        return _Kind.HALF
     if sys_flag & FLAG_TRANSACTION_MASK:
         raise refusals.message_illegal(f"sysFlag {sys_flag} without {TRANSACTIONAL}=true")
-    # A level wins over a time of delivery, which is not even looked at then.
+    # A delay level wins over a delivery time, even over an illegal one.
     if level_of(names):
-        return _Way.LEVEL
-    return _Way.TIMER if has_timer else _Way.PLAIN
+        return _Kind.LEVEL
+    return _Kind.TIMER if has_timer else _Kind.PLAIN
 
 
 def _check_properties(properties: bytes, sys_flag: int) -> None:
-    """What brokers take only alone is refused in a batch (13)."""
+    """Refuse (13) in a batch what brokers take only as single messages."""
     names = decode_properties(properties)
     if sys_flag & FLAG_TRANSACTION_MASK or names.get(TRANSACTIONAL, "").lower() == "true":
         raise refusals.message_illegal("transactional messages cannot be sent in batches")
@@ -349,14 +356,14 @@ def _check_properties(properties: bytes, sys_flag: int) -> None:
 
 
 def _part_of(request: SendBatch, queue: QueueId, peer: Peer) -> BatchPart:
-    # As brokers from 5.4 on, which leave the inner messages as they came: before, each got the
-    # batch's UNIQ_KEY behind its own, and so all of them the same id.
+    # As brokers from 5.4 on, which do not change the inner messages. Older ones appended the
+    # batch's UNIQ_KEY to each, so that all had the same id.
     born_host = record_host(peer.host, peer.port)
     return BatchPart(request.body, queue.index, request.born_ms, born_host, request.sys_flag)
 
 
 def _joined_ids(store_host: Host, appended: Appended, starts: Positions) -> str:
-    """The offset message ids of records, joined by commas as batch answers carry them."""
+    """The offset message ids of records, joined by commas as in replies to batches."""
     positions = starts.copy()
     for (first, position), (end, _) in itertools.pairwise((*appended.pieces, (len(positions), 0))):
         positions[first:end] += position - positions[first]
@@ -370,7 +377,7 @@ def _joined_ids(store_host: Host, appended: Appended, starts: Positions) -> str:
 
 
 def _refuse_lite(topic: str, names: Mapping[str, str]) -> None:
-    """Raises the refusal (13) of a lite message. A consumer may put one back to its group's own."""
+    """Refuse (13) a lite message, unless a consumer sends it back to its group's topics."""
     lite_topic = names.get(LITE_TOPIC)
     if lite_topic and not is_group_topic(topic):
         raise refusals.message_illegal(

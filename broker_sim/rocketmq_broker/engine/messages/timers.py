@@ -1,11 +1,12 @@
-"""Messages that are to be delivered at a time of their own, and their recall.
+"""Messages with a delivery time of their own, and their recall.
 
-Such a message waits in `rmq_sys_wheel_timer` queue 0, as in RocketMQ, and says in its properties
-where it is to go and when (TIMER_OUT_MS). What wakes it is ours: the times are in memory, and
-`config/timers.json` says up to which time all are delivered, and where in the queue the first one
-is that waits. A start reads the queue from there and takes what is due later. The file speaks only
-of what is durable: after a crash some may be delivered twice, none is lost, none comes early.
-What cannot be read when it is due is held: the file names it, and it is tried again.
+Such a message waits in `rmq_sys_wheel_timer` queue 0, as in RocketMQ; its properties name the queue
+it is for and the time (TIMER_OUT_MS). The wake-up is this broker's own: memory holds the times, and
+`config/timers.json` holds the time up to which all messages are delivered, and the offset of the
+first one that waits. A start reads the queue from that offset and takes the messages due later. The
+file only covers durable deliveries: after a crash some messages may be delivered twice, none is
+lost, none comes early. A due message that cannot be read is held: the file names it, and the broker
+tries it again.
 
 A recall is a record of the same queue, in RocketMQ's form (TIMER_DEL_UNIQKEY).
 """
@@ -22,17 +23,16 @@ import numpy as np
 
 from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker.engine.core.routes import Identity
-from rocketmq_broker.engine.core.store_again import (
+from rocketmq_broker.engine.core.outcomes import Outcome
+from rocketmq_broker.engine.messages.store_again import (
     REAL_QUEUE,
     REAL_TOPIC,
     UNREADABLE_PAUSE_MS,
     deliver,
 )
-from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.storage.disk.config_files import TIMERS
 from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.plural import plural
@@ -52,7 +52,7 @@ _RECALL_TAG: Final = "_RECALL_TAG_"
 WAITING_MAX: Final = 1_000_000
 """Some 250 bytes each."""
 _BLOCK: Final = 4_096
-# In one turn, so that a million that are due at once leave the loop its breath.
+# In one turn, so that a million due messages do not block the loop.
 _TURN_COUNT_MAX: Final = 500
 _READ_COUNT_MAX: Final = 10_000
 _READ_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -63,9 +63,9 @@ _ROLLED_BYTES: Final = f"{_ROLLED}\x01".encode()
 
 
 def due_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> int | None:
-    """When a message wants to be delivered; None for at once. Raises the refusal (13)."""
+    """The delivery time that the properties ask for; None: at once. Refusals: 13."""
     if DUE in properties:
-        # It has been delivered once, as RocketMQ sees it: somebody passes it on.
+        # As in RocketMQ, the message was delivered already, and a client forwards it.
         return None
     for name, unit_ms, base_ms in (
         (DELAY_SECONDS, 1_000, now_ms),
@@ -76,7 +76,7 @@ def due_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> 
         if text is None:
             continue
         if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 18:
-            raise refusals.timer_illegal(f"{name} is no number: {text[:40]!r}")
+            raise refusals.timer_illegal(f"{name} is not a number: {text[:40]!r}")
         due_ms = base_ms + int(text) * unit_ms
         if due_ms - now_ms > delay_ms_max:
             raise refusals.timer_illegal(
@@ -88,62 +88,54 @@ def due_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> 
 
 class _Delivered(NamedTuple):
     position: int
-    """The log's end behind the deliveries."""
+    """The end of the delivered records in the log."""
     until_ms: int
     start: int
-    """Where in the queue the first one was that waited then."""
+    """The offset of the first message that waited then."""
 
 
 class Timers:
-    """What waits, by the time when it is due."""
+    """Delivers messages at their times."""
 
-    def __init__(
-        self,
-        stored: Mapping[str, Any] | None,
-        *,
-        identity: Identity,
-        store: Store,
-        topics: Topics,
-        waits_for_sync: bool,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._identity = identity
-        self._waits_for_sync = waits_for_sync
+    def __init__(self, tables: Tables) -> None:
+        stored: Mapping[str, Any] = tables.store.configs.load(TIMERS)
+        self._tables = tables
+        self._store = tables.store
         self._slots: dict[int, list[int]] = {}
+        """The offsets of waiting messages, by delivery time."""
         self._due: list[int] = []
         self._blocks: dict[int, int] = {}
-        """How many wait, by blocks of the queue, which are in its order."""
+        """The number of waiting messages by block of offsets, in the queue's order."""
         self.waiting_count = 0
         self._next = 0
         self._opened_ms = -1
-        self._until_ms = int((stored or {}).get("deliveredUntilMs", 0))
+        self._until_ms = int(stored.get("deliveredUntilMs", 0))
         self._undurable: deque[_Delivered] = deque()
-        self._saved = self._until_ms, int((stored or {}).get("start", 0))
+        self._saved = self._until_ms, int(stored.get("start", 0))
         self._is_changed = False
         self._held: dict[int, int | None] = {}
-        """Offsets that could not be read when due; later on, the log's end behind the delivery."""
-        self._load(self._saved[1], frozenset((stored or {}).get("held", ())))
+        """Due offsets that could not be read; the value is the log's end behind the delivery."""
+        self._load(self._saved[1], frozenset(stored.get("held", ())))
 
-    # --- taking -------------------------------------------------------------------------------
+    # --- storing ------------------------------------------------------------------------------
 
     def wait(
         self, queue: QueueId, properties: Mapping[str, str], due_ms: int
     ) -> tuple[QueueId, dict[str, str]]:
-        """Where a message for `queue` waits, and with which properties. Refusals: 2."""
+        """The queue where a message for `queue` waits, and its properties there. Refusals: 2."""
         if self.waiting_count >= WAITING_MAX:
-            raise refusals.too_many_waiting("messages with a time of delivery", WAITING_MAX)
-        # Should the clock have stepped back: what is delivered up to a time, stays delivered.
+            raise refusals.too_many_waiting("messages with a delivery time", WAITING_MAX)
+        # The clock may step back; all times up to `_until_ms` count as delivered.
         due_ms = max(due_ms, self._until_ms + 1)
-        named = {DUE: str(due_ms), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
-        return QueueId(TIMER_TOPIC, queue.broker, 0), {**properties, **named}
+        target = {DUE: str(due_ms), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
+        return QueueId(TIMER_TOPIC, queue.broker, 0), {**properties, **target}
 
     def note(self, offset: int, properties: Mapping[str, str]) -> str:
-        """A message was stored that waits; the handle by which it can be recalled."""
+        """Note a stored message that waits; returns the handle that recalls it."""
         due_ms = int(properties[DUE])
         self._add(due_ms, offset)
         unique_key = properties.get(UNIQUE_KEY, "")
-        broker = self._identity.broker_name
+        broker = self._tables.identity.broker_name
         return RecallHandle(properties[REAL_TOPIC], broker, due_ms, unique_key).text()
 
     def _add(self, due_ms: int, offset: int) -> None:
@@ -158,7 +150,7 @@ class Timers:
         self._next = max(self._next, offset + 1)
         self.waiting_count += 1
 
-    def _drop(self, offset: int) -> None:
+    def _remove(self, offset: int) -> None:
         block = offset // _BLOCK
         self._blocks[block] -= 1
         if not self._blocks[block]:
@@ -168,30 +160,30 @@ class Timers:
     # --- delivering ---------------------------------------------------------------------------
 
     def is_due(self, now_ms: int) -> bool:
-        """Something is to be delivered now."""
+        """True if a message is due."""
         return bool(self._due) and self._due[0] <= now_ms
 
     def deliver(self, now_ms: int) -> bool:
-        """Deliver some of what is due; True if something was appended to the log."""
+        """Deliver some of the due messages; True if the log grew."""
         count = 0
         while self.is_due(now_ms) and count < _TURN_COUNT_MAX:
             due_ms = self._due[0]
             slot = self._slots[due_ms]
             if due_ms != self._opened_ms:
-                # The first one is taken off the end; nothing is added any more.
+                # Reversed: messages leave at the end. None is added from now on.
                 slot.reverse()
                 self._opened_ms = due_ms
             while slot and count < _TURN_COUNT_MAX:
                 if not self._deliver_one(slot[-1], now_ms):
-                    # Not visible yet: its sender has not had its answer either.
+                    # Not visible yet, nor acknowledged to its sender.
                     return count > 0
-                self._drop(slot.pop())
+                self._remove(slot.pop())
                 count += 1
             if slot:
                 break
             heapq.heappop(self._due)
             del self._slots[due_ms]
-            # What is held since an earlier start was due before.
+            # A message held since an earlier start was due before.
             self._until_ms = max(self._until_ms, due_ms)
             start = next(iter(self._blocks), None)
             start = self._next if start is None else start * _BLOCK
@@ -199,12 +191,12 @@ class Timers:
         return count > 0
 
     def _deliver_one(self, offset: int, now_ms: int) -> bool:
-        """Deliver, hold or drop a message; False if it is not there yet."""
+        """Deliver, hold or drop a message; False if it is not visible yet."""
         bounds = self._store.bounds(TIMER_TOPIC, 0)
         if offset >= bounds.end:
             return False
         try:
-            # It gets a new checksum where it goes, so this is the last time to compare.
+            # The delivered record gets a new checksum, so compare the old one now.
             message = self._message_at(offset, check_crc=True)
         except (StorageError, CorruptRecordError) as error:
             reason = error.reason if isinstance(error, CorruptRecordError) else str(error)
@@ -213,27 +205,23 @@ class Timers:
         if message is None:
             _LOG.error("offset=%d of %s expired while it waited", offset, TIMER_TOPIC)
         else:
-            deliver(
-                message,
-                now_ms,
-                store=self._store,
-                topics=self._topics,
-                store_host=self._identity.store_host,
-            )
+            deliver(message, now_ms, self._tables)
         if offset in self._held:
             self._held[offset] = self._store.appended_end
         return True
 
     def _hold(self, offset: int, now_ms: int, reason: str) -> None:
-        """Let a message wait that cannot be read, and it alone; said once."""
-        # Behind the slot that is being delivered, even if the clock has stepped back.
+        """Keep a due message that cannot be read, and deliver the others; log it once."""
+        # Behind the slot in delivery, even if the clock stepped back.
         self._add(max(now_ms, self._opened_ms) + UNREADABLE_PAUSE_MS, offset)
         if offset not in self._held:
             self._held[offset] = None
             _LOG.error(
-                "offset=%d of %s is due and cannot be read: it waits until its file is put back or "
+                "offset=%d of %s is due and cannot be read: it waits until its file is restored or "
                 "`rmq fsck DIR --repair` sets it aside: %s",
-                *(offset, TIMER_TOPIC, reason),
+                offset,
+                TIMER_TOPIC,
+                reason,
             )
 
     def _message_at(self, offset: int, *, check_crc: bool = False) -> StoredMessage | None:
@@ -244,31 +232,30 @@ class Timers:
 
     def recall(self, request: RecallMessage, now_ms: int) -> Outcome:
         """Code 370. Refusals: 17, 604."""
-        self._topics.require(request.topic)
+        self._tables.topics.require(request.topic)
         try:
             handle = RecallHandle.parse(request.handle)
         except RemoteProtocolError as error:
             raise refusals.recall_illegal("recall handle is invalid") from error
         if handle.topic != request.topic:
             raise refusals.recall_illegal("topic not match")
-        if handle.broker != self._identity.broker_name:
+        if handle.broker != self._tables.identity.broker_name:
             raise refusals.recall_illegal("broker service not available")
         if handle.due_ms <= now_ms:
             raise refusals.recall_illegal("timestamp invalid")
-        # RocketMQ rounds what it stores, and so adds one to what it tells.
+        # RocketMQ rounds the stored time, and adds one in the handle.
         for due_ms in (handle.due_ms, handle.due_ms - 1):
             offset = self._find(due_ms, handle)
             if offset is not None:
                 break
         else:
             raise refusals.recall_illegal(
-                "the message does not wait: it is delivered, or recalled already"
+                "the message does not wait: it was delivered or recalled already"
             )
         end_position = self._store_recall(request, handle, due_ms, now_ms)
         self._slots[due_ms].remove(offset)
-        self._drop(offset)
-        reply = RecallReply(handle.unique_key)
-        return AfterSync(reply, end_position) if self._waits_for_sync else Answer(reply)
+        self._remove(offset)
+        return self._tables.acknowledge(RecallReply(handle.unique_key), end_position)
 
     def _find(self, due_ms: int, handle: RecallHandle) -> int | None:
         for offset in self._slots.get(due_ms, ()):
@@ -298,15 +285,15 @@ class Timers:
             flag=0,
             sys_flag=0,
             born_ms=now_ms,
-            born_host=self._identity.store_host,
-            store_host=self._identity.store_host,
+            born_host=self._tables.store_host,
+            store_host=self._tables.store_host,
         )
         return self._store.append(TIMER_TOPIC, 0, block, now_ms).end_position
 
-    # --- what is kept -------------------------------------------------------------------------
+    # --- the configuration file ----------------------------------------------------------------
 
     def take_changes(self, durable_end: int) -> dict[str, Any] | None:
-        """The file's new content, as far as deliveries are durable; None if nothing is new."""
+        """The file's new content, up to the durable deliveries; None if nothing changed."""
         while self._undurable and self._undurable[0].position <= durable_end:
             _, until_ms, start = self._undurable.popleft()
             self._saved = until_ms, start
@@ -322,11 +309,11 @@ class Timers:
         return {**content, "held": list(self._held)} if self._held else content
 
     def put_back(self) -> None:
-        """What was taken could not be saved: it is to be taken again."""
+        """Have `take_changes` return its content again: it could not be saved."""
         self._is_changed = True
 
     def _load(self, start: int, held: frozenset[int]) -> None:
-        """Find out from the queue what waits, beside what is held."""
+        """Read the waiting messages from the queue; those in `held` are due again."""
         bounds = self._store.bounds(TIMER_TOPIC, 0)
         self._next, start = bounds.end, max(start, bounds.start)
         recalled: list[tuple[int, str, int]] = []
@@ -335,8 +322,8 @@ class Timers:
                 TIMER_TOPIC, 0, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
             )
             if found.lost:
-                told = plural(found.lost, "message")
-                _LOG.error("%s of %s lost before delivery", told, TIMER_TOPIC)
+                lost = plural(found.lost, "message")
+                _LOG.error("%s of %s lost before delivery", lost, TIMER_TOPIC)
                 start = found.next_begin
                 continue
             if not found.count:
@@ -357,7 +344,7 @@ class Timers:
                 message = self._message_at(offset)
                 if message is not None and _key_of(message) == key:
                     self._slots[due_ms].remove(offset)
-                    self._drop(offset)
+                    self._remove(offset)
 
     def _load_one(self, record: bytes, offset: int, recalled: list[tuple[int, str, int]]) -> None:
         if _RECALLED_BYTES in record or _ROLLED_BYTES in record:
@@ -367,9 +354,9 @@ class Timers:
                 recalled.append((due_ms, properties[RECALLED], offset))
                 return
             if _ROLLED in properties:
-                # RocketMQ has stored it once more, and looks at this copy alone.
+                # RocketMQ stored the message again, and uses this copy alone.
                 recalled.append((due_ms, _key_of(message), offset))
-        # The properties are a record's end, so this is theirs, whatever the body says.
+        # The properties end a record, so the last match is theirs, not the body's.
         at = record.rfind(_DUE_BYTES)
         text = record[at + len(_DUE_BYTES) :].partition(b"\x02")[0] if at >= 0 else b""
         if text.isdigit() and int(text) > self._until_ms:

@@ -1,4 +1,4 @@
-"""Pop consumption: messages in flight, acknowledgement, revival.
+"""Pop consumption: pops in flight, acknowledgements, orderly pops, revival.
 
-Start at `registry`, then `pop`.
+Start reading at `registry`, then `pop`.
 """

@@ -1,17 +1,17 @@
-"""The end of loans: acknowledgements, and loans that are made anew with another time."""
+"""Acknowledgements of popped messages, and changes of their invisible time."""
 
 from __future__ import annotations
 
-from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker.engine.pop.cursors import Places
+from rocketmq_broker.engine.core.outcomes import DONE, Answer, Outcome
+from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
-from rocketmq_broker.engine.pop.orderly import Orders
+from rocketmq_broker.engine.pop.orderly import OrderlyPops
 from rocketmq_broker.engine.pop.revive import Revival
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import ProtocolError, broker_error
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
-from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.pop import (
     AckMessage,
     AckMessages,
@@ -21,120 +21,123 @@ from rocketmq_wire.requests.pop import (
 
 
 class Acknowledging:
-    """Ack and change, over the loans and the orders."""
+    """Acknowledges messages, and changes how long they stay invisible."""
 
     def __init__(
         self,
+        tables: Tables,
         *,
-        loans: InFlightPops,
-        orders: Orders,
+        in_flight: InFlightPops,
+        orderly: OrderlyPops,
         revival: Revival,
-        places: Places,
-        waits_for_sync: bool,
+        cursors: Cursors,
     ) -> None:
-        self._loans, self._orders, self._revival = loans, orders, revival
-        self._places, self._waits_for_sync = places, waits_for_sync
+        self._tables = tables
+        self._in_flight = in_flight
+        self._orderly = orderly
+        self._revival = revival
+        self._cursors = cursors
         self._freed: dict[GroupQueue, None] = {}
 
     def take_freed(self, now_ms: int) -> list[GroupQueue]:
-        """Queues that may be popped in order again since the last time."""
-        freed, self._freed = self._freed, {}
-        return list(dict.fromkeys([*freed, *self._orders.take_free(now_ms)]))
+        """The queues that became free for orderly pops since the last call."""
+        freed = self._freed
+        self._freed = {}
+        return list(dict.fromkeys([*freed, *self._orderly.take_free(now_ms)]))
 
     def ack(self, request: AckMessage, now_ms: int) -> Outcome:
-        """Settle a message.
+        """Acknowledge a message. Refusals: 1, 13, 17, 208.
 
-        Refusals: 1, 13, 17, 208. A message that is not lent any more is no matter, as in RocketMQ.
+        As in RocketMQ, the request succeeds for a message that is no longer in flight.
         """
-        self._places.require_held(request.queue, request.offset, is_end_allowed=True)
+        self._cursors.require_message(request.queue, request.offset, is_end_allowed=True)
         handle = _handle_of(request.handle)
-        place = GroupQueue(request.queue.topic, request.group, request.queue.index)
+        queue = GroupQueue(request.queue.topic, request.group, request.queue.index)
         if handle.is_orderly:
-            self._ack_in_order(place, request.offset, handle.pop_ms, now_ms)
-            return Answer(Done())
-        loan = self._loans.get(_key_of(place, handle))
-        if loan is not None:
-            self._loans.acknowledge(loan, loan.bits_of((request.offset,)), now_ms)
+            self._ack_in_order(queue, request.offset, handle.pop_ms, now_ms)
+            return DONE
+        pop = self._in_flight.get(_key_of(queue, handle))
+        if pop is not None:
+            self._in_flight.acknowledge(pop, pop.bits_of((request.offset,)), now_ms)
         self._revival.advance_groups()
-        return Answer(Done())
+        return DONE
 
     def ack_all(self, request: AckMessages, now_ms: int) -> Outcome:
-        """Settle many messages; what is wrong with single ones is passed over, as in RocketMQ."""
+        """Acknowledge many messages. As in RocketMQ, single unknown ones are skipped."""
         if not request.spans:
             raise broker_error(ResponseCode.NO_MESSAGE, "a batch without acknowledgements")
         for span in request.spans:
-            place = GroupQueue(span.stored_topic, span.group, span.queue_index)
+            queue = GroupQueue(span.stored_topic, span.group, span.queue_index)
             if span.is_orderly:
                 for offset in span.offsets:
-                    self._ack_in_order(place, offset, span.pop_ms, now_ms)
+                    self._ack_in_order(queue, offset, span.pop_ms, now_ms)
                 continue
-            key = CheckpointKey(*place, span.start, span.pop_ms, request.broker)
-            loan = self._loans.get(key)
-            if loan is not None:
-                self._loans.acknowledge(loan, loan.bits_of(span.offsets), now_ms)
+            key = CheckpointKey(*queue, span.start, span.pop_ms, request.broker)
+            pop = self._in_flight.get(key)
+            if pop is not None:
+                self._in_flight.acknowledge(pop, pop.bits_of(span.offsets), now_ms)
         self._revival.advance_groups()
-        return Answer(Done())
+        return DONE
 
-    def _ack_in_order(self, place: GroupQueue, offset: int, pop_ms: int, now_ms: int) -> None:
-        progress = self._places.progress(place)
-        if progress is not None and offset < progress:
+    def _ack_in_order(self, queue: GroupQueue, offset: int, pop_ms: int, now_ms: int) -> None:
+        committed = self._cursors.committed(queue)
+        if committed is not None and offset < committed:
             return
-        if not self._orders.knows(place):
-            # Whose the handle is nobody knows: what is before its message may never have been
-            # settled, and the queue may be another one that has the name of a deleted one.
-            if offset == progress and self._places.may_have_lent(place, offset, pop_ms):
-                self._places.commit(place, offset + 1)
-                self._freed[place] = None
+        if not self._orderly.knows(queue):
+            # The pop of this handle is forgotten: an earlier message may be unacknowledged, or the
+            # queue may belong to a recreated topic. Only the next message can be acknowledged.
+            if offset == committed and self._cursors.may_have_popped(queue, offset, pop_ms):
+                self._cursors.commit(queue, offset + 1)
+                self._freed[queue] = None
             return
         try:
-            following = self._orders.acknowledge(place, offset, pop_ms)
+            following = self._orderly.acknowledge(queue, offset, pop_ms)
         except KeyError:
             raise broker_error(
-                ResponseCode.MESSAGE_ILLEGAL, f"offset is illegal: {offset} is not lent"
+                ResponseCode.MESSAGE_ILLEGAL, f"offset is illegal: {offset} is not in flight"
             ) from None
         if following is None:
             return
-        self._places.commit(place, following)
-        if not self._orders.is_blocked(place, "", now_ms):
-            self._freed[place] = None
+        self._cursors.commit(queue, following)
+        if not self._orderly.is_blocked(queue, "", now_ms):
+            self._freed[queue] = None
 
     def change(self, request: ChangeInvisibleTime, now_ms: int) -> Outcome:
-        """Lend a message anew from now on, and settle what it was lent by. Refusals: 1, 13, 17,
-        208: also for a message that came again meanwhile, which would be lent twice.
+        """Begin a new invisible time of a message now. Refusals: 1, 13, 17, 208.
+
+        The message is then in flight by a new pop, and acknowledged in its old one. Refuses (208) a
+        message that is visible again: it would be in flight twice.
         """
-        self._places.require_held(request.queue, request.offset, is_end_allowed=False)
+        self._cursors.require_message(request.queue, request.offset, is_end_allowed=False)
         handle = _handle_of(request.handle)
-        place = GroupQueue(request.queue.topic, request.group, request.queue.index)
+        queue = GroupQueue(request.queue.topic, request.group, request.queue.index)
         invisible_ms = max(request.invisible_ms, 0)
         if handle.is_orderly:
             visible_ms = now_ms + invisible_ms
             pop_ms = handle.pop_ms
-            self._orders.change(place, request.offset, pop_ms=pop_ms, visible_ms=visible_ms)
-            reply = InvisibleTimeReply(
-                handle.pop_ms, visible_ms - handle.pop_ms, handle.revive_queue
-            )
-            return Answer(reply)
+            self._orderly.change(queue, request.offset, pop_ms=pop_ms, visible_ms=visible_ms)
+            return Answer(InvisibleTimeReply(pop_ms, visible_ms - pop_ms, handle.revive_queue))
         if not 0 <= handle.revive_queue < REVIVE_QUEUE_COUNT:
             raise broker_error(
                 ResponseCode.SYSTEM_ERROR, "the receipt handle names no revive queue"
             )
-        old = self._loans.get(_key_of(place, handle))
+        old = self._in_flight.get(_key_of(queue, handle))
         if old is None and now_ms >= handle.visible_ms:
             raise broker_error(
                 ResponseCode.NO_MESSAGE, "the message is visible again: its handle is void"
             )
-        key = CheckpointKey(*place, request.offset, now_ms, handle.broker)
-        while self._loans.get(key) is not None or key.pop_ms <= handle.pop_ms:
-            # Two of one millisecond would be one.
+        key = CheckpointKey(*queue, request.offset, now_ms, handle.broker)
+        while self._in_flight.get(key) is not None or key.pop_ms <= handle.pop_ms:
+            # Two pops of one millisecond would have the same key.
             key = key._replace(pop_ms=key.pop_ms + 1)
-        loan = InFlightPop(
+        pop = InFlightPop(
             key, invisible_ms, (request.offset,), request.offset + 1, handle.revive_queue
         )
-        position = self._revival.write_loan(loan, now_ms)
+        position = self._revival.write_checkpoint(pop, now_ms)
         if old is not None:
-            self._loans.acknowledge(old, old.bits_of((request.offset,)), now_ms, position)
+            self._in_flight.acknowledge(old, old.bits_of((request.offset,)), now_ms, position)
         reply = InvisibleTimeReply(key.pop_ms, invisible_ms, handle.revive_queue)
-        return AfterSync(reply, position) if self._waits_for_sync else Answer(reply)
+        return self._tables.acknowledge(reply, position)
 
 
 def _handle_of(text: str) -> ReceiptHandle:
@@ -144,5 +147,5 @@ def _handle_of(text: str) -> ReceiptHandle:
         raise broker_error(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
-def _key_of(place: GroupQueue, handle: ReceiptHandle) -> CheckpointKey:
-    return CheckpointKey(*place, handle.start, handle.pop_ms, handle.broker)
+def _key_of(queue: GroupQueue, handle: ReceiptHandle) -> CheckpointKey:
+    return CheckpointKey(*queue, handle.start, handle.pop_ms, handle.broker)

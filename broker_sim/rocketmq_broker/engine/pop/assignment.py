@@ -1,6 +1,6 @@
-"""Who consumes which queues and how: the modes set for groups, and assignment by the broker.
+"""Assignment of queues by the broker, and the modes (pull or pop) by which groups consume topics.
 
-The modes are kept in RocketMQ's own file `messageRequestMode.json`, saved before they count.
+RocketMQ's own file `messageRequestMode.json` holds the modes; a change takes effect once saved.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.topics import Save, Topics
-from rocketmq_broker.engine.groups.clients import Clients
-from rocketmq_broker.engine.groups.consumer_groups import Groups
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
@@ -22,6 +20,7 @@ from rocketmq_wire.requests.assignment import (
     QueryAssignment,
     SetConsumeMode,
 )
+from rocketmq_wire.requests.contract import Done, Reply
 from rocketmq_wire.requests.pop import ANY_QUEUE
 
 FILE_NAME: Final = "messageRequestMode.json"
@@ -31,32 +30,22 @@ Allocate = Callable[[Sequence[QueueId], int, int], list[QueueId]]
 
 
 class Assignments:
-    """The modes by topic and group, and what they make of a group's members."""
+    """Assigns queues to the members of groups."""
 
-    def __init__(
-        self,
-        stored: Mapping[str, Any] | None,
-        save: Save,
-        *,
-        broker_name: str,
-        topics: Topics,
-        groups: Groups,
-        clients: Clients,
-    ) -> None:
-        self._save, self._broker_name = save, broker_name
-        self._topics, self._groups, self._clients = topics, groups, clients
-        self._table: dict[str, dict[str, dict[str, Any]]] = {
-            topic: dict(groups_of)
-            for topic, groups_of in ((stored or {}).get(_TABLE) or {}).items()
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        stored: Mapping[str, Any] = tables.store.configs.load(FILE_NAME)
+        self._modes: dict[str, dict[str, dict[str, Any]]] = {
+            topic: dict(by_group) for topic, by_group in (stored.get(_TABLE) or {}).items()
         }
 
-    def set_mode(self, request: SetConsumeMode) -> None:
-        """Have a group pull or pop a topic. Refusals: 16, 17, 26."""
+    def set_mode(self, request: SetConsumeMode) -> Reply:
+        """Set whether a group pulls or pops a topic. Refusals: 16, 17, 26."""
         if request.topic.startswith(RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
             raise broker_error(ResponseCode.NO_PERMISSION, remark)
-        self._topics.require(request.topic)
-        if request.group not in self._groups:
+        self._tables.topics.require(request.topic)
+        if request.group not in self._tables.groups:
             raise refusals.group_missing(request.group)
         entry = {
             "consumerGroup": request.group,
@@ -64,25 +53,26 @@ class Assignments:
             "popShareQueueNum": request.share_queue_count,
             "topic": request.topic,
         }
-        table = {topic: dict(groups_of) for topic, groups_of in self._table.items()}
-        table.setdefault(request.topic, {})[request.group] = entry
-        self._save(FILE_NAME, {_TABLE: table})
-        self._table = table
+        modes = {topic: dict(by_group) for topic, by_group in self._modes.items()}
+        modes.setdefault(request.topic, {})[request.group] = entry
+        self._tables.store.configs.save(FILE_NAME, {_TABLE: modes})
+        self._modes = modes
+        return Done()
 
     def assign(self, request: QueryAssignment) -> AssignmentReply:
-        """What a member is to consume; it keeps what it has while that is not known."""
-        entry = self._table.get(request.topic, {}).get(request.group, {})
+        """The queues of a member; without an assignment it keeps the queues that it owns."""
+        entry = self._modes.get(request.topic, {}).get(request.group, {})
         mode = ConsumeMode.POP if entry.get("mode") == "POP" else ConsumeMode.PULL
-        config = self._topics.get(request.topic)
+        config = self._tables.topics.get(request.topic)
         if config is None or not config.permission & PERMISSION_READ:
             return AssignmentReply(None)
         queues = [
-            QueueId(request.topic, self._broker_name, index)
+            QueueId(request.topic, self._tables.identity.broker_name, index)
             for index in range(config.read_queue_count)
         ]
         if request.message_model == "BROADCASTING":
             return _reply(mode, queues)
-        members = self._clients.consumer_ids(request.group)
+        members = self._tables.clients.consumer_ids(request.group)
         allocate = _STRATEGIES.get(request.strategy)
         if not members or allocate is None:
             return AssignmentReply(None)
@@ -98,9 +88,9 @@ class Assignments:
 def share_queues(
     queues: Sequence[QueueId], index: int, member_count: int, shared: int, allocate: Allocate
 ) -> list[QueueId]:
-    """What a popping member gets: its own queues and those of `shared` members behind it.
+    """The queues of a popping member: its own, and those of the next `shared` members.
 
-    So many that it is everyone means any queue of each broker.
+    If that covers all members, each may pop any queue of each broker.
     """
     if shared <= 0 or shared >= member_count - 1:
         return [QueueId(queue.topic, queue.broker, ANY_QUEUE) for queue in queues]
@@ -113,14 +103,14 @@ def share_queues(
 
 
 def allocate_averagely(queues: Sequence[QueueId], index: int, member_count: int) -> list[QueueId]:
-    """Neighbouring queues, as many for each as possible; the first members take what is over."""
+    """Neighbouring queues in equal shares; the first members take the remainder."""
     size, rest = divmod(len(queues), member_count)
     start = index * size + min(index, rest)
     return list(queues[start : start + size + (index < rest)])
 
 
 def allocate_by_circle(queues: Sequence[QueueId], index: int, member_count: int) -> list[QueueId]:
-    """Every so many-th queue."""
+    """Every `member_count`-th queue, from `index` on."""
     return list(queues[index::member_count])
 
 

@@ -1,15 +1,12 @@
-"""Where a group's pops begin in a queue, and which queues one pop looks at."""
+"""Cursors: where a group's pops begin in each queue, and which queues one pop reads."""
 
 from __future__ import annotations
 
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.committed_offsets import Progress
-from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
-from rocketmq_broker.engine.pop.orderly import Orders
+from rocketmq_broker.engine.pop.orderly import OrderlyPops
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError
-from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
@@ -17,98 +14,88 @@ from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.requests.pop import InitMode
 
 
-class Places:
-    """The queues of the store as groups that pop see them."""
+class Cursors:
+    """The queues of the store as popping groups see them."""
 
-    def __init__(
-        self,
-        *,
-        loans: InFlightPops,
-        orders: Orders,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        progress: Progress,
-    ) -> None:
-        self._loans, self._orders, self._store = loans, orders, store
-        self._topics, self._groups, self._progress = topics, groups, progress
+    def __init__(self, tables: Tables, *, in_flight: InFlightPops, orderly: OrderlyPops) -> None:
+        self._tables = tables
+        self._store = tables.store
+        self._committed = tables.committed
+        self._in_flight = in_flight
+        self._orderly = orderly
 
-    def bounds(self, place: GroupQueue) -> Bounds:
-        return self._store.bounds(place.topic, place.queue_index)
+    def bounds(self, queue: GroupQueue) -> Bounds:
+        return self._store.bounds(queue.topic, queue.queue_index)
 
-    def begin(self, place: GroupQueue, init_mode: InitMode) -> tuple[int, int]:
-        """The queue's next pop, and its end; a place that is not in the queue is corrected."""
-        queue = QueueId(place.topic, "", place.queue_index)
-        bounds = self.bounds(place)
-        moved = self._progress.take_reset(place.group, queue)
-        if moved is not None:
-            self._loans.forget_chain(place)
-            self._orders.forget(place)
-        progress = self._progress.get(place.group, queue)
-        if progress is None:
-            is_oldest = init_mode is InitMode.MIN or place.topic.startswith(RETRY_PREFIX)
-            # As RocketMQ: a new group gets all of a young queue, else the newest message.
+    def begin(self, queue: GroupQueue, init_mode: InitMode) -> tuple[int, int]:
+        """The start of the next pop and the queue's end; corrects an offset out of bounds."""
+        bounds = self.bounds(queue)
+        if self._committed.take_reset(queue.group, queue.queue) is not None:
+            self._in_flight.forget_chain(queue)
+            self._orderly.forget(queue)
+        committed = self.committed(queue)
+        if committed is None:
+            is_oldest = init_mode is InitMode.MIN or queue.topic.startswith(RETRY_PREFIX)
+            # As in RocketMQ, a new group gets all of a young queue, else the newest message.
             is_oldest = is_oldest or bounds.start == 0
-            progress = bounds.start if is_oldest else bounds.end - 1
-            self._progress.commit(place.group, queue, progress)
-        start = self._loans.next_offset(place, progress)
+            committed = bounds.start if is_oldest else bounds.end - 1
+            self._committed.commit(queue.group, queue.queue, committed)
+        start = self._in_flight.next_offset(queue, committed)
         if not bounds.start <= start <= bounds.end:
-            # Expired, or of a queue that is another one now: loans of it lead nowhere either.
-            self._loans.forget_chain(place)
+            # The messages expired, or the topic was recreated: its pops must not move the offset.
+            self._in_flight.forget_chain(queue)
             start = bounds.start if start < bounds.start else bounds.end
-            self.commit(place, start)
+            self.commit(queue, start)
         return start, bounds.end
 
-    def peek_begin(self, place: GroupQueue) -> int:
-        """Where the queue's next pop begins, without any change."""
-        queue = QueueId(place.topic, "", place.queue_index)
-        progress = self._progress.get(place.group, queue)
-        if progress is None:
-            progress = self.bounds(place).start
-        return self._loans.next_offset(place, progress)
+    def peek_begin(self, queue: GroupQueue) -> int:
+        """The start of the queue's next pop, without any change."""
+        committed = self.committed(queue)
+        if committed is None:
+            committed = self.bounds(queue).start
+        return self._in_flight.next_offset(queue, committed)
 
-    def progress(self, place: GroupQueue) -> int | None:
-        """How far the group is; None if it never was in the queue."""
-        return self._progress.get(place.group, QueueId(place.topic, "", place.queue_index))
+    def committed(self, queue: GroupQueue) -> int | None:
+        """The group's committed offset; None if it has none in the queue."""
+        return self._committed.get(queue.group, queue.queue)
 
-    def commit(self, place: GroupQueue, offset: int) -> None:
-        """Move the group's progress, unless somebody just moved it elsewhere."""
-        queue = QueueId(place.topic, "", place.queue_index)
-        is_moved = self._progress.awaits_reset(place.group, queue)
-        if not is_moved and self._progress.get(place.group, queue) != offset:
-            self._progress.commit(place.group, queue, offset)
+    def commit(self, queue: GroupQueue, offset: int) -> None:
+        """Move the group's committed offset, unless a reset just moved it elsewhere."""
+        is_reset = self._committed.awaits_reset(queue.group, queue.queue)
+        if not is_reset and self.committed(queue) != offset:
+            self._committed.commit(queue.group, queue.queue, offset)
 
-    def may_have_lent(self, place: GroupQueue, offset: int, pop_ms: int) -> bool:
-        """False if the message at an offset was stored after a pop: it gave another one."""
+    def may_have_popped(self, queue: GroupQueue, offset: int, pop_ms: int) -> bool:
+        """False if the message at the offset is younger than the pop: the pop got another one."""
         try:
-            return self._store.store_time(place.topic, place.queue_index, offset) <= pop_ms
+            return self._store.store_time(queue.topic, queue.queue_index, offset) <= pop_ms
         except DamagedStoreError:
-            return True  # Nobody can tell any more.
+            return True  # The store time cannot be read.
 
-    def all_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[GroupQueue]:
-        """The queues that a pop would look at."""
+    def queues_of(self, config: TopicConfig, queue: QueueId, group: str) -> list[GroupQueue]:
+        """The queues that a pop reads, with those of the group's retry topics."""
         indices = range(config.read_queue_count) if queue.index < 0 else (queue.index,)
-        places = [GroupQueue(config.name, group, index) for index in indices]
+        queues = [GroupQueue(config.name, group, index) for index in indices]
         for kind in (RetryKind.V1, RetryKind.V2):
-            retries = self._topics.get(kind.topic_of(config.name, group))
+            retries = self._tables.topics.get(kind.topic_of(config.name, group))
             if retries is not None:
                 count = retries.read_queue_count
-                places += [GroupQueue(retries.name, group, index) for index in range(count)]
-        return places
+                queues += [GroupQueue(retries.name, group, index) for index in range(count)]
+        return queues
 
     def require_poppable(self, queue: QueueId, group: str) -> TopicConfig:
-        """The topic of a queue that the group may pop from, else 16, 17, 26 or 29."""
-        config = self._topics.require(queue.topic)
+        """The topic of a queue that the group may pop from. Refusals: 16, 17, 26, 29."""
+        config = self._tables.topics.require(queue.topic)
         if not config.permission & PERMISSION_READ:
             raise refusals.not_readable(queue.topic)
         if queue.index >= config.read_queue_count:
             raise refusals.queue_illegal(queue, config.read_queue_count)
-        self._groups.ensure(group)
+        self._tables.groups.ensure(group)
         return config
 
-    def require_held(self, queue: QueueId, offset: int, *, is_end_allowed: bool) -> None:
-        """Refuse what names no message: 13, 17, 208."""
-        count = self._topics.require(queue.topic).read_queue_count
+    def require_message(self, queue: QueueId, offset: int, *, is_end_allowed: bool) -> None:
+        """Refuse (13, 17, 208) an offset outside the queue."""
+        count = self._tables.topics.require(queue.topic).read_queue_count
         if not 0 <= queue.index < count:
             raise refusals.message_illegal(
                 f"queueId[{queue.index}] is illegal, topic:[{queue.topic}] has {count} queues"

@@ -1,15 +1,15 @@
-"""What is lent out by pops, and how far that lets a group's progress and the revive topic go.
+"""The pops in flight, and how far they let committed offsets and revive queues advance.
 
-A loan is one pop's take of one queue. It is kept in memory; when it is not settled after a while
-its checkpoint is written to the revive topic. Acknowledgements settle it, or its revival does. Two
-marks follow behind, both only over what would survive a crash:
+One pop of one queue is one `InFlightPop`. Memory holds it; if it is not finished after a while, the
+broker writes its checkpoint to the revive topic. Acknowledgements finish its messages, or their
+revival does. Two offsets follow behind, both only over what would survive a crash:
 
-    the group's progress    over the loans of a queue, in order: settled, or checkpoint written
-    a revive queue's mark   over its checkpoints, in order: settled
+    the group's committed offset   over a queue's pops, in order: finished or checkpoint written
+    a revive queue's mark          over its checkpoints, in order: finished
 
-So a message that is not settled is always either at or behind the group's progress, or in a
-checkpoint behind the mark. What is written or settled by other records counts only once those are
-durable: `safe_position` says from which end of the log on.
+So an unfinished message is always at or behind the group's committed offset, or in a checkpoint
+behind the mark. A finish by another record, and a checkpoint, count only once that record is
+durable: `safe_position` is the end of the log that must be durable for it.
 """
 
 from __future__ import annotations
@@ -21,57 +21,68 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.pop_checkpoints import Checkpoint, CheckpointKey
 
 STAY_MS: Final = 3_000
-"""How long loans and acknowledgements stay in memory before they are written."""
+"""How long pops and acknowledgements stay in memory before they are written."""
 
 
 class GroupQueue(NamedTuple):
-    """One group's view of one queue."""
+    """One queue as one group consumes it."""
 
     topic: str
     group: str
     queue_index: int
 
+    @property
+    def queue(self) -> QueueId:
+        return QueueId(self.topic, "", self.queue_index)
+
 
 @dataclass(eq=False, slots=True)
 class InFlightPop:
-    """Messages of one queue that one pop lent."""
+    """The messages of one queue that one pop returned."""
 
     key: CheckpointKey
     invisible_ms: int
     offsets: tuple[int, ...]
     end: int
-    """Behind what the pop looked at: where the next one begins."""
+    """The offset behind the examined messages: the next pop begins there."""
     revive_queue: int
-    settled: int = 0
-    """Bit i: the i-th message is acknowledged, or stored anew."""
-    place: int = -1
-    """The checkpoint's offset in its revive queue; -1: not written."""
+    finished: int = 0
+    """Bit i: the i-th message is acknowledged, or stored again."""
+    checkpoint_offset: int = -1
+    """The offset of the checkpoint in its revive queue; -1: not written."""
     safe_position: int = 0
+    """The end of the log that must be durable before an offset may pass this pop."""
     unwritten: int = 0
     """Bits acknowledged since the checkpoint or the last ack record was written."""
     failures: int = 0
-    """How often it could not be revived."""
+    """The number of failed revivals."""
     is_chained: bool = False
+    """True while the group's committed offset has to pass this pop."""
 
     @property
-    def is_settled(self) -> bool:
-        return self.settled == (1 << len(self.offsets)) - 1
+    def group_queue(self) -> GroupQueue:
+        return GroupQueue(self.key.topic, self.key.group, self.key.queue_index)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finished == (1 << len(self.offsets)) - 1
 
     @property
     def visible_ms(self) -> int:
         return self.key.pop_ms + self.invisible_ms
 
     def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.key, self.invisible_ms, self.offsets, self.settled)
+        return Checkpoint(self.key, self.invisible_ms, self.offsets, self.finished)
 
     def offsets_of(self, bits: int) -> tuple[int, ...]:
         return tuple(offset for index, offset in enumerate(self.offsets) if bits >> index & 1)
 
     def bits_of(self, offsets: Iterable[int]) -> int:
-        """The bits of those offsets that are lent here."""
+        """The bits of those offsets that this pop returned."""
         wanted = tuple(offsets)
         if wanted == self.offsets:
             return (1 << len(wanted)) - 1
@@ -81,28 +92,28 @@ class InFlightPop:
                 bits |= 1 << self.offsets.index(offset)
         return bits
 
-    def settle(self, bits: int, position: int = 0) -> None:
-        """Settle messages; what stands for them instead ends at a log position."""
-        self.settled |= bits
+    def finish(self, bits: int, position: int = 0) -> None:
+        """Finish messages; the record that replaces them ends at a log position."""
+        self.finished |= bits
         self.safe_position = max(self.safe_position, position)
 
 
 @dataclass(slots=True)
 class _ReviveQueue:
     checkpoints: deque[InFlightPop] = field(default_factory=deque)
-    """Written and not passed by the mark, in their order."""
+    """The written checkpoints behind the mark, in order."""
     end: int = 0
-    """Behind the last record that is known here."""
+    """The offset behind the last known record."""
 
 
 class InFlightPops:
-    """Every loan that is not settled, by what makes its checkpoint."""
+    """The unfinished pops, by their checkpoint keys."""
 
     def __init__(self) -> None:
         self._by_key: dict[CheckpointKey, InFlightPop] = {}
         self._chains: dict[GroupQueue, deque[InFlightPop]] = {}
         self._moved: dict[GroupQueue, None] = {}
-        """Chains whose head may let progress go on."""
+        """Queues whose first pops may let the committed offset advance."""
         self._young: deque[InFlightPop] = deque()
         self._acked: deque[tuple[int, InFlightPop]] = deque()
         self._due: list[tuple[int, int, InFlightPop]] = []
@@ -115,166 +126,169 @@ class InFlightPops:
     def get(self, key: CheckpointKey) -> InFlightPop | None:
         return self._by_key.get(key)
 
-    # --- lending ------------------------------------------------------------------------------
+    # --- popping ------------------------------------------------------------------------------
 
-    def next_offset(self, place: GroupQueue, progress: int) -> int:
-        """Where a queue's next pop begins, for a group whose progress is there."""
-        chain = self._chains.get(place)
-        return max(chain[-1].end, progress) if chain else progress
+    def next_offset(self, queue: GroupQueue, committed: int) -> int:
+        """The offset where a queue's next pop begins, for a group with this committed offset."""
+        chain = self._chains.get(queue)
+        return max(chain[-1].end, committed) if chain else committed
 
-    def lend(self, place: GroupQueue, loan: InFlightPop) -> None:
-        """Note a loan behind those that the queue has; one without messages only moves on."""
-        loan.is_chained = True
-        self._chains.setdefault(place, deque()).append(loan)
-        if loan.offsets:
-            self._by_key[loan.key] = loan
-            self._young.append(loan)
-            if loan.invisible_ms <= STAY_MS:
-                self._push_due(loan, loan.visible_ms)
+    def add(self, queue: GroupQueue, pop: InFlightPop) -> None:
+        """Add a pop behind the queue's others; one without messages only moves the next offset."""
+        pop.is_chained = True
+        self._chains.setdefault(queue, deque()).append(pop)
+        if pop.offsets:
+            self._by_key[pop.key] = pop
+            self._young.append(pop)
+            if pop.invisible_ms <= STAY_MS:
+                self._push_due(pop, pop.visible_ms)
         else:
-            self._moved[place] = None
+            self._moved[queue] = None
 
-    def adopt(self, loan: InFlightPop, place: int, position: int) -> None:
-        """Note a loan whose checkpoint is in the revive topic: changed or found there."""
-        self._by_key[loan.key] = loan
-        self.note_written(loan, place, position)
+    def adopt(self, pop: InFlightPop, checkpoint_offset: int, position: int) -> None:
+        """Add a pop whose checkpoint is in the revive topic: a changed pop, or one from before."""
+        self._by_key[pop.key] = pop
+        self.note_written(pop, checkpoint_offset, position)
 
-    def forget_chain(self, place: GroupQueue) -> None:
-        """The group's progress was moved by somebody else: loans no longer move it."""
-        for loan in self._chains.pop(place, ()):
-            loan.is_chained = False
-        self._moved.pop(place, None)
+    def forget_chain(self, queue: GroupQueue) -> None:
+        """Stop the queue's pops from advancing the committed offset: it was moved otherwise."""
+        for pop in self._chains.pop(queue, ()):
+            pop.is_chained = False
+        self._moved.pop(queue, None)
 
     def forget_topics(self, gone: Collection[str]) -> None:
-        """Topics are gone: so are the loans of them."""
-        for place in [place for place in self._chains if place.topic in gone]:
-            self.forget_chain(place)
-        for loan in [loan for loan in self._by_key.values() if loan.key.topic in gone]:
-            self.settle(loan, (1 << len(loan.offsets)) - 1)
+        """Finish all pops of deleted topics."""
+        for queue in [queue for queue in self._chains if queue.topic in gone]:
+            self.forget_chain(queue)
+        for pop in [pop for pop in self._by_key.values() if pop.key.topic in gone]:
+            self.finish(pop, (1 << len(pop.offsets)) - 1)
 
-    # --- settling -----------------------------------------------------------------------------
+    # --- finishing ----------------------------------------------------------------------------
 
-    def acknowledge(self, loan: InFlightPop, bits: int, now_ms: int, position: int = 0) -> None:
-        """Settle messages by their consumers' word."""
-        bits &= ~loan.settled
+    def acknowledge(self, pop: InFlightPop, bits: int, now_ms: int, position: int = 0) -> None:
+        """Finish messages that their consumer acknowledged."""
+        bits &= ~pop.finished
         if not bits:
             return
-        if loan.place >= 0:
-            if not loan.unwritten:
-                self._acked.append((now_ms, loan))
-            loan.unwritten |= bits
-        self.settle(loan, bits, position)
+        if pop.checkpoint_offset >= 0:
+            if not pop.unwritten:
+                self._acked.append((now_ms, pop))
+            pop.unwritten |= bits
+        self.finish(pop, bits, position)
 
-    def settle(self, loan: InFlightPop, bits: int, position: int = 0) -> None:
-        """Settle messages; what stands for them instead ends at a log position."""
-        loan.settle(bits, position)
-        if loan.is_settled:
-            self._by_key.pop(loan.key, None)
-            self._note_moved(loan)
+    def finish(self, pop: InFlightPop, bits: int, position: int = 0) -> None:
+        """Finish messages; the record that replaces them ends at a log position."""
+        pop.finish(bits, position)
+        if pop.is_finished:
+            self._by_key.pop(pop.key, None)
+            self._note_moved(pop)
 
-    def note_written(self, loan: InFlightPop, place: int, position: int) -> None:
-        """A loan's checkpoint is in the revive topic, up to a log position."""
-        loan.place = place
-        loan.safe_position = max(loan.safe_position, position)
-        queue = self._revive_queues.setdefault(loan.revive_queue, _ReviveQueue())
-        queue.checkpoints.append(loan)
-        self.note_revive_end(loan.revive_queue, place + 1)
-        self._push_due(loan, loan.visible_ms)
-        self._note_moved(loan)
+    def note_written(self, pop: InFlightPop, checkpoint_offset: int, position: int) -> None:
+        """Note a pop's checkpoint in the revive topic, which ends at a log position."""
+        pop.checkpoint_offset = checkpoint_offset
+        pop.safe_position = max(pop.safe_position, position)
+        queue = self._revive_queues.setdefault(pop.revive_queue, _ReviveQueue())
+        queue.checkpoints.append(pop)
+        self.note_revive_end(pop.revive_queue, checkpoint_offset + 1)
+        self._push_due(pop, pop.visible_ms)
+        self._note_moved(pop)
 
     def note_revive_end(self, revive_queue: int, end: int) -> None:
-        """Records of a revive queue are known up to here."""
+        """Note that the records of a revive queue are known up to an offset."""
         queue = self._revive_queues.setdefault(revive_queue, _ReviveQueue())
         queue.end = max(queue.end, end)
 
-    # --- what is to be done -------------------------------------------------------------------
+    # --- work that is due ---------------------------------------------------------------------
 
     def take_old(
         self, now_ms: int, count_max: int, *, all_of_them: bool = False
     ) -> list[InFlightPop]:
-        """Loans that were in memory for long enough and are to be written."""
+        """Take the pops whose checkpoints are to be written: they were in memory long enough."""
         taken: list[InFlightPop] = []
         while self._young and len(taken) < count_max:
-            loan = self._young[0]
-            is_open = not loan.is_settled and loan.place < 0
-            if is_open and not all_of_them and now_ms < loan.key.pop_ms + STAY_MS:
+            pop = self._young[0]
+            is_open = not pop.is_finished and pop.checkpoint_offset < 0
+            if is_open and not all_of_them and now_ms < pop.key.pop_ms + STAY_MS:
                 break
             self._young.popleft()
             if is_open:
-                taken.append(loan)
+                taken.append(pop)
         return taken
 
-    def put_back_old(self, loans: list[InFlightPop]) -> None:
-        """What was taken could not be written."""
-        self._young.extendleft(reversed(loans))
+    def put_back_old(self, pops: list[InFlightPop]) -> None:
+        """Put back pops whose records could not be written."""
+        self._young.extendleft(reversed(pops))
 
     def take_acked(
         self, now_ms: int, count_max: int, *, all_of_them: bool = False
     ) -> list[InFlightPop]:
-        """Loans with acknowledgements that are to be written."""
+        """Take the pops whose acknowledgements are to be written."""
         taken: list[InFlightPop] = []
         while self._acked and len(taken) < count_max:
-            since_ms, loan = self._acked[0]
+            since_ms, pop = self._acked[0]
             if not all_of_them and now_ms < since_ms + STAY_MS:
                 break
             self._acked.popleft()
-            # The mark may have passed the checkpoint meanwhile: nobody will read it again.
-            if loan.place >= 0:
-                taken.append(loan)
+            # Once the mark has passed the checkpoint, no start reads it again.
+            if pop.checkpoint_offset >= 0:
+                taken.append(pop)
         return taken
 
-    def put_back_acked(self, loans: list[InFlightPop]) -> None:
-        """What was taken could not be written."""
-        self._acked.extendleft((0, loan) for loan in reversed(loans))
+    def put_back_acked(self, pops: list[InFlightPop]) -> None:
+        """Put back pops whose records could not be written."""
+        self._acked.extendleft((0, pop) for pop in reversed(pops))
 
     def take_due(self, now_ms: int, count_max: int) -> list[InFlightPop]:
-        """Loans whose messages are visible again, the earliest first."""
+        """Take the pops whose messages are visible again, the earliest first."""
         taken: list[InFlightPop] = []
         while self._due and len(taken) < count_max and self._due[0][0] <= now_ms:
-            loan = heapq.heappop(self._due)[2]
-            if not loan.is_settled:
-                taken.append(loan)
+            pop = heapq.heappop(self._due)[2]
+            if not pop.is_finished:
+                taken.append(pop)
         return taken
 
-    def wait_until(self, loan: InFlightPop, due_ms: int) -> None:
-        """A loan could not be revived: try again then."""
-        self._push_due(loan, due_ms)
+    def wait_until(self, pop: InFlightPop, due_ms: int) -> None:
+        """Make a pop due again later: it could not be revived."""
+        self._push_due(pop, due_ms)
 
-    def take_progress(self, durable_end: int) -> Iterator[tuple[GroupQueue, int]]:
-        """The progress that groups have made since the last time."""
-        for place in list(self._moved):
-            chain = self._chains.get(place)
+    def take_committed(self, durable_end: int) -> Iterator[tuple[GroupQueue, int]]:
+        """The offsets that groups may commit since the last call."""
+        for queue in list(self._moved):
+            chain = self._chains.get(queue)
             end = -1
             while chain and _may_pass(chain[0], durable_end):
-                loan = chain.popleft()
-                loan.is_chained = False
-                end = loan.end
+                pop = chain.popleft()
+                pop.is_chained = False
+                end = pop.end
             if not chain:
-                self._chains.pop(place, None)
-            if not chain or not (chain[0].is_settled or chain[0].place >= 0):
-                del self._moved[place]
+                self._chains.pop(queue, None)
+            if not chain or not _is_passable(chain[0]):
+                del self._moved[queue]
             if end >= 0:
-                yield place, end
+                yield queue, end
 
     def take_marks(self, durable_end: int) -> Iterator[tuple[int, int]]:
-        """(revive queue, offset) up to which nothing has to be read again after a crash."""
+        """The offset of each revive queue from which a start has to read."""
         for index, queue in self._revive_queues.items():
             while queue.checkpoints:
-                loan = queue.checkpoints[0]
-                if not loan.is_settled or loan.safe_position > durable_end:
+                pop = queue.checkpoints[0]
+                if not pop.is_finished or pop.safe_position > durable_end:
                     break
                 queue.checkpoints.popleft()
-                loan.place = -1
-            end = queue.checkpoints[0].place if queue.checkpoints else queue.end
-            yield index, end
+                pop.checkpoint_offset = -1
+            yield index, queue.checkpoints[0].checkpoint_offset if queue.checkpoints else queue.end
 
-    def _note_moved(self, loan: InFlightPop) -> None:
-        if loan.is_chained:
-            self._moved[GroupQueue(loan.key.topic, loan.key.group, loan.key.queue_index)] = None
+    def _note_moved(self, pop: InFlightPop) -> None:
+        if pop.is_chained:
+            self._moved[pop.group_queue] = None
 
-    def _push_due(self, loan: InFlightPop, due_ms: int) -> None:
-        heapq.heappush(self._due, (due_ms, next(self._numbers), loan))
+    def _push_due(self, pop: InFlightPop, due_ms: int) -> None:
+        heapq.heappush(self._due, (due_ms, next(self._numbers), pop))
 
 
-def _may_pass(loan: InFlightPop, durable_end: int) -> bool:
-    return (loan.is_settled or loan.place >= 0) and loan.safe_position <= durable_end
+def _is_passable(pop: InFlightPop) -> bool:
+    return pop.is_finished or pop.checkpoint_offset >= 0
+
+
+def _may_pass(pop: InFlightPop, durable_end: int) -> bool:
+    return _is_passable(pop) and pop.safe_position <= durable_end

@@ -1,8 +1,9 @@
-"""What was popped in order: nothing more of a queue until it is acknowledged or visible again.
+"""Orderly pops: a queue gives no more messages until the last pop is acknowledged or visible again.
 
-The state of a queue is one pop's take: which of it is acknowledged, when the rest is visible, and
-how often each was popped. It is kept in RocketMQ's own file `consumerOrderInfo.json`; the group's
-progress is always at the first message that is not acknowledged, so losing the file loses nothing.
+The state of a queue is its last pop: which messages are acknowledged, when the others are visible
+again, and how often each was popped. RocketMQ's own file `consumerOrderInfo.json` holds it. The
+group's committed offset is always at the first unacknowledged message, so losing the file loses no
+message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FORGOTTEN_AFTER_MS: Final = 24 * 3_600 * 1_000
 
 
 @dataclass(slots=True)
-class _Taken:
+class _OrderlyPop:
     attempt_id: str
     pop_ms: int
     invisible_ms: int
@@ -29,12 +30,12 @@ class _Taken:
     consumed_ms: int
     acked: int = 0
     visible_ms: dict[int, int] = field(default_factory=dict)
-    """By offset, where it is not pop time and invisible time."""
+    """By offset, if it differs from pop time plus invisible time."""
     counts: dict[int, int] = field(default_factory=dict)
-    """How often each was popped before, where it was."""
+    """The number of earlier pops by offset, without zeros."""
 
     def free_ms(self) -> int:
-        """When the last of what is not acknowledged is visible again."""
+        """The time when every unacknowledged message is visible again."""
         return max(
             (
                 self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
@@ -44,160 +45,160 @@ class _Taken:
             default=0,
         )
 
-    def first_pending(self) -> int:
+    def first_unacked(self) -> int:
         for index, offset in enumerate(self.offsets):
             if not self.acked >> index & 1:
                 return offset
         return self.offsets[-1] + 1
 
 
-class Orders:
-    """The queues that are popped in order, by group."""
+class OrderlyPops:
+    """The last orderly pop of each queue and group."""
 
-    def __init__(self, stored: Mapping[str, Any] | None) -> None:
-        self._table: dict[GroupQueue, _Taken] = {}
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        self._table: dict[GroupQueue, _OrderlyPop] = {}
         self._unserved: dict[str, Any] = {}
-        """The entries of lite topics, kept as they are."""
-        for key, queues in ((stored or {}).get("table") or {}).items():
+        """The entries of lite topics, which the broker keeps unchanged."""
+        for key, queues in (stored.get("table") or {}).items():
             topic, _, group = key.partition(_SEPARATOR)
             if is_lite_queue(topic):
                 self._unserved[key] = queues
                 continue
-            for index, taken in queues.items():
-                self._table[GroupQueue(topic, group, int(index))] = _from_json(taken)
+            for index, pop in queues.items():
+                self._table[GroupQueue(topic, group, int(index))] = _from_json(pop)
         self._is_changed = False
         self._free: list[tuple[int, GroupQueue]] = []
-        for place, taken in self._table.items():
-            self._note_free(place, taken)
+        for queue, pop in self._table.items():
+            self._note_free(queue, pop)
 
-    def is_blocked(self, place: GroupQueue, attempt_id: str, now_ms: int) -> bool:
-        """True while something of the queue is out; not for the attempt that has it."""
-        taken = self._table.get(place)
-        if taken is None or (attempt_id and taken.attempt_id == attempt_id):
+    def is_blocked(self, queue: GroupQueue, attempt_id: str, now_ms: int) -> bool:
+        """True while a pop of the queue is in flight; not for a repeat of that attempt."""
+        pop = self._table.get(queue)
+        if pop is None or (attempt_id and pop.attempt_id == attempt_id):
             return False
-        return now_ms < taken.free_ms()
+        return now_ms < pop.free_ms()
 
     def take(
         self,
-        place: GroupQueue,
+        queue: GroupQueue,
         *,
         attempt_id: str,
         pop_ms: int,
         invisible_ms: int,
         offsets: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """Note what was popped; how often each was popped before."""
-        before = self._table.get(place)
+        """Note a pop; returns the number of earlier pops of each message."""
+        before = self._table.get(queue)
         counts: dict[int, int] = {}
         if before is not None and attempt_id and before.attempt_id == attempt_id:
             counts = before.counts
         elif before is not None:
             known = [offset for offset in offsets if offset in before.offsets]
             counts = {offset: before.counts.get(offset, 0) + 1 for offset in known}
-        taken = _Taken(attempt_id, pop_ms, invisible_ms, offsets, pop_ms, counts=counts)
-        self._put(place, taken)
+        pop = _OrderlyPop(attempt_id, pop_ms, invisible_ms, offsets, pop_ms, counts=counts)
+        self._put(queue, pop)
         return tuple(counts.get(offset, 0) for offset in offsets)
 
-    def knows(self, place: GroupQueue) -> bool:
-        """False if nothing of the queue is out, or if what was is forgotten."""
-        return place in self._table
+    def knows(self, queue: GroupQueue) -> bool:
+        """True if the queue's last pop is known."""
+        return queue in self._table
 
-    def acknowledge(self, place: GroupQueue, offset: int, pop_ms: int) -> int | None:
-        """Where the group's progress is to go, in a queue that is known here; None: it stays.
+    def acknowledge(self, queue: GroupQueue, offset: int, pop_ms: int) -> int | None:
+        """The offset to commit after an acknowledgement in a known queue; None: no change.
 
-        Raises KeyError for a wrong offset.
+        Raises KeyError for an offset that the pop did not return.
         """
-        taken = self._table[place]
-        if pop_ms != taken.pop_ms:
-            # Of a pop before: what it got has been popped again.
+        pop = self._table[queue]
+        if pop_ms != pop.pop_ms:
+            # An earlier pop: its messages were popped again.
             return None
-        if offset not in taken.offsets:
+        if offset not in pop.offsets:
             raise KeyError(offset)
-        taken.acked |= 1 << taken.offsets.index(offset)
-        following = taken.first_pending()
-        self._put(place, taken)
+        pop.acked |= 1 << pop.offsets.index(offset)
+        following = pop.first_unacked()
+        self._put(queue, pop)
         return following
 
-    def change(self, place: GroupQueue, offset: int, *, pop_ms: int, visible_ms: int) -> None:
-        """A message is to be visible at another time."""
-        taken = self._table.get(place)
-        if taken is not None and taken.pop_ms == pop_ms and offset in taken.offsets:
-            taken.visible_ms[offset] = visible_ms
-            self._put(place, taken)
+    def change(self, queue: GroupQueue, offset: int, *, pop_ms: int, visible_ms: int) -> None:
+        """Change the time when a message is visible again."""
+        pop = self._table.get(queue)
+        if pop is not None and pop.pop_ms == pop_ms and offset in pop.offsets:
+            pop.visible_ms[offset] = visible_ms
+            self._put(queue, pop)
 
-    def forget(self, place: GroupQueue) -> None:
-        """The group's progress was moved by somebody else."""
-        if self._table.pop(place, None) is not None:
+    def forget(self, queue: GroupQueue) -> None:
+        """Forget the queue's last pop: the committed offset was moved otherwise."""
+        if self._table.pop(queue, None) is not None:
             self._is_changed = True
 
     def forget_topics(self, gone: Collection[str]) -> None:
-        for place in [place for place in self._table if place.topic in gone]:
-            self.forget(place)
+        for queue in [queue for queue in self._table if queue.topic in gone]:
+            self.forget(queue)
         for key in [key for key in self._unserved if _parent_of_key(key) in gone]:
             del self._unserved[key]
             self._is_changed = True
 
     def take_free(self, now_ms: int) -> list[GroupQueue]:
-        """Queues whose messages are visible again: whoever waits for them may pop."""
+        """The queues whose messages are visible again: held pops may take them."""
         freed = []
         while self._free and self._free[0][0] <= now_ms:
-            _, place = heapq.heappop(self._free)
-            taken = self._table.get(place)
-            if taken is None:
+            _, queue = heapq.heappop(self._free)
+            pop = self._table.get(queue)
+            if pop is None:
                 continue
-            if now_ms - taken.consumed_ms > _FORGOTTEN_AFTER_MS:
-                self.forget(place)
-            if taken.free_ms() <= now_ms:
-                freed.append(place)
+            if now_ms - pop.consumed_ms > _FORGOTTEN_AFTER_MS:
+                self.forget(queue)
+            if pop.free_ms() <= now_ms:
+                freed.append(queue)
         return freed
 
     def take_changes(self) -> dict[str, Any] | None:
-        """The file's new content; None if nothing is new."""
+        """The file's new content; None if nothing changed."""
         if not self._is_changed:
             return None
         self._is_changed = False
         table: dict[str, dict[str, Any]] = dict(self._unserved)
-        for place, taken in self._table.items():
-            queues = table.setdefault(f"{place.topic}{_SEPARATOR}{place.group}", {})
-            queues[str(place.queue_index)] = _to_json(taken)
+        for queue, pop in self._table.items():
+            queues = table.setdefault(f"{queue.topic}{_SEPARATOR}{queue.group}", {})
+            queues[str(queue.queue_index)] = _to_json(pop)
         return {"table": table}
 
     def put_back(self) -> None:
-        """What was taken could not be saved: it is to be taken again."""
+        """Have `take_changes` return its content again: it could not be saved."""
         self._is_changed = True
 
-    def _put(self, place: GroupQueue, taken: _Taken) -> None:
-        self._table[place] = taken
+    def _put(self, queue: GroupQueue, pop: _OrderlyPop) -> None:
+        self._table[queue] = pop
         self._is_changed = True
-        self._note_free(place, taken)
+        self._note_free(queue, pop)
 
-    def _note_free(self, place: GroupQueue, taken: _Taken) -> None:
-        heapq.heappush(self._free, (taken.free_ms(), place))
+    def _note_free(self, queue: GroupQueue, pop: _OrderlyPop) -> None:
+        heapq.heappush(self._free, (pop.free_ms(), queue))
 
 
 def _parent_of_key(key: str) -> str:
     return parent_of(key.partition(_SEPARATOR)[0])
 
 
-def _to_json(taken: _Taken) -> dict[str, Any]:
-    first = taken.offsets[0]
+def _to_json(pop: _OrderlyPop) -> dict[str, Any]:
+    first = pop.offsets[0]
     return {
-        "a": taken.attempt_id,
-        "cm": taken.acked,
-        "i": taken.invisible_ms,
-        "l": taken.consumed_ms,
-        # All but the first are kept as distances from it.
-        "o": [first, *(offset - first for offset in taken.offsets[1:])],
-        "oc": {str(offset): count for offset, count in taken.counts.items()},
-        "ot": {str(offset): visible_ms for offset, visible_ms in taken.visible_ms.items()},
-        "popTime": taken.pop_ms,
+        "a": pop.attempt_id,
+        "cm": pop.acked,
+        "i": pop.invisible_ms,
+        "l": pop.consumed_ms,
+        # The others are stored as distances from the first.
+        "o": [first, *(offset - first for offset in pop.offsets[1:])],
+        "oc": {str(offset): count for offset, count in pop.counts.items()},
+        "ot": {str(offset): visible_ms for offset, visible_ms in pop.visible_ms.items()},
+        "popTime": pop.pop_ms,
     }
 
 
-def _from_json(stored: Mapping[str, Any]) -> _Taken:
+def _from_json(stored: Mapping[str, Any]) -> _OrderlyPop:
     offsets = [int(offset) for offset in stored.get("o") or [0]]
     first = offsets[0]
-    return _Taken(
+    return _OrderlyPop(
         attempt_id=str(stored.get("a") or ""),
         pop_ms=int(stored.get("popTime", 0)),
         invisible_ms=int(stored.get("i") or 0),

@@ -1,4 +1,4 @@
-"""Looking at queues without borrowing from them: peek, and waiting for something to pop."""
+"""Read-only pop requests: PEEK_MESSAGE and NOTIFICATION."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker.engine.messages.filtering import EVERYTHING
-from rocketmq_broker.engine.pop.cursors import Places
-from rocketmq_broker.engine.pop.orderly import Orders
+from rocketmq_broker.engine.pop.cursors import Cursors
+from rocketmq_broker.engine.pop.orderly import OrderlyPops
 from rocketmq_broker.engine.pop.pop import PopLimits
 from rocketmq_broker.engine.pop.read import read_queue
 from rocketmq_broker.storage.store import Store
@@ -25,35 +25,41 @@ from rocketmq_wire.requests.pop import (
 
 
 class Peeking:
-    """Peek and await, over the queues as groups see them."""
+    """Shows messages without popping them."""
 
-    def __init__(self, limits: PopLimits, *, orders: Orders, places: Places, store: Store) -> None:
-        self._orders, self._places, self._store = orders, places, store
-        self._bytes_max, self._poll_ms_max = limits.bytes_max, limits.poll_ms_max
+    def __init__(
+        self, limits: PopLimits, store: Store, *, orderly: OrderlyPops, cursors: Cursors
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self._orderly = orderly
+        self._cursors = cursors
 
     def peek(self, request: PeekMessages, now_ms: int) -> Outcome:
-        """Show messages and lend none. Refusals: 16, 17, 26, 29."""
-        config = self._places.require_poppable(request.queue, request.group)
+        """Return messages that stay visible. Refusals: 16, 17, 26, 29."""
+        config = self._cursors.require_poppable(request.queue, request.group)
         count_left = min(max(request.count_max, 1), POP_COUNT_MAX)
-        rest_count, spans, sizes = 0, [], b""
+        rest_count = 0
+        spans: list[PoppedSpan] = []
         parts: list[Buffer] = []
-        for place in self._places.all_of(config, request.queue, request.group):
-            bounds = self._places.bounds(place)
-            start = max(self._places.peek_begin(place), bounds.start)
+        sizes = b""
+        for queue in self._cursors.queues_of(config, request.queue, request.group):
+            bounds = self._cursors.bounds(queue)
+            start = max(self._cursors.peek_begin(queue), bounds.start)
             if count_left < 1 or start >= bounds.end:
                 rest_count += max(bounds.end - start, 0)
                 continue
             found = read_queue(
                 self._store,
-                place.topic,
-                place.queue_index,
+                queue.topic,
+                queue.queue_index,
                 start,
                 wanted=EVERYTHING,
                 count_max=count_left,
-                bytes_max=self._bytes_max,
+                bytes_max=self._limits.bytes_max,
             )
-            kind = retry_kind_of(place.topic)
-            spans.append(PoppedSpan(kind, place.queue_index, start, found.offsets))
+            kind = retry_kind_of(queue.topic)
+            spans.append(PoppedSpan(kind, queue.queue_index, start, found.offsets))
             parts += found.parts
             sizes += found.sizes
             count_left -= len(found.offsets)
@@ -73,19 +79,18 @@ class Peeking:
     def await_messages(
         self, request: AwaitMessages, now_ms: int, *, is_final: bool = False
     ) -> Outcome:
-        """Say whether a pop would find something, or hold the request until it would."""
+        """Answer whether a pop would find messages, or hold the request until one would."""
         if not request.born_ms:
             request = replace(request, born_ms=now_ms)
-        config = self._places.require_poppable(request.queue, request.group)
-        for place in self._places.all_of(config, request.queue, request.group):
-            end = self._places.bounds(place).end
-            is_blocked = request.is_orderly and self._orders.is_blocked(
-                place, request.attempt_id, now_ms
+        config = self._cursors.require_poppable(request.queue, request.group)
+        for queue in self._cursors.queues_of(config, request.queue, request.group):
+            end = self._cursors.bounds(queue).end
+            is_blocked = request.is_orderly and self._orderly.is_blocked(
+                queue, request.attempt_id, now_ms
             )
-            if not is_blocked and self._places.peek_begin(place) < end:
+            if not is_blocked and self._cursors.peek_begin(queue) < end:
                 return Answer(AwaitMessagesReply(has_message=True))
-        poll_ms = min(request.poll_ms, self._poll_ms_max)
-        expires_at_ms = request.born_ms + poll_ms
+        expires_at_ms = request.born_ms + min(request.poll_ms, self._limits.poll_ms_max)
         if is_final or expires_at_ms <= now_ms:
             return Answer(AwaitMessagesReply(has_message=False))
         return HoldPop(request.group, request.queue, expires_at_ms, request)

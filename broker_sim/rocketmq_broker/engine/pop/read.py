@@ -1,4 +1,4 @@
-"""Reads a queue for a pop: which messages match, at which offsets, as records to send."""
+"""Reads a queue for a pop: the matching messages, their offsets, and their records to send."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
 
 
-class Unreadable:
-    """Tells of queues that pops cannot read, once of each damage: the others are read all the same.
+class DamageLog:
+    """Logs each damaged queue once; pops still serve the other queues.
 
-    A pop that failed as a whole would give nobody what it has lent of them already.
+    If the pop failed as a whole, the client would not get the messages already popped for it.
     """
 
     ERRORS: Final = (DamagedStoreError, CorruptRecordError)
-    _TOLD_MAX: Final = 1_000
+    _LOGGED_MAX: Final = 1_000
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def tell(self, topic: str, queue_index: int, error: Exception) -> None:
-        words = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
-        if words not in self._told and len(self._told) < self._TOLD_MAX:
-            self._told.add(words)
-            _LOG.error("%s", words)
+    def report(self, topic: str, queue_index: int, error: Exception) -> None:
+        text = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
+        if text not in self._logged and len(self._logged) < self._LOGGED_MAX:
+            self._logged.add(text)
+            _LOG.error("%s", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a queue holds from an offset on, as far as it was looked at."""
+    """The matching messages of a queue from an offset on."""
 
     parts: tuple[Buffer, ...]
     sizes: bytes
     offsets: tuple[int, ...]
     end: int
-    """Behind the last entry that was looked at."""
+    """The offset behind the last examined entry."""
 
 
 @lru_cache(maxsize=1_024)
 def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
-    """What a pop wants. Refusals: 1, 23; unlike a pull, one that does not parse is refused."""
+    """The filter of a pop. Refusals: 1, 23; unlike in a pull, also of an illegal expression."""
     check_subscription(subscription, allows_sql=allows_sql)
     return filter_of(subscription, allows_sql=allows_sql, is_registered=False)
 
@@ -83,7 +83,7 @@ def read_queue(
     count_max: int,
     bytes_max: int,
 ) -> Found:
-    """Matching messages from an offset on, which must be inside the queue's bounds."""
+    """The matching messages from an offset on, which must lie within the queue's bounds."""
     if wanted.selector is not None:
         read = store.read(
             topic, queue_index, start, count_max=SQL_SCAN_MAX, bytes_max=SQL_SCAN_SIZE_MAX
@@ -118,23 +118,27 @@ def read_queue(
 
 
 def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> None:
-    """Pops have no answer that says it."""
+    """Log lost messages: a reply to a pop cannot report them."""
     if read.lost:
         _LOG.error(
-            "topic=%s queue=%d: pops pass over %s before offset %d, which a repair gave up; "
+            "topic=%s queue=%d: pops skip %s before offset %d, which a repair gave up; "
             "the read began at offset %d",
-            *(topic, queue_index, plural(read.lost, "message"), read.next_begin, start),
+            topic,
+            queue_index,
+            plural(read.lost, "message"),
+            read.next_begin,
+            start,
         )
 
 
 def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) -> Found:
-    """Records of a retry topic under the name of the topic popped, each with its handle."""
+    """Records of a retry topic under the popped topic's name, each with its receipt handle."""
     data, at, records = b"".join(found.parts), 0, []
     for handle in handles:
         message, at = decode_record(data, at, check_crc=False)
         properties = {**message.properties, RECEIPT: handle.text()}
         record = bytearray(encode_record(replace(message, topic=topic, properties=properties)))
-        # The checksum that is stored: whoever gets the message is to see if its body changed.
+        # The stored checksum: the client must be able to see that the body changed.
         record[_CRC_AT] = message.body_crc.to_bytes(4, "big", signed=True)
         records.append(bytes(record))
     sizes = np.array([len(record) for record in records], "<i4").tobytes()
@@ -142,7 +146,7 @@ def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) ->
 
 
 def _offsets_in(parts: Sequence[Buffer], sizes: Buffer) -> tuple[int, ...]:
-    """The queue offsets that the records themselves carry; their own sizes may be damaged."""
+    """The queue offsets in the records. A record's own size may be damaged; `sizes` are not."""
     data, at, offsets = b"".join(parts), 0, []
     for size in np.frombuffer(sizes, "<i4").tolist():
         (offset,) = _OFFSET.unpack_from(data, at + QUEUE_OFFSET_AT)

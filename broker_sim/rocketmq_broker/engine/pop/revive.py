@@ -1,11 +1,12 @@
-"""The revive topic: loans and acknowledgements written to it, read back, and messages revived.
+"""The revive topic: checkpoints and acknowledgements of pops, and the revival of messages.
 
-A checkpoint lies in one of eight queues, and every record about it in the same one. A start reads
-the queues from the mark on: the progress of RocketMQ's own revive group, which names the last
-record that is done with. Later on only a timer may put records there that are not known yet.
+A checkpoint lies in one of eight queues, and every record about it in the same queue. A start reads
+each queue from its mark on: the committed offset of RocketMQ's revive group, which is the offset of
+the last record that no start needs. After the start only a timer may add records that memory does
+not know.
 
-What is not acknowledged in time is stored anew, in the group's retry topic of the topic, or with
-its attempts used up in `%DLQ%<group>`.
+A message that is not acknowledged in time is stored again: in the group's retry topic of its topic,
+or after its last attempt in `%DLQ%<group>`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.encode.record_block import block_from_message
-from rocketmq_broker.engine.core.store_again import block_again
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.committed_offsets import Progress
-from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.engine.messages.retries import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rocketmq_broker.engine.messages.store_again import block_again
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
+from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
-from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
-from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, Host, QueueId, StoredMessage
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage
 from rocketmq_wire.records.handles import FIRST_POP_TIME, RetryKind, origin_topic_of
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.pop_checkpoints import (
@@ -52,58 +50,47 @@ _LOG = logging.getLogger(__name__)
 BACKOFF_SECONDS: Final = (
     *(10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200),
 )
-"""How long to wait before what could not be stored anew is tried again."""
-# Of one turn, so that the loop has its breath between two.
+"""The waits before the broker tries a failed revival again."""
+# In one turn, so that no turn blocks the loop.
 _TURN_RECORDS_MAX: Final = 500
-_TURN_LOANS_MAX: Final = 64
+_TURN_POPS_MAX: Final = 64
 _SCAN_BYTES_MAX: Final = 4 * 1024 * 1024
 _CHECKPOINT_LEAD_MS: Final = 1_000
 
 
 class Revival:
-    """Writes loans, reads them back after a start, and stores anew what was not consumed."""
+    """Writes checkpoints, reads them back after a start, and revives messages."""
 
-    def __init__(
-        self,
-        loans: InFlightPops,
-        *,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        progress: Progress,
-        cluster_name: str,
-        store_host: Host,
-        retry_kind: RetryKind,
-    ) -> None:
-        self._loans = loans
-        self._store = store
-        self._store_host = store_host
-        self._topics, self._groups, self._progress = topics, groups, progress
+    def __init__(self, in_flight: InFlightPops, tables: Tables, retry_kind: RetryKind) -> None:
+        self._in_flight = in_flight
+        self._tables = tables
+        self._store = tables.store
+        self._committed = tables.committed
         self._retry_kind = retry_kind
-        self.topic: Final = REVIVE_TOPIC_PREFIX + cluster_name
+        self.topic: Final = REVIVE_TOPIC_PREFIX + tables.identity.cluster_name
         self._scanned: dict[int, int] = {}
         self._own: dict[int, set[int]] = {index: set() for index in range(REVIVE_QUEUE_COUNT)}
-        """Records of ours that are not read back: what they say is known."""
+        """Offsets of records written since the start: memory knows their content."""
         self._damage: set[str] = set()
-        """What was said of damaged log."""
+        """The damages that were logged."""
         for index in range(REVIVE_QUEUE_COUNT):
-            mark = progress.get(REVIVE_GROUP, self._queue(index))
-            bounds = store.bounds(self.topic, index)
-            # The mark names the last record that is done with.
+            mark = self._committed.get(REVIVE_GROUP, self._queue(index))
+            bounds = self._store.bounds(self.topic, index)
+            # The mark is the offset of the last record that no start needs.
             start = bounds.start if mark is None else max(mark + 1, bounds.start)
             self._scanned[index] = min(start, bounds.end)
-            loans.note_revive_end(index, self._scanned[index])
+            in_flight.note_revive_end(index, self._scanned[index])
         self._found: dict[GroupQueue, set[int]] = {}
         while not all(self._is_read(index) for index in self._scanned):
             self._read_back()
-        self._pass_found()
+        self._commit_found()
 
     def turn(self, now_ms: int) -> bool:
-        """Do what is due, as much as one turn takes; True if the log grew."""
+        """Do due work within the limits of one turn; True if the log grew."""
         before = self._store.appended_end
         self._read_back()
         try:
-            self._write_loans(now_ms)
+            self._write_checkpoints(now_ms)
             self._write_acks(now_ms)
         except BrokerBusyError as error:
             _LOG.warning("pop: checkpoints wait for the disk: %s", error)
@@ -112,75 +99,75 @@ class Revival:
         return self._store.appended_end > before
 
     def write_all(self, now_ms: int) -> None:
-        """Write every loan and acknowledgement: the broker stops."""
-        self._write_loans(now_ms, all_of_them=True)
+        """Write every checkpoint and acknowledgement: the broker stops."""
+        self._write_checkpoints(now_ms, all_of_them=True)
         self._write_acks(now_ms, all_of_them=True)
 
     def advance(self) -> None:
-        """Let progress and marks follow what is durable now."""
+        """Advance committed offsets and marks up to the durable records."""
         self.advance_groups()
-        for index, end in self._loans.take_marks(self._store.durable_end):
+        for index, end in self._in_flight.take_marks(self._store.durable_end):
             queue = self._queue(index)
-            mark = self._progress.get(REVIVE_GROUP, queue)
+            mark = self._committed.get(REVIVE_GROUP, queue)
             if end > 0 and end - 1 != (-1 if mark is None else mark):
-                self._progress.commit(REVIVE_GROUP, queue, end - 1)
+                self._committed.commit(REVIVE_GROUP, queue, end - 1)
 
     def advance_groups(self) -> None:
-        """Let the groups' progress follow what is settled or written, and durable."""
+        """Advance the groups' committed offsets over finished or written pops that are durable."""
         durable_end = self._store.durable_end
-        for place, end in self._loans.take_progress(durable_end):
-            queue = QueueId(place.topic, "", place.queue_index)
-            if not self._progress.awaits_reset(place.group, queue):
-                self._progress.commit(place.group, queue, end)
+        for queue, end in self._in_flight.take_committed(durable_end):
+            if not self._committed.awaits_reset(queue.group, queue.queue):
+                self._committed.commit(queue.group, queue.queue, end)
 
     # --- writing ------------------------------------------------------------------------------
 
-    def write_loan(self, loan: InFlightPop, now_ms: int) -> int:
-        """Write a loan's checkpoint; the log's end behind it."""
-        due_ms = loan.visible_ms - _CHECKPOINT_LEAD_MS
-        body = encode_checkpoint(loan.checkpoint())
-        appended = self._append(loan.revive_queue, CHECKPOINT_TAG, body, due_ms, now_ms)
-        loan.unwritten = 0
-        if self._loans.get(loan.key) is loan:
-            self._loans.note_written(loan, appended.start, appended.end_position)
+    def write_checkpoint(self, pop: InFlightPop, now_ms: int) -> int:
+        """Write a pop's checkpoint; returns the end of its record in the log."""
+        due_ms = pop.visible_ms - _CHECKPOINT_LEAD_MS
+        body = encode_checkpoint(pop.checkpoint())
+        appended = self._append(pop.revive_queue, CHECKPOINT_TAG, body, due_ms, now_ms)
+        pop.unwritten = 0
+        if self._in_flight.get(pop.key) is pop:
+            self._in_flight.note_written(pop, appended.start, appended.end_position)
         else:
-            self._loans.adopt(loan, appended.start, appended.end_position)
+            self._in_flight.adopt(pop, appended.start, appended.end_position)
         return appended.end_position
 
     def write_ack(self, ack: Ack, revive_queue: int, due_ms: int, now_ms: int) -> None:
-        """Write an acknowledgement of a checkpoint that may be in the topic."""
+        """Write an acknowledgement of messages of a checkpoint."""
         tag = ACK_TAG if len(ack.offsets) == 1 else BATCH_ACK_TAG
         self._append(revive_queue, tag, encode_ack(ack), due_ms, now_ms)
 
-    def _write_loans(self, now_ms: int, *, all_of_them: bool = False) -> None:
-        count_max = len(self._loans) if all_of_them else _TURN_RECORDS_MAX
-        old = self._loans.take_old(now_ms, count_max, all_of_them=all_of_them)
+    def _write_checkpoints(self, now_ms: int, *, all_of_them: bool = False) -> None:
+        count_max = len(self._in_flight) if all_of_them else _TURN_RECORDS_MAX
+        old = self._in_flight.take_old(now_ms, count_max, all_of_them=all_of_them)
         written = 0
         try:
-            for loan in old:
-                self.write_loan(loan, now_ms)
+            for pop in old:
+                self.write_checkpoint(pop, now_ms)
                 written += 1
         finally:
-            self._loans.put_back_old(old[written:])
+            self._in_flight.put_back_old(old[written:])
 
     def _write_acks(self, now_ms: int, *, all_of_them: bool = False) -> None:
         count_max = 1 << 30 if all_of_them else _TURN_RECORDS_MAX
-        acked = self._loans.take_acked(now_ms, count_max, all_of_them=all_of_them)
+        acked = self._in_flight.take_acked(now_ms, count_max, all_of_them=all_of_them)
         written = 0
         try:
-            for loan in acked:
-                ack = Ack(loan.key, loan.offsets_of(loan.unwritten))
-                self.write_ack(ack, loan.revive_queue, loan.visible_ms, now_ms)
-                loan.unwritten = 0
+            for pop in acked:
+                ack = Ack(pop.key, pop.offsets_of(pop.unwritten))
+                self.write_ack(ack, pop.revive_queue, pop.visible_ms, now_ms)
+                pop.unwritten = 0
                 written += 1
         finally:
-            self._loans.put_back_acked(acked[written:])
+            self._in_flight.put_back_acked(acked[written:])
 
     def _append(
         self, revive_queue: int, tag: str, body: bytes, due_ms: int, now_ms: int
     ) -> Appended:
-        if self._topics.get(self.topic) is None:
-            self._topics.ensure_group_topic(self.topic, REVIVE_QUEUE_COUNT)
+        topics = self._tables.topics
+        if topics.get(self.topic) is None:
+            topics.ensure_group_topic(self.topic, REVIVE_QUEUE_COUNT)
         block = block_from_message(
             topic=self.topic,
             queue_index=revive_queue,
@@ -190,13 +177,13 @@ class Revival:
             flag=0,
             sys_flag=0,
             born_ms=now_ms,
-            born_host=self._store_host,
-            store_host=self._store_host,
+            born_host=self._tables.store_host,
+            store_host=self._tables.store_host,
             reconsume_times=0,
         )
         appended = self._store.append(self.topic, revive_queue, block, now_ms)
         self._own[revive_queue].add(appended.start)
-        self._loans.note_revive_end(revive_queue, appended.start + 1)
+        self._in_flight.note_revive_end(revive_queue, appended.start + 1)
         return appended
 
     # --- reading back -------------------------------------------------------------------------
@@ -226,122 +213,133 @@ class Revival:
                 self.topic, index, start, count_max=count_max, bytes_max=_SCAN_BYTES_MAX
             )
         except DamagedStoreError as error:
-            self._say_damaged(index, start, error)
+            self._log_damage(index, start, error)
             found = ReadResult((), b"", 0, start)
         data, at = b"".join(found.parts), 0
         for offset, size in enumerate(np.frombuffer(found.sizes, "<i4").tolist(), start):
             if offset in self._own[index]:
                 self._own[index].remove(offset)
             else:
-                self._take_in(index, offset, data[at : at + size])
+                self._read_record(index, offset, data[at : at + size])
             at += size
             self._scanned[index] = offset + 1
         if not found.count:
-            # Nothing can be read there: it is passed, or a start would never end.
+            # Skip the unreadable record, or the start would never end.
             self._scanned[index] = start + 1
-        self._loans.note_revive_end(index, self._scanned[index])
+        self._in_flight.note_revive_end(index, self._scanned[index])
         return max(found.count, 1)
 
-    def _say_damaged(self, index: int, offset: int, error: DamagedStoreError) -> None:
-        """Once for each stretch of the log: what is behind it is read all the same."""
+    def _log_damage(self, index: int, offset: int, error: DamagedStoreError) -> None:
+        """Log a damaged stretch of the log once; the records behind it are read."""
         if str(error) in self._damage:
             return
         self._damage.add(str(error))
         _LOG.error(
-            "revive queue %d of %s cannot be read from offset %d on. What was popped and is named "
-            "there alone is not given out again, what was acknowledged there may be: %s",
-            *(index, self.topic, offset, error),
+            "revive queue %d of %s cannot be read from offset %d on. Messages whose checkpoint is "
+            "only there are not delivered again, messages acknowledged there may be: %s",
+            index,
+            self.topic,
+            offset,
+            error,
         )
 
-    def _take_in(self, index: int, offset: int, record: bytes) -> None:
-        """A record that was written before this start, or by a timer."""
+    def _read_record(self, index: int, offset: int, record: bytes) -> None:
+        """Take in a record that was written before this start, or by a timer."""
         try:
             message = decode_record(record)[0]
             tag = message.properties.get("TAGS")
             if tag == CHECKPOINT_TAG:
                 checkpoint = decode_checkpoint(message.body)
-                known = self._loans.get(checkpoint.key)
-                place = GroupQueue(*checkpoint.key[:3])
-                self._found.setdefault(place, set()).update(checkpoint.offsets)
+                known = self._in_flight.get(checkpoint.key)
+                queue = GroupQueue(*checkpoint.key[:3])
+                self._found.setdefault(queue, set()).update(checkpoint.offsets)
                 if known is None and checkpoint.pending:
-                    loan = InFlightPop(
+                    pop = InFlightPop(
                         checkpoint.key,
                         checkpoint.invisible_ms,
                         checkpoint.offsets,
                         end=checkpoint.offsets[-1] + 1,
                         revive_queue=index,
-                        settled=checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1),
+                        finished=checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1),
                     )
-                    self._loans.adopt(loan, offset, 0)
+                    self._in_flight.adopt(pop, offset, 0)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = decode_ack(message.body)
-                acked = self._loans.get(ack.key)
+                acked = self._in_flight.get(ack.key)
                 if acked is not None:
-                    self._loans.settle(acked, acked.bits_of(ack.offsets))
+                    self._in_flight.finish(acked, acked.bits_of(ack.offsets))
         except ProtocolError as error:
             reason = error.reason if isinstance(error, CorruptRecordError) else error
             _LOG.error(
                 "revive queue %d of %s, offset %d is passed over, it cannot be read: %s",
-                *(index, self.topic, offset, reason),
+                index,
+                self.topic,
+                offset,
+                reason,
             )
 
-    def _pass_found(self) -> None:
-        """Let progress pass what is lent already: it is saved less often than checkpoints."""
-        for place, offsets in self._found.items():
-            queue = QueueId(place.topic, "", place.queue_index)
-            start = end = self._progress.get(place.group, queue)
+    def _commit_found(self) -> None:
+        """Commit past messages with checkpoints: committed offsets are saved less often."""
+        for queue, offsets in self._found.items():
+            start = end = self._committed.get(queue.group, queue.queue)
             while end is not None and end in offsets:
                 end += 1
             if end is not None and end != start:
-                self._progress.commit(place.group, queue, end)
+                self._committed.commit(queue.group, queue.queue, end)
         self._found.clear()
 
     # --- reviving -----------------------------------------------------------------------------
 
     def _revive_due(self, now_ms: int) -> None:
-        for loan in self._loans.take_due(now_ms, _TURN_LOANS_MAX):
-            if loan.place >= 0 and not self._is_read(loan.revive_queue):
-                # An acknowledgement may still lie in the records that are not read yet.
-                self._loans.wait_until(loan, now_ms)
+        for pop in self._in_flight.take_due(now_ms, _TURN_POPS_MAX):
+            if pop.checkpoint_offset >= 0 and not self._is_read(pop.revive_queue):
+                # The records that are not read yet may contain an acknowledgement.
+                self._in_flight.wait_until(pop, now_ms)
                 continue
             try:
-                self._revive(loan, now_ms)
+                self._revive(pop, now_ms)
             except (BrokerBusyError, StorageError, CorruptRecordError) as error:
                 reason = error.reason if isinstance(error, CorruptRecordError) else error
-                seconds = BACKOFF_SECONDS[min(loan.failures, len(BACKOFF_SECONDS) - 1)]
-                loan.failures += 1
-                self._loans.wait_until(loan, now_ms + seconds * 1_000)
+                seconds = BACKOFF_SECONDS[min(pop.failures, len(BACKOFF_SECONDS) - 1)]
+                pop.failures += 1
+                self._in_flight.wait_until(pop, now_ms + seconds * 1_000)
                 _LOG.error(
-                    "topic=%s group=%s: cannot be revived, again in %d s: %s",
-                    *(loan.key.topic, loan.key.group, seconds, reason),
+                    "topic=%s group=%s: a pop cannot be revived, next attempt in %d s: %s",
+                    pop.key.topic,
+                    pop.key.group,
+                    seconds,
+                    reason,
                 )
 
-    def _revive(self, loan: InFlightPop, now_ms: int) -> None:
-        key = loan.key
+    def _revive(self, pop: InFlightPop, now_ms: int) -> None:
+        key = pop.key
         origin = origin_topic_of(key.topic, key.group)
-        if self._topics.get(origin) is None or key.group not in self._groups:
-            _LOG.warning("topic=%s group=%s is gone: a loan is dropped", key.topic, key.group)
-            self._loans.settle(loan, (1 << len(loan.offsets)) - 1)
+        if self._tables.topics.get(origin) is None or key.group not in self._tables.groups:
+            _LOG.warning("topic=%s group=%s is gone: a pop is dropped", key.topic, key.group)
+            self._in_flight.finish(pop, (1 << len(pop.offsets)) - 1)
             return
         unreadable: DamagedStoreError | CorruptRecordError | None = None
-        for index, offset in enumerate(loan.offsets):
-            if loan.settled >> index & 1:
+        for index, offset in enumerate(pop.offsets):
+            if pop.finished >> index & 1:
                 continue
             try:
                 message = self._message_at(key, offset)
             except (DamagedStoreError, CorruptRecordError) as error:
-                # It waits until it is repaired; the others of this pop do not.
+                # This message waits for its repair; the others of this pop do not.
                 unreadable = error
                 continue
             position = 0
             if message is None:
                 _LOG.warning(
                     "topic=%s queue=%d offset=%d expired before group %s consumed it",
-                    *(key.topic, key.queue_index, offset, key.group),
+                    key.topic,
+                    key.queue_index,
+                    offset,
+                    key.group,
                 )
             else:
-                position = self._store_anew(key, origin, message, now_ms)
-            self._loans.settle(loan, 1 << index, position)
+                position = self._store_again(key, origin, message, now_ms)
+            self._in_flight.finish(pop, 1 << index, position)
         if unreadable is not None:
             raise unreadable
 
@@ -351,15 +349,15 @@ class Revival:
         )
         if not found.count:
             return None
-        # It gets a new checksum where it goes, so this is the last time to compare.
+        # The revived record gets a new checksum, so compare the old one now.
         return decode_record(b"".join(found.parts))[0]
 
-    def _store_anew(
+    def _store_again(
         self, key: CheckpointKey, origin: str, message: StoredMessage, now_ms: int
     ) -> int:
-        """Put a message in the group's retry topic, or among its dead letters; the log's end."""
+        """Store a message in the group's retry topic or DLQ; returns the end in the log."""
         attempts = message.reconsume_times + 1
-        attempts_max = self._groups.retry_limits(key.group)[1]
+        attempts_max = self._tables.groups.retry_limits(key.group)[1]
         properties = dict(message.properties)
         properties.setdefault(FIRST_POP_TIME, str(key.pop_ms))
         if attempts >= attempts_max:
@@ -374,25 +372,25 @@ class Revival:
             topic = key.topic
         else:
             topic = self._retry_kind.topic_of(origin, key.group)
-        self._topics.ensure_group_topic(topic, 1)
+        self._tables.topics.ensure_group_topic(topic, 1)
         try:
             block = block_again(
                 message,
                 topic=topic,
                 queue_index=0,
                 properties=properties,
-                store_host=self._store_host,
+                store_host=self._tables.store_host,
                 reconsume_times=attempts,
             )
         except ProtocolError as error:
-            # Its properties have no room left: it goes on without the time of its first pop.
+            # The properties have no room left: store the message without the added ones.
             _LOG.warning("topic=%s: revived without added properties: %s", topic, error)
             block = block_again(
                 message,
                 topic=topic,
                 queue_index=0,
                 properties=message.properties,
-                store_host=self._store_host,
+                store_host=self._tables.store_host,
                 reconsume_times=attempts,
             )
         return self._store.append(topic, 0, block, now_ms).end_position

@@ -1,3 +1,4 @@
-"""Half messages: stored apart, delivered at their commit, checked with their producer. Start at
-`half_messages`.
+"""Half messages: stored apart, delivered when committed, and checked with their producer.
+
+Start reading at `half_messages`.
 """

@@ -1,13 +1,13 @@
-"""Transactional messages: stored apart, delivered when committed, asked about when nobody ends one.
+"""Half messages: stored apart, delivered by their commit, and checked with their producer.
 
-    half     RMQ_SYS_TRANS_HALF_TOPIC queue 0, with its true topic and queue among its properties
-    end      the message in its topic (commit only), then at once a record in
-             RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0 whose body names the half's offset: "17,"
-    progress of CID_RMQ_SYS_TRANS in both: everything before is settled
+    half     RMQ_SYS_TRANS_HALF_TOPIC queue 0; the properties name the message's topic and queue
+    end      the message in its topic (commit only), directly followed by a record in
+             RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0 whose body is the half's offset: "17,"
+    committed offsets of CID_RMQ_SYS_TRANS in both topics: everything before is ended
 
 All of it is in the log, in RocketMQ's own form, so it survives whatever the log survives. A crash
-may keep the message and lose the record behind it. Then that message is the last of its queue and
-names the half it came from: the start looks there, and commits nothing twice.
+may keep the committed message and lose the end record behind it. Then that message is the last of
+its queue and names its half: the start reads it there, and commits no half message twice.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ import numpy as np
 
 from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker.engine.core.routes import Identity
-from rocketmq_broker.engine.core.store_again import REAL_QUEUE, REAL_TOPIC, block_again
-from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.clients import Clients
-from rocketmq_broker.engine.groups.committed_offsets import Progress
-from rocketmq_broker.engine.transactions.table import PENDING_MAX, Ended, Half, TransactionTable
+from rocketmq_broker.engine.core.outcomes import DONE, Outcome
+from rocketmq_broker.engine.messages.store_again import REAL_QUEUE, REAL_TOPIC, block_again
+from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.engine.transactions.table import (
+    PENDING_MAX,
+    Ended,
+    HalfMessage,
+    TransactionTable,
+)
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.settings import Appended
-from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
@@ -60,14 +61,14 @@ from rocketmq_wire.requests.transactions import (
 
 _LOG = logging.getLogger(__name__)
 
-FILE_NAME: Final = "transactionChecks.json"
+CHECKS_FILE: Final = "transactionChecks.json"
 _END_TAG: Final = "d"
 _HOW_ENDED: Final = "RESOLUTION"
-"""A property of our own; RocketMQ reads nothing but the body."""
+"""A property of this broker's own; RocketMQ reads only the body."""
 _ENDINGS: Final = {ended.value: ended for ended in Ended}
-_HALVES: Final = QueueId(HALF_TOPIC, "", 0)
-_ENDS: Final = QueueId(END_TOPIC, "", 0)
-# In one turn, so that a million that are due at once leave the loop its breath.
+_HALF_QUEUE: Final = QueueId(HALF_TOPIC, "", 0)
+_END_QUEUE: Final = QueueId(END_TOPIC, "", 0)
+# In one turn, so that a million due checks do not block the loop.
 _CHECKS_A_TURN_MAX: Final = 200
 _KNOWN: Final = 10_000
 _READ_COUNT_MAX: Final = 1_000
@@ -76,77 +77,60 @@ _READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """When producers are asked, and how often."""
+    """When the broker checks half messages, and how often."""
 
     first_check_ms: int
-    """After its birth, unless the message says otherwise itself (transactionTimeOut)."""
+    """transactionTimeOut: the time until the first check, unless the message sets its own."""
     check_interval_ms: int
     checks_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCheck:
-    """A question for the client behind a connection."""
+    """A check to be sent over a client's connection."""
 
     peer_key: int
     request: CheckTransaction
 
 
 class Transactions:
-    """The rules, over the log and the producers online."""
+    """Stores, ends and checks half messages."""
 
-    def __init__(
-        self,
-        limits: TransactionLimits,
-        stored_checks: Mapping[str, Any] | None,
-        *,
-        identity: Identity,
-        store: Store,
-        topics: Topics,
-        clients: Clients,
-        progress: Progress,
-        waits_for_sync: bool,
-    ) -> None:
+    def __init__(self, limits: TransactionLimits, tables: Tables) -> None:
         self._limits = limits
-        self._identity = identity
-        self._store = store
-        self._topics = topics
-        self._clients, self._progress = clients, progress
-        self._waits_for_sync = waits_for_sync
+        self._tables = tables
+        self._store = tables.store
         self._table = TransactionTable()
-        self._turns = itertools.count()
+        self._next_peer = itertools.count()
         self._started_ms: int | None = None
         self._is_changed = False
         self._unwritten: deque[tuple[int, Ended]] = deque()
         self._had_pending = False
-        self._load(dict((stored_checks or {}).get("checks") or {}))
+        stored: Mapping[str, Any] = self._store.configs.load(CHECKS_FILE)
+        self._load(dict(stored.get("checks") or {}))
 
     @property
     def pending_count(self) -> int:
-        """How many half messages are not ended."""
+        """The number of half messages without an end."""
         return self._table.pending_count
 
     # --- half messages ------------------------------------------------------------------------
 
-    def halve(
+    def prepare(
         self, queue: QueueId, properties: Mapping[str, str], group: str
     ) -> tuple[QueueId, dict[str, str]]:
-        """Where a half message for `queue` is stored, and with which properties. Refusals: 2."""
+        """The queue that stores a half message for `queue`, and its properties. Refusals: 2."""
         if self.pending_count >= PENDING_MAX:
             raise refusals.too_many_waiting("half messages", PENDING_MAX)
-        named = {REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
-        return QueueId(HALF_TOPIC, queue.broker, 0), {
-            PRODUCER_GROUP: group,
-            **properties,
-            **named,
-        }
+        target = {REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
+        return QueueId(HALF_TOPIC, queue.broker, 0), {PRODUCER_GROUP: group, **properties, **target}
 
     def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
-        """A half message was stored."""
+        """Note a stored half message."""
         first_ms = immunity_ms(properties)
         wait_ms = self._limits.first_check_ms if first_ms is None else first_ms
         key = properties.get(UNIQUE_KEY, "")
-        half = Half(appended.start, appended.physical_start, key, now_ms + wait_ms)
+        half = HalfMessage(appended.start, appended.physical_start, key, now_ms + wait_ms)
         self._table.add(half)
 
     # --- ends ---------------------------------------------------------------------------------
@@ -154,7 +138,7 @@ class Transactions:
     def end(self, request: EndTransaction, now_ms: int) -> Outcome:
         """Code 37. Refusals: 1, 17, 604."""
         if request.resolution is Resolution.UNKNOWN:
-            return Answer(Done())
+            return DONE
         if request.half_offset < 0:
             found = self._table.find(request.transaction_id)
             if found is None:
@@ -168,7 +152,7 @@ class Transactions:
             return self._answer_again(request.half_offset, wanted)
         immune_ms = immunity_ms(message.properties)
         if immune_ms is not None and not request.is_from_check:
-            # As brokers from 5.1 on: from then on only who is asked may answer.
+            # As brokers from 5.1 on: after this time only a checked producer may end the message.
             late_ms = now_ms - message.born_ms - immune_ms
             if late_ms > 0:
                 raise refusals.end_too_late(late_ms)
@@ -176,19 +160,19 @@ class Transactions:
             self._deliver(half, message, now_ms)
         self._end(half, wanted)
         self._write_ends(now_ms)
-        return self._acknowledged(self._store.appended_end)
+        return self._tables.acknowledge(Done(), self._store.appended_end)
 
     def _answer_again(self, offset: int, wanted: Ended) -> Outcome:
-        """The half was ended before: a request that is repeated has the same answer."""
+        """Answer a repeated request for an ended half message like the first one."""
         ended = self._table.how_ended(offset)
         if ended is not wanted:
             raise refusals.already_ended(ended.value if ended is not None else "long ago")
-        return self._acknowledged(self._store.appended_end)
+        return self._tables.acknowledge(Done(), self._store.appended_end)
 
     def _half_at(self, position: int, *, check_crc: bool) -> StoredMessage:
         record = self._store.record_at(position)
         try:
-            # Committed, it gets a new checksum: this is the last time to compare.
+            # The committed message gets a new checksum, so compare the old one now.
             message = None if record is None else decode_record(record, check_crc=check_crc)[0]
         except CorruptRecordError as error:
             raise refusals.record_damaged(position, error.reason) from error
@@ -196,13 +180,13 @@ class Transactions:
             raise refusals.half_missing()
         return message
 
-    def _deliver(self, half: Half, message: StoredMessage, now_ms: int) -> None:
-        """Put the message into its topic; what follows in the log says that it is done."""
+    def _deliver(self, half: HalfMessage, message: StoredMessage, now_ms: int) -> None:
+        """Store the message in its topic; the end record follows directly in the log."""
         topic, index = _target_of(message)
-        if self._topics.get(topic) is None:
+        if self._tables.topics.get(topic) is None:
             raise refusals.topic_missing(topic)
-        named = (REAL_TOPIC, REAL_QUEUE, CHECK_COUNT)
-        properties = {name: v for name, v in message.properties.items() if name not in named}
+        own = (REAL_TOPIC, REAL_QUEUE, CHECK_COUNT)
+        properties = {name: v for name, v in message.properties.items() if name not in own}
         try:
             block = block_again(
                 replace(
@@ -212,7 +196,7 @@ class Transactions:
                 topic=topic,
                 queue_index=index,
                 properties=properties,
-                store_host=self._identity.store_host,
+                store_host=self._tables.store_host,
                 reconsume_times=message.reconsume_times,
                 prepared_offset=half.position,
             )
@@ -220,14 +204,14 @@ class Transactions:
             raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
         self._store.append(topic, index, block, now_ms)
 
-    def _end(self, half: Half, ended: Ended) -> None:
-        """From here on it is ended, even if the disk refuses the record that says so for now."""
+    def _end(self, half: HalfMessage, ended: Ended) -> None:
+        """End a half message at once, even if the disk refuses the end record for now."""
         self._table.end(half, ended)
         self._unwritten.append((half.offset, ended))
         self._is_changed = self._is_changed or half.checks > 0
 
     def _write_ends(self, now_ms: int) -> None:
-        """Store the records of what has ended."""
+        """Store the end records that are due."""
         while self._unwritten:
             offset, ended = self._unwritten[0]
             block = block_from_message(
@@ -238,8 +222,8 @@ class Transactions:
                 flag=0,
                 sys_flag=0,
                 born_ms=now_ms,
-                born_host=self._identity.store_host,
-                store_host=self._identity.store_host,
+                born_host=self._tables.store_host,
+                store_host=self._tables.store_host,
             )
             appended = self._store.append(END_TOPIC, 0, block, now_ms)
             self._unwritten.popleft()
@@ -247,15 +231,12 @@ class Transactions:
                 offset, end_offset=appended.start, end_position=appended.end_position
             )
 
-    def _acknowledged(self, position: int) -> Outcome:
-        return AfterSync(Done(), position) if self._waits_for_sync else Answer(Done())
-
     # --- checks -------------------------------------------------------------------------------
 
     def take_checks(self, now_ms: int) -> tuple[list[ClientCheck], bool]:
-        """Whom to ask now about which half messages, and whether the log grew."""
+        """The checks that are due, and whether the log grew."""
         if self._started_ms is None:
-            # After a start the producers have to find their broker again first, as in RocketMQ.
+            # As in RocketMQ, producers get time to reconnect after a start.
             self._started_ms = now_ms
         checks, before = [], self._store.appended_end
         self._write_ends(now_ms)
@@ -265,20 +246,23 @@ class Transactions:
             try:
                 check = self._check_due(half, now_ms)
             except (BrokerBusyError, StorageError, CorruptRecordError) as error:
-                # The others of this turn are taken off what is due: they must not suffer by it.
+                # `take_due` removed the others of this turn already, so go through them all.
                 self._table.postpone(half, now_ms + self._limits.check_interval_ms)
                 reason = error.reason if isinstance(error, CorruptRecordError) else error
                 _LOG.error(
-                    "half message %s, offset=%d of %s: nobody can be asked about it now: %s",
-                    *(half.key, half.offset, HALF_TOPIC, reason),
+                    "half message %s, offset=%d of %s cannot be checked now: %s",
+                    half.key,
+                    half.offset,
+                    HALF_TOPIC,
+                    reason,
                 )
                 continue
             if check is not None:
                 checks.append(check)
         return checks, self._store.appended_end > before
 
-    def _check_due(self, half: Half, now_ms: int) -> ClientCheck | None:
-        """What to ask about a half message that is due, if there is whom to ask."""
+    def _check_due(self, half: HalfMessage, now_ms: int) -> ClientCheck | None:
+        """The check of a due half message; None if there is none to send now."""
         record = self._store.record_at(half.position)
         if record is None:
             if half.position < self._store.log_start:
@@ -288,7 +272,7 @@ class Transactions:
                 # Not durable yet.
                 self._table.postpone(half, now_ms + 1_000)
             return None
-        # Who is asked gets it with a new checksum, and so does where it may be moved.
+        # The check and the moved message get a new checksum, so compare the old one now.
         message = decode_record(bytes(record))[0]
         if half.checks >= self._limits.checks_max:
             self._give_up(half, message, now_ms)
@@ -298,60 +282,61 @@ class Transactions:
         self._table.postpone(half, now_ms + self._limits.check_interval_ms)
         return self._check_of(half, message)
 
-    def _check_of(self, half: Half, message: StoredMessage) -> ClientCheck | None:
+    def _check_of(self, half: HalfMessage, message: StoredMessage) -> ClientCheck | None:
         group = message.properties.get(PRODUCER_GROUP, "")
-        peers = self._clients.producer_peers(group)
+        peers = self._tables.clients.producer_peers(group)
         if not peers:
-            _LOG.warning("group=%s: no producer online to ask about %s", group, half.key)
+            _LOG.warning("group=%s: no producer online to check half message %s", group, half.key)
             return None
         topic, index = _target_of(message)
         properties = {**message.properties, CHECK_COUNT: str(half.checks)}
-        restored = replace(message, topic=topic, queue_index=index, properties=properties)
+        original = replace(message, topic=topic, queue_index=index, properties=properties)
         request = CheckTransaction(
             half.offset,
             half.position,
-            encode_record(restored),
+            encode_record(original),
             topic=topic,
             message_id=half.key,
             transaction_id=half.key,
             offset_message_id=offset_message_id(message.store_host, half.position),
-            broker=self._identity.broker_name,
+            broker=self._tables.identity.broker_name,
         )
-        return ClientCheck(peers[next(self._turns) % len(peers)], request)
+        return ClientCheck(peers[next(self._next_peer) % len(peers)], request)
 
-    def _give_up(self, half: Half, message: StoredMessage, now_ms: int) -> None:
-        """Nobody says what became of it: it goes where people can look for it."""
+    def _give_up(self, half: HalfMessage, message: StoredMessage, now_ms: int) -> None:
+        """Move a half message that no producer decides to a topic where people find it."""
         _LOG.error(
-            "half message %s for topic=%s was asked about %d times in vain: moved to %s",
+            "half message %s for topic=%s: %d checks brought no decision: moved to %s",
             half.key,
             message.properties.get(REAL_TOPIC),
             half.checks,
             UNRESOLVED_TOPIC,
         )
-        self._topics.ensure_group_topic(UNRESOLVED_TOPIC, 1)
+        self._tables.topics.ensure_group_topic(UNRESOLVED_TOPIC, 1)
         block = block_again(
             message,
             topic=UNRESOLVED_TOPIC,
             queue_index=0,
             properties=message.properties,
-            store_host=self._identity.store_host,
+            store_host=self._tables.store_host,
             reconsume_times=message.reconsume_times,
         )
         self._store.append(UNRESOLVED_TOPIC, 0, block, now_ms)
         self._end(half, Ended.UNRESOLVED)
         self._write_ends(now_ms)
 
-    # --- what is kept -------------------------------------------------------------------------
+    # --- the saved state ----------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Bring the progress in both topics to what is durable."""
-        starts = self._table.settle(self._store.durable_end)
-        for queue, start in zip((_HALVES, _ENDS), starts, strict=True):
-            if start and self._progress.get(SYSTEM_GROUP, queue) != start:
-                self._progress.commit(SYSTEM_GROUP, queue, start)
+    def commit_offsets(self) -> None:
+        """Move the committed offsets in both topics up to the durable ends."""
+        committed = self._tables.committed
+        starts = self._table.restart_offsets(self._store.durable_end)
+        for queue, start in zip((_HALF_QUEUE, _END_QUEUE), starts, strict=True):
+            if start and committed.get(SYSTEM_GROUP, queue) != start:
+                committed.commit(SYSTEM_GROUP, queue, start)
 
     def take_changes(self) -> dict[str, Any] | None:
-        """How often was asked about what is pending; None if nothing is new."""
+        """The number of checks of pending half messages; None if nothing changed."""
         if not self._is_changed:
             return None
         self._is_changed = False
@@ -359,31 +344,31 @@ class Transactions:
         return {"checks": checks}
 
     def put_back(self) -> None:
-        """What was taken could not be saved: it is to be taken again."""
+        """Have `take_changes` return its content again: it could not be saved."""
         self._is_changed = True
 
     def _load(self, checks: dict[str, Any]) -> None:
-        """Find out from the log what is pending."""
+        """Read the pending half messages from the log."""
         table, store = self._table, self._store
         ended: set[int] = set()
         ends = store.bounds(END_TOPIC, 0)
-        settled = self._start_of(_ENDS)
-        # Of the last ones it is to be known how they ended, settled or not.
-        # Which half is named stands in a body: a wrong one would end a half that nobody ended.
-        first_end = max(min(settled, ends.end - _KNOWN), ends.start)
+        end_start = self._start_of(_END_QUEUE)
+        # Earlier ends are read, too, to answer repeated requests.
+        # The body names the half message: a damaged body would end another one, so check its CRC.
+        first_end = max(min(end_start, ends.end - _KNOWN), ends.start)
         for message in self._read(END_TOPIC, 0, first_end, check_crc=True):
-            # RocketMQ's own records do not say how.
+            # Records of RocketMQ do not contain how it ended.
             how = _ENDINGS.get(message.properties.get(_HOW_ENDED, ""))
             for text in message.body.decode("ascii", "replace").split(","):
                 if text.isascii() and text.isdecimal():
-                    if message.queue_offset >= settled:
+                    if message.queue_offset >= end_start:
                         ended.add(int(text))
                         table.note_read(int(text), message.queue_offset)
                     if how is not None:
                         table.remember(int(text), how)
         table.begin(store.bounds(HALF_TOPIC, 0).end, ends.end)
         targets: set[tuple[str, int]] = set()
-        for message in self._read(HALF_TOPIC, 0, self._start_of(_HALVES)):
+        for message in self._read(HALF_TOPIC, 0, self._start_of(_HALF_QUEUE)):
             properties = message.properties
             first = properties.get(PREPARED_OFFSET, "")
             if message.queue_offset in ended or (first.isdecimal() and int(first) in ended):
@@ -392,7 +377,7 @@ class Transactions:
             first_ms = immunity_ms(properties)
             wait_ms = self._limits.first_check_ms if first_ms is None else first_ms
             table.add(
-                Half(
+                HalfMessage(
                     message.queue_offset,
                     message.physical_offset,
                     properties.get(UNIQUE_KEY, ""),
@@ -405,7 +390,7 @@ class Transactions:
         self._repair(targets)
 
     def _repair(self, targets: set[tuple[str, int]]) -> None:
-        """Store the end's record of what was committed last, should a crash have taken it."""
+        """Store the end records that a crash lost behind the last committed messages."""
         by_position = {half.position: half for half in self._table.pending()}
         for topic, index in sorted(targets):
             end = self._store.bounds(topic, index).end
@@ -417,18 +402,18 @@ class Transactions:
                 ):
                     _LOG.info("half message %s was committed before the crash", half.key)
                     self._end(half, Ended.COMMIT)
-        # The store's own time is later than 0, and what counts.
+        # The store raises 0 to its own latest time.
         self._write_ends(0)
 
     def _start_of(self, queue: QueueId) -> int:
-        """Where what is not settled begins."""
+        """The committed offset in one of the two queues, within its bounds."""
         start = self._store.bounds(queue.topic, queue.index).start
-        return max(self._progress.get(SYSTEM_GROUP, queue) or 0, start)
+        return max(self._tables.committed.get(SYSTEM_GROUP, queue) or 0, start)
 
     def _read(
         self, topic: str, index: int, start: int, *, check_crc: bool = False
     ) -> Iterator[StoredMessage]:
-        """The records of a queue; those that cannot be read are told of and passed over."""
+        """The records of a queue; damaged ones are logged and skipped."""
         while True:
             found = self._store.read(
                 topic, index, start, count_max=_READ_COUNT_MAX, bytes_max=_READ_BYTES_MAX
@@ -443,7 +428,10 @@ class Transactions:
                     _LOG.error(
                         "%s queue %d, from offset %d: a record cannot be read and is passed "
                         "over: %s",
-                        *(topic, index, start, error.reason),
+                        topic,
+                        index,
+                        start,
+                        error.reason,
                     )
                 at += size
             start = found.next_begin
@@ -455,7 +443,7 @@ def _target_of(message: StoredMessage) -> tuple[str, int]:
 
 
 def _check_is_meant(message: StoredMessage, request: EndTransaction) -> None:
-    """Raises the refusal (1) of a request that means another message, in RocketMQ's words."""
+    """Refuse (1), in RocketMQ's words, a request that names another message."""
     if message.properties.get(PRODUCER_GROUP) != request.group:
         raise refusals.end_illegal("The producer group wrong")
     if message.queue_offset != request.half_offset:

@@ -59,10 +59,10 @@ class EngineLookup:
         self._engine, self.broker_name, self.host = engine, broker_name, host
 
     def topic(self, name: str) -> TopicConfig | None:
-        return self._engine.topics.get(name)
+        return self._engine.tables.topics.get(name)
 
     def group(self, name: str) -> GroupLookup:
-        settings = self._engine.groups.settings(name)
+        settings = self._engine.tables.groups.settings(name)
         policy = settings.get("groupRetryPolicy")
         backoff = None
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":

@@ -74,23 +74,16 @@ class Housekeeping:
 
     async def flush(self) -> None:
         """Save how far the groups have consumed, and what was delivered late."""
-        engine = self._engine
-        for take, put_back in (
-            (engine.take_progress, engine.progress.put_back),
-            (engine.take_delays, engine.delays.put_back),
-            (engine.take_orders, engine.pops.put_back_orders),
-            (engine.take_timers, engine.timers.put_back),
-            (engine.take_transactions, engine.transactions.put_back),
-        ):
-            file = take()
-            if file is None:
+        for file in self._engine.config_files:
+            content = file.take_changes()
+            if content is None:
                 continue
             try:
                 await self._loop.run_in_executor(
-                    self._thread, self._store.configs.save, file.name, file.content
+                    self._thread, self._store.configs.save, file.name, content
                 )
             except BaseException:
-                put_back()
+                file.put_back()
                 raise
 
     async def _checkpoint(self) -> None:

@@ -288,7 +288,7 @@ class EngineShell:
         self._tell_members()
 
     def _tell_members(self) -> None:
-        for group, peer_keys in self.engine.clients.take_changes().items():
+        for group, peer_keys in self.engine.tables.clients.take_changes().items():
             for key in peer_keys:
                 if key in self._listeners:
                     self._listeners[key](group)

@@ -157,10 +157,10 @@ class TestGroups:
         ] == 3  # fmt: skip
         broker.ask(CommitOffset("g", ORDERS_0, 1))
         broker.ask(DeleteGroup("g"))
-        assert "g" not in broker.engine.groups
-        assert broker.engine.progress.get("g", ORDERS_0) == 1
+        assert "g" not in broker.engine.tables.groups
+        assert broker.engine.tables.committed.get("g", ORDERS_0) == 1
         assert broker.ask(DeleteGroup("g", forgets_offsets=True)) == Done()
-        assert broker.engine.progress.get("g", ORDERS_0) is None
+        assert broker.engine.tables.committed.get("g", ORDERS_0) is None
 
     @pytest.mark.parametrize(
         ("settings", "code"),

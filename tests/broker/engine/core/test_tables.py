@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_broker.engine.groups.clients import Clients
-from rocketmq_broker.engine.groups.committed_offsets import Progress
+from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription, TopicConfig
@@ -25,7 +25,7 @@ class SavedFiles(dict):
 
 def topics_over(files, *, auto_create=True, queues=8):
     return Topics(
-        files.get("topics.json"), files.save, auto_create=auto_create, auto_create_queues=queues
+        files.get("topics.json", {}), files.save, auto_create=auto_create, auto_create_queues=queues
     )
 
 
@@ -57,7 +57,7 @@ class TestTopics:
         def fail(*_):
             raise OSError("disk full")
 
-        topics = Topics(None, fail, auto_create=True, auto_create_queues=8)
+        topics = Topics({}, fail, auto_create=True, auto_create_queues=8)
         with pytest.raises(OSError, match="disk full"):
             topics.put(TopicConfig("orders"))
         assert topics.get("orders") is None
@@ -150,7 +150,7 @@ class TestTopics:
 
 class TestGroups:
     def test_new_group_is_saved_once(self, files):
-        groups = Groups(None, files.save, auto_create=True)
+        groups = Groups({}, files.save, auto_create=True)
         groups.ensure("g1")
         saved = files.pop("subscriptionGroup.json")
         groups.ensure("g1")
@@ -160,47 +160,47 @@ class TestGroups:
 
     @pytest.mark.parametrize("name", ["", " ", "a b", "a@b", "g" * 121])
     def test_illegal_name_is_refused(self, files, name):
-        assert code_of(Groups(None, files.save, auto_create=True).ensure, name) == 26
+        assert code_of(Groups({}, files.save, auto_create=True).ensure, name) == 26
 
     def test_unknown_group_is_refused_when_groups_are_not_made(self, files):
-        assert code_of(Groups(None, files.save, auto_create=False).ensure, "g1") == 26
+        assert code_of(Groups({}, files.save, auto_create=False).ensure, "g1") == 26
 
 
 class TestProgress:
     def test_commit_overwrites_also_backwards(self):
-        progress = Progress(None)
-        progress.commit("g", ORDERS_0, 9)
-        progress.commit("g", ORDERS_0, 4)
-        assert progress.get("g", ORDERS_0) == 4
+        committed = CommittedOffsets({})
+        committed.commit("g", ORDERS_0, 9)
+        committed.commit("g", ORDERS_0, 4)
+        assert committed.get("g", ORDERS_0) == 4
 
     def test_negative_offset_reads_as_absent(self):
-        progress = Progress(None)
-        progress.commit("g", ORDERS_0, -1)
-        assert progress.get("g", ORDERS_0) is None
-        assert progress.get("other", ORDERS_0) is None
+        committed = CommittedOffsets({})
+        committed.commit("g", ORDERS_0, -1)
+        assert committed.get("g", ORDERS_0) is None
+        assert committed.get("other", ORDERS_0) is None
 
     def test_changes_are_taken_once_and_read_back(self):
-        progress = Progress(None)
-        assert progress.take_changes() is None
-        progress.commit("g", ORDERS_0, 9)
-        content = json.loads(json.dumps(progress.take_changes()))
+        committed = CommittedOffsets({})
+        assert committed.take_changes() is None
+        committed.commit("g", ORDERS_0, 9)
+        content = json.loads(json.dumps(committed.take_changes()))
         assert content["offsetTable"] == {"orders@g": {"0": 9}}
-        assert progress.take_changes() is None
-        assert Progress(content).get("g", ORDERS_0) == 9
+        assert committed.take_changes() is None
+        assert CommittedOffsets(content).get("g", ORDERS_0) == 9
 
     def test_changes_that_could_not_be_saved_are_taken_again(self):
-        progress = Progress(None)
-        progress.commit("g", ORDERS_0, 9)
-        progress.take_changes()
-        progress.put_back()
-        assert progress.take_changes()["offsetTable"] == {"orders@g": {"0": 9}}
+        committed = CommittedOffsets({})
+        committed.commit("g", ORDERS_0, 9)
+        committed.take_changes()
+        committed.put_back()
+        assert committed.take_changes()["offsetTable"] == {"orders@g": {"0": 9}}
 
     def test_deleted_topic_takes_its_progress_along(self):
-        progress = Progress(None)
-        progress.commit("g", ORDERS_0, 9)
-        progress.commit("g", QueueId("orders2", "broker-a", 0), 7)
-        progress.delete_topic("orders")
-        assert (progress.topics("g"), progress.groups()) == (("orders2",), {"g"})
+        committed = CommittedOffsets({})
+        committed.commit("g", ORDERS_0, 9)
+        committed.commit("g", QueueId("orders2", "broker-a", 0), 7)
+        committed.delete_topic("orders")
+        assert (committed.topics("g"), committed.groups()) == (("orders2",), {"g"})
 
 
 def consumer(group, *subscriptions):

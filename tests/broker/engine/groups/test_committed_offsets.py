@@ -6,6 +6,7 @@ import pytest
 
 from rocketmq_broker.engine.core.outcomes import Answer, Peer
 from rocketmq_broker.engine.core.routes import Identity, record_host
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import (
     CommittedOffset,
@@ -244,7 +245,7 @@ class TestGroups:
 
     def test_groups_are_listed_by_configuration_or_progress(self, broker):
         broker.ask(PullMessages("b", ORDERS_0, 0, 32))
-        broker.engine.progress.commit("a", ORDERS_0, 1)
+        broker.engine.tables.committed.commit("a", ORDERS_0, 1)
         assert broker.ask(ListGroups()).groups == ("a", "b")
 
     @pytest.mark.parametrize(
@@ -272,9 +273,8 @@ def test_request_without_a_rule_is_refused_by_name(broker):
 
 def test_files_of_an_engine_are_read_by_the_next_one(broker):
     broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
-    file = broker.engine.take_progress()
-    broker.store.configs.save(file.name, file.content)
-    assert broker.engine.take_progress() is None
+    broker.save_files()
+    assert broker.take_changes(CONSUMER_OFFSETS) is None
     broker.store.close()
     after = EngineUnderTest(broker.files)
     assert isinstance(after.outcome(GetRoute("orders")), Answer)

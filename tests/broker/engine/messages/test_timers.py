@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC, due_of
 from rocketmq_broker.storage.adoption.rocketmq_timers import adopt_timers
-from rocketmq_broker.storage.disk.config_files import Configs
+from rocketmq_broker.storage.disk.config_files import TIMERS, Configs
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.handles import RecallHandle
@@ -192,9 +192,7 @@ def killed(broker: EngineUnderTest, *, saved: bool) -> EngineUnderTest:
     """The broker on the disk that a kill leaves."""
     assert isinstance(broker.files, CrashFiles)
     if saved:
-        file = broker.engine.take_timers()
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
+        broker.save_files()
     again = EngineUnderTest(CrashFiles.of(broker.files.state()), flush="sync")
     again.now_ms = broker.now_ms
     return again
@@ -229,9 +227,9 @@ def test_the_file_never_speaks_of_what_is_not_durable() -> None:
     send_in(broker, 10)
     broker.now_ms += 10
     assert broker.engine.deliver_delayed(broker.now_ms)
-    assert broker.engine.take_timers() is None
+    assert broker.take_changes(TIMERS) is None
     broker.store.sync()
-    assert broker.engine.take_timers() is not None
+    assert broker.take_changes(TIMERS) is not None
 
 
 def test_a_clock_that_steps_back_delays_and_loses_nothing() -> None:

@@ -39,12 +39,6 @@ class History:
         return len(self.files.journal)
 
 
-def flush(broker: EngineUnderTest) -> None:
-    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
-
-
 def play(seed: int, *, is_orderly: bool) -> History:
     """A short life of a broker: every step is one of those that real ones mix."""
     chance, history = random.Random(seed), History()
@@ -72,7 +66,7 @@ def play(seed: int, *, is_orderly: bool) -> History:
             case _:
                 turn(broker, after_ms=chance.choice((100, 1_000, 3_000, 10_000)))
                 if chance.random() < 0.5:
-                    flush(broker)
+                    broker.save_files()
     return history
 
 
@@ -95,7 +89,7 @@ def opened(files: CrashFiles) -> EngineUnderTest:
 def drained(crash: Crash) -> set[bytes]:
     """Every message that comes from a broker started on what a crash left."""
     broker = opened(CrashFiles.of(crash.state))
-    if broker.engine.topics.get(TOPIC) is None:
+    if broker.engine.tables.topics.get(TOPIC) is None:
         return set()
     found: set[bytes] = set()
     for _ in range(4):
@@ -140,7 +134,7 @@ def test_a_renewal_is_answered_once_it_is_on_the_disk() -> None:
     assert isinstance(outcome, AfterSync)
     broker.engine.pops.advance()
     # The old loan is settled, but what stands for it may still be lost.
-    assert broker.engine.progress.get(GROUP, queue_of(TOPIC)) == 0
+    assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 0
     broker.store.sync()
     broker.engine.pops.advance()
-    assert broker.engine.progress.get(GROUP, queue_of(TOPIC)) == 1
+    assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 1

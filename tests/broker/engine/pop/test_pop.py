@@ -184,15 +184,9 @@ def restarted(broker: EngineUnderTest) -> MemoryFiles:
     broker.engine.pops.write_all(broker.now_ms)
     broker.store.sync()
     broker.store.publish()
-    flush(broker)
+    broker.save_files()
     broker.store.close()
     return broker.files
-
-
-def flush(broker: EngineUnderTest) -> None:
-    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
 
 
 def test_a_queue_named_is_the_only_one(broker: EngineUnderTest) -> None:
@@ -368,10 +362,10 @@ def test_a_deleted_topic_takes_its_loans_and_retries_along(broker: EngineUnderTe
     fill(broker, 3)
     pop(broker, 1, invisible_ms=1_000)
     turn(broker, after_ms=1_000)
-    assert broker.engine.topics.get(RETRY_TOPIC) is not None
+    assert broker.engine.tables.topics.get(RETRY_TOPIC) is not None
     pop(broker, 1, invisible_ms=1_000)
     broker.ask(DeleteTopic(TOPIC))
-    assert broker.engine.topics.get(RETRY_TOPIC) is None
+    assert broker.engine.tables.topics.get(RETRY_TOPIC) is None
     broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
     turn(broker, after_ms=2_000)
     fill(broker, 1, start=9)

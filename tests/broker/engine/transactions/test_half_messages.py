@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_broker.engine.transactions.half_messages import ClientCheck
-from rocketmq_broker.engine.transactions.table import Ended, Half, TransactionTable
+from rocketmq_broker.engine.transactions.table import Ended, HalfMessage, TransactionTable
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
 from rocketmq_wire.errors import BrokerError, NotAuthorizedError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.message_id import parse_offset_message_id
@@ -234,7 +235,7 @@ def test_nobody_sends_to_the_brokers_own_topics(broker: EngineUnderTest) -> None
     checks_after(broker, 30_000 * 16)
     for _ in range(16):
         checks_after(broker, 30_000)
-    assert broker.engine.topics.get(UNRESOLVED_TOPIC) is not None
+    assert broker.engine.tables.topics.get(UNRESOLVED_TOPIC) is not None
     with pytest.raises(NotAuthorizedError, match="sending message is forbidden"):
         broker.ask(SendMessage("p", QueueId(UNRESOLVED_TOPIC, "", 0), broker.now_ms, b"x"))
 
@@ -242,25 +243,23 @@ def test_nobody_sends_to_the_brokers_own_topics(broker: EngineUnderTest) -> None
 # --- restarts -------------------------------------------------------------------------------
 
 
-def reopened(broker: EngineUnderTest, *, with_progress: bool = False) -> EngineUnderTest:
+def reopened(broker: EngineUnderTest, *, is_saved: bool = False) -> EngineUnderTest:
     """The same disk after the process was killed; files are saved before, or were not yet."""
-    if with_progress:
-        for file in (broker.engine.take_progress(), broker.engine.take_transactions()):
-            if file is not None:
-                broker.store.configs.save(file.name, file.content)
+    if is_saved:
+        broker.save_files()
     again = EngineUnderTest(CrashFiles.of(broker.files.state()), flush="sync")
     again.now_ms = broker.now_ms
     again.ask(Heartbeat("c@1", ("p",)))
     return again
 
 
-@pytest.mark.parametrize("with_progress", [False, True])
-def test_a_kill_keeps_what_is_pending_and_forgets_what_is_ended(with_progress: bool) -> None:
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_kill_keeps_what_is_pending_and_forgets_what_is_ended(is_saved: bool) -> None:
     broker = opened(CrashFiles(), "sync")
     halves = [send_half(broker, str(index).encode()) for index in range(6)]
     for index, resolution in ((0, COMMIT), (3, ROLLBACK), (1, COMMIT)):
         broker.ask(end_of(halves[index], resolution))
-    again = reopened(broker, with_progress=with_progress)
+    again = reopened(broker, is_saved=is_saved)
     assert again.engine.transactions.pending_count == 3
     assert bodies(again) == [b"0", b"1"]
     again.ask(end_of(halves[0]))
@@ -269,33 +268,33 @@ def test_a_kill_keeps_what_is_pending_and_forgets_what_is_ended(with_progress: b
     assert bodies(again) == [b"0", b"1", b"2", b"4", b"5"]
 
 
-def test_progress_is_that_of_rocketmqs_own_group(broker: EngineUnderTest) -> None:
+def test_committed_offsets_are_those_of_rocketmqs_own_group(broker: EngineUnderTest) -> None:
     halves = [send_half(broker) for _ in range(4)]
     for index in (0, 1, 3):
         broker.ask(end_of(halves[index]))
-    broker.engine.take_progress()
-    progress = broker.engine.progress
-    assert progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 2
-    assert progress.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 2
+    broker.take_changes(CONSUMER_OFFSETS)
+    committed = broker.engine.tables.committed
+    assert committed.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 2
+    assert committed.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 2
     broker.ask(end_of(halves[2]))
-    broker.engine.take_progress()
-    assert progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 4
-    assert progress.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 4
+    broker.take_changes(CONSUMER_OFFSETS)
+    assert committed.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 4
+    assert committed.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 4
 
 
-def test_progress_never_passes_what_is_not_durable() -> None:
+def test_committed_offsets_never_pass_an_end_that_is_not_durable() -> None:
     broker = opened(CrashFiles(), "sync")
     sent = send_half(broker)
     broker.outcome(end_of(sent))
-    broker.engine.take_progress()
-    assert broker.engine.progress.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) is None
+    broker.take_changes(CONSUMER_OFFSETS)
+    assert broker.engine.tables.committed.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) is None
 
 
 def test_the_number_of_checks_survives() -> None:
     broker = opened(CrashFiles(), "sync")
     send_half(broker, b"lost")
     assert sum(len(checks_after(broker, 30_000)) for _ in range(10)) == 10
-    again = reopened(broker, with_progress=True)
+    again = reopened(broker, is_saved=True)
     assert checks_after(again, 29_000) == []
     assert checks_after(again, 29_000) == []
     counts = [len(checks_after(again, 30_000)) for _ in range(6)]
@@ -329,7 +328,7 @@ def _cut_at(broker: EngineUnderTest, position: int) -> EngineUnderTest:
     st.lists(st.tuples(st.sampled_from(["send", "end", "durable"]), st.integers(0, 9)), max_size=60)
 )
 @settings(max_examples=100)
-def test_the_tables_progress_is_the_first_that_is_not_durably_ended(
+def test_a_restart_reads_from_the_first_half_that_is_not_durably_ended(
     steps: list[tuple[str, int]],
 ) -> None:
     table, end_offset, durable = TransactionTable(), 0, 0
@@ -337,7 +336,7 @@ def test_the_tables_progress_is_the_first_that_is_not_durably_ended(
     sent = 0
     for position, (step, choice) in enumerate(steps, 1):
         if step == "send":
-            table.add(Half(sent, position, str(sent), 0))
+            table.add(HalfMessage(sent, position, str(sent), 0))
             sent += 1
         elif step == "end":
             pending = table.pending()
@@ -352,7 +351,7 @@ def test_the_tables_progress_is_the_first_that_is_not_durably_ended(
         open_halves = [n for n in range(sent) if n not in ends or ends[n][1] > durable]
         half_start = min(open_halves, default=sent)
         needed = [offset for n, (offset, _) in ends.items() if n >= half_start]
-        found_half, found_end = table.settle(durable)
+        found_half, found_end = table.restart_offsets(durable)
         assert found_half == half_start
         assert found_end <= min(needed, default=end_offset)
         assert table.pending_count == sent - len(ends)

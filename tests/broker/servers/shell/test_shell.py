@@ -288,7 +288,7 @@ def test_failed_sync_refuses_writes_and_leaves_reads_alone(caplog):
 
 def test_request_that_fails_by_a_mistake_of_ours_is_answered_with_1(caplog):
     async def scenario(shell, _):
-        shell.engine.topics.all = lambda: 1 / 0
+        shell.engine.tables.topics.all = lambda: 1 / 0
         await shell.ask(ListTopics(), PEER)
 
     with caplog.at_level(logging.CRITICAL), pytest.raises(BrokerError) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.committed_offsets import Progress
+from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_wire import fastjson
 from rocketmq_wire.model import QueueId, TopicConfig
@@ -29,7 +29,7 @@ def test_topics_are_read(version: str) -> None:
 
 
 def test_progress_is_read(version: str) -> None:
-    progress = Progress(loaded(version, "consumerOffset.json"))
+    progress = CommittedOffsets(loaded(version, "consumerOffset.json"))
     assert progress.get("GoldenGroup", QUEUE) == 3
     assert progress.get("GoldenGroup", QueueId("Golden", "broker-a", 1)) is None
     assert progress.topics("GoldenGroup") == ("Golden",)

@@ -47,9 +47,7 @@ def send(broker: EngineUnderTest, body: bytes, sys_flag: int = 0, **properties: 
 def restarted(broker: EngineUnderTest) -> EngineUnderTest:
     """The next life of a broker that is stopped in order."""
     assert isinstance(broker.files, MemoryFiles)
-    for file in (broker.engine.take_delays(), broker.engine.take_timers()):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
+    broker.save_files()
     broker.store.close()
     again = opened(broker.files)
     again.now_ms = broker.now_ms

@@ -36,9 +36,7 @@ def opened(files: MemoryFiles, config: StoreConfig | None = None) -> EngineUnder
 
 def restarted(broker: EngineUnderTest, config: StoreConfig | None = None) -> EngineUnderTest:
     assert isinstance(broker.files, MemoryFiles)
-    for file in (broker.engine.take_progress(), broker.engine.take_orders()):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
+    broker.save_files()
     broker.store.close()
     again = opened(broker.files, config)
     again.now_ms = broker.now_ms

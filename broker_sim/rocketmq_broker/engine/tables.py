@@ -1,0 +1,59 @@
+"""Tables: what every rule of the broker may look up or change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
+from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_broker.engine.groups.clients import Clients
+from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
+from rocketmq_broker.engine.groups.consumer_groups import Groups
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, GROUPS, TOPICS
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.model import Host
+from rocketmq_wire.requests.contract import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The store, and the tables beside it: topics, groups, clients, committed offsets."""
+
+    identity: Identity
+    store: Store
+    topics: Topics
+    groups: Groups
+    clients: Clients
+    committed: CommittedOffsets
+    waits_for_sync: bool
+    """True: a request is acknowledged only when its records are on disk."""
+
+    @classmethod
+    def open(cls, config: BrokerConfig, store: Store, identity: Identity) -> Tables:
+        """Load the tables from the store's configuration files."""
+        load, save = store.configs.load, store.configs.save
+        return cls(
+            identity,
+            store,
+            Topics(
+                load(TOPICS),
+                save,
+                auto_create=config.auto_create_topic,
+                auto_create_queues=config.auto_create_topic_queues,
+            ),
+            Groups(load(GROUPS), save, auto_create=config.auto_create_group),
+            Clients(expiry_ms=config.client_expiry_seconds * 1_000),
+            CommittedOffsets(load(CONSUMER_OFFSETS)),
+            waits_for_sync=config.flush == "sync",
+        )
+
+    @property
+    def store_host(self) -> Host:
+        """The host that the broker writes into records."""
+        return self.identity.store_host
+
+    def acknowledge(self, reply: Reply, end_position: int) -> Outcome:
+        """Reply to a request whose records end at a byte position of the log."""
+        return AfterSync(reply, end_position) if self.waits_for_sync else Answer(reply)
