@@ -62,7 +62,8 @@ SPARK_MAY = CLIENT_MAY | {"pyspark", "pyspark_rocketmq"}
 BROKER_MAY = ARROW | {"isal", "rocketmq_wire", "rocketmq_arrow", "rocketmq_broker"}
 PURE_WIRE = ("model", "errors", "filters", "plural")
 PURE_MAY = frozenset({f"rocketmq_wire.{name}" for name in PURE_WIRE}) | {
-    f"pyspark_rocketmq.{name}" for name in PURE_SPARK_SIDE
+    *(f"pyspark_rocketmq.{name}" for name in PURE_SPARK_SIDE),
+    "rocketmq_client.loss",
 }
 RULES = (
     Rule("rocketmq_wire", frozenset({"rocketmq_wire"}), IMPURE),

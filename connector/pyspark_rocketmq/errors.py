@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import enum
+import logging
 
+from rocketmq_client.loss import Loss, LossReason
 from rocketmq_wire.errors import RocketMQError, TransportError
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.model import QueueId
 from rocketmq_wire.plural import plural
+
+_log = logging.getLogger("pyspark_rocketmq")
 
 
 class OptionError(RocketMQError, ValueError):
@@ -236,75 +239,61 @@ class ReadOutageError(TransportError):
         )
 
 
-class Loss(enum.Enum):
-    """What became of wanted offsets; the value is the stable error class."""
-
-    EXPIRED = "OFFSET_EXPIRED"
-    TRUNCATED = "TRUNCATED"
-    TOPIC_DELETED = "TOPIC_DELETED"
-    TOPIC_RECREATED = "TOPIC_RECREATED"
-    QUEUE_REMOVED = "QUEUE_REMOVED"
-    HOLE = "HOLE"
-
-
 _LOSS_TEXT = {
-    Loss.EXPIRED: "{gone} are gone, deleted by retention before they were read",
-    Loss.TRUNCATED: "the queue ends before the wanted offset, {gone} are gone: the broker lost "
-    "its tail, or the topic was deleted and created again",
-    Loss.TOPIC_DELETED: "the topic no longer exists, {gone} are gone",
-    Loss.TOPIC_RECREATED: "the topic was deleted and created again since, {gone} of the old one "
-    "are gone",
-    Loss.QUEUE_REMOVED: "the topic has fewer queues than before and this one is no longer "
+    LossReason.EXPIRED: "{gone} are gone, deleted by retention before they were read",
+    LossReason.TRUNCATED: "the queue ends before the wanted offset, {gone} are gone: the broker "
+    "lost its tail, or the topic was deleted and created again",
+    LossReason.TOPIC_DELETED: "the topic no longer exists, {gone} are gone",
+    LossReason.TOPIC_RECREATED: "the topic was deleted and created again since, {gone} of the old "
+    "one are gone",
+    LossReason.QUEUE_REMOVED: "the topic has fewer queues than before and this one is no longer "
     "readable, {gone} are gone",
-    Loss.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
+    LossReason.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
 }
 
 _LOSS_GOES_ON = {
-    Loss.EXPIRED: "from {next}",
-    Loss.TRUNCATED: "from {next}",
-    Loss.TOPIC_DELETED: "without it",
-    Loss.TOPIC_RECREATED: "from {next}",
-    Loss.QUEUE_REMOVED: "without it",
-    Loss.HOLE: "from {next}",
+    LossReason.EXPIRED: "from {next}",
+    LossReason.TRUNCATED: "from {next}",
+    LossReason.TOPIC_DELETED: "without it",
+    LossReason.TOPIC_RECREATED: "from {next}",
+    LossReason.QUEUE_REMOVED: "without it",
+    LossReason.HOLE: "from {next}",
 }
 
 
 class DataLossError(RocketMQError):
-    """Wanted offsets are gone; raised only when failOnDataLoss is on.
+    """Wanted offsets are gone; raised only when failOnDataLoss is on."""
 
-    `requested` is the first offset wanted, `gone` how many messages are lost (None when nobody can
-    know), `next_offset` where reading would go on, `bounds` what the queue holds now.
-    """
-
-    def __init__(
-        self,
-        loss: Loss,
-        queue: QueueId,
-        requested: int,
-        bounds: Bounds | None,
-        gone: int | None,
-        next_offset: int | None,
-    ) -> None:
-        super().__init__(loss, queue, requested, bounds, gone, next_offset)
-        self.loss, self.queue, self.requested = loss, queue, requested
-        self.bounds, self.gone, self.next_offset = bounds, gone, next_offset
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
 
     @property
     def facts(self) -> str:
         """What happened, without the advice: also the text of the warning when going on."""
-        if self.gone is None:
+        loss = self.loss
+        if loss.count is None:
             gone = "an unknown number of messages"
         else:
-            gone = f"{self.gone} message" + ("" if self.gone == 1 else "s")
-        text = _LOSS_TEXT[self.loss].format(gone=gone)
-        if self.gone == 1:
+            gone = f"{loss.count} message" + ("" if loss.count == 1 else "s")
+        text = _LOSS_TEXT[loss.reason].format(gone=gone)
+        if loss.count == 1:
             text = text.replace("1 message are", "1 message is")
-        available = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "unknown"
+        available = f"[{loss.bounds.start},{loss.bounds.end})" if loss.bounds else "unknown"
         return (
-            f"[ROCKETMQ_DATA_LOSS.{self.loss.value}] {self.queue} requested={self.requested} "
+            f"[ROCKETMQ_DATA_LOSS.{loss.reason.value}] {loss.queue} requested={loss.start} "
             f"available={available}: {text}."
         )
 
     def __str__(self) -> str:
-        goes_on = _LOSS_GOES_ON[self.loss].format(next=self.next_offset)
+        goes_on = _LOSS_GOES_ON[self.loss.reason].format(next=self.loss.next_offset)
         return f"{self.facts} Set failOnDataLoss=false to go on {goes_on}."
+
+
+def raise_or_skip_loss(loss: Loss, *, fail_on_data_loss: bool) -> int:
+    """Raise DataLossError, or log the loss and return the offset where reading resumes."""
+    error = DataLossError(loss)
+    if fail_on_data_loss:
+        raise error
+    _log.warning("%s Going on, since failOnDataLoss=false.", error.facts)
+    return loss.start if loss.next_offset is None else loss.next_offset

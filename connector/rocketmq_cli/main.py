@@ -51,12 +51,12 @@ def _told(error: RocketMQError) -> str:
     """An error's text; where offsets are gone, with the command that goes on behind them."""
     from rocketmq_client.loss import RangeLostError
 
-    if not isinstance(error, RangeLostError) or error.bounds is None:
+    if not isinstance(error, RangeLostError) or error.loss.bounds is None:
         return str(error)
-    if error.end >= error.bounds.end:
+    loss, bounds = error.loss, error.loss.bounds
+    if loss.end >= bounds.end:
         return str(error)
-    behind = max(error.end, error.bounds.start)
-    where = f"{error.queue.topic} --queue {error.queue.index} --from {behind}"
+    where = f"{loss.queue.topic} --queue {loss.queue.index} --from {max(loss.end, bounds.start)}"
     return f"{error} `rmq tail {where}` goes on behind the gap."
 
 

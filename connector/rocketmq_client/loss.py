@@ -1,7 +1,8 @@
-"""What it means when wanted offsets are not there: the reasons, the error, and the judgement.
+"""What it means when wanted offsets are not there: the reasons, the value, and the judgement.
 
 A broker says "offset illegal" for five different causes, and "nothing here" for two. Only fresh
-bounds of the queue and a fresh route of its topic tell them apart.
+bounds of the queue and a fresh route of its topic tell them apart: `judge_doubt` decides for a
+download in the middle of a range, `judge_offset` for the offset where reading is to start.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from rocketmq_wire.model import Bounds, QueueId
 
 
 class LossReason(enum.Enum):
-    """Why offsets are gone."""
+    """Why offsets are gone; the value is the error's condition."""
 
-    EXPIRED = "retention removed them"
-    TRUNCATED = "the queue ends before them"
-    DELETED = "the topic was deleted"
-    SHRUNK = "the topic has fewer queues now"
-    MISSING = "the queue lists them, but their messages are gone"
+    EXPIRED = "OFFSET_EXPIRED"
+    TRUNCATED = "TRUNCATED"
+    TOPIC_DELETED = "TOPIC_DELETED"
+    TOPIC_RECREATED = "TOPIC_RECREATED"
+    QUEUE_REMOVED = "QUEUE_REMOVED"
+    HOLE = "HOLE"
 
 
 class LossPolicy(enum.Enum):
@@ -32,39 +34,60 @@ class LossPolicy(enum.Enum):
     SKIP = "skip"
 
 
-class RangeLostError(RocketMQError):
-    """The offsets `[start, end)` of a queue were wanted and are gone."""
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Offsets that are gone, why, and what the queue held when that was seen."""
 
-    def __init__(
-        self, queue: QueueId, start: int, end: int, bounds: Bounds | None, reason: LossReason
-    ) -> None:
-        super().__init__(queue, start, end, bounds, reason)
-        self.queue, self.start, self.end = queue, start, end
-        self.bounds, self.reason = bounds, reason
+    reason: LossReason
+    queue: QueueId
+    start: int
+    """The first offset that was wanted and is gone."""
+    next_offset: int | None
+    """The offset where reading resumes; None if the queue is gone."""
+    bounds: Bounds | None
+    count: int | None
+    """The number of messages that are gone; None if it is unknown."""
 
     @property
-    def count(self) -> int:
-        """How many offsets are gone."""
-        return self.end - self.start
+    def end(self) -> int:
+        """The end of a lost range."""
+        assert self.next_offset is not None
+        return self.next_offset
+
+
+def lost_range(
+    reason: LossReason, queue: QueueId, start: int, end: int, bounds: Bounds | None
+) -> Loss:
+    """The loss of all offsets in `[start, end)`."""
+    return Loss(reason, queue, start, end, bounds, end - start)
+
+
+_TEXTS: Final = {
+    LossReason.EXPIRED: "retention removed them",
+    LossReason.TRUNCATED: "the queue ends before them",
+    LossReason.TOPIC_DELETED: "the topic was deleted",
+    LossReason.TOPIC_RECREATED: "the topic was deleted and created again",
+    LossReason.QUEUE_REMOVED: "the topic has fewer queues now",
+    LossReason.HOLE: "the queue lists them, but their messages are gone",
+}
+
+
+class RangeLostError(RocketMQError):
+    """The offsets of a range were wanted and are gone."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
 
     def __str__(self) -> str:
-        there = f"[{self.bounds.start},{self.bounds.end})" if self.bounds else "nothing"
-        gone = "1 offset" if self.count == 1 else f"{self.count} offsets"
-        verb = "is" if self.count == 1 else "are"
+        loss = self.loss
+        there = f"[{loss.bounds.start},{loss.bounds.end})" if loss.bounds else "nothing"
+        gone = "1 offset" if loss.count == 1 else f"{loss.count} offsets"
+        verb = "is" if loss.count == 1 else "are"
         return (
-            f"[ROCKETMQ_DATA_LOSS.{_CLASSES[self.reason]}] {self.queue} requested={self.start} "
-            f"available={there}: {gone} up to {self.end} {verb} gone, {self.reason.value}."
+            f"[ROCKETMQ_DATA_LOSS.{loss.reason.value}] {loss.queue} requested={loss.start} "
+            f"available={there}: {gone} up to {loss.end} {verb} gone, {_TEXTS[loss.reason]}."
         )
-
-
-# As the Spark side names them.
-_CLASSES: Final = {
-    LossReason.EXPIRED: "OFFSET_EXPIRED",
-    LossReason.TRUNCATED: "TRUNCATED",
-    LossReason.DELETED: "TOPIC_DELETED",
-    LossReason.SHRUNK: "QUEUE_REMOVED",
-    LossReason.MISSING: "HOLE",
-}
 
 
 class Standing(enum.Enum):
@@ -109,17 +132,8 @@ class Doubt:
     """Where the broker would go on (VANISHED, LOST), else where the wanted range ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Offsets that are gone, why, and what the queue held when that was seen."""
-
-    start: int
-    end: int
-    reason: LossReason
-    bounds: Bounds | None
-
-
-def judge(
+def judge_doubt(
+    queue: QueueId,
     doubt: Doubt,
     bounds: Bounds,
     standing: Standing,
@@ -127,7 +141,7 @@ def judge(
     missing: tuple[int, int],
     is_overdue: bool,
 ) -> Loss | None:
-    """Decide a doubt; None means that nothing is proven lost: ask again.
+    """Decide a doubt of a download; None if no loss is proven yet.
 
     `missing` reaches from the first offset that has not arrived to the end of what is wanted;
     `is_overdue` says that asking again has gone on for as long as an outage may last.
@@ -138,24 +152,63 @@ def judge(
     is_absent = bounds == Bounds(0, 0) or doubt.kind is DoubtKind.REFUSED
     if standing is not Standing.SERVED and is_absent:
         is_topic = standing is Standing.TOPIC_GONE
-        return Loss(start, end, LossReason.DELETED if is_topic else LossReason.SHRUNK, None)
+        reason = LossReason.TOPIC_DELETED if is_topic else LossReason.QUEUE_REMOVED
+        return lost_range(reason, queue, start, end, None)
     if doubt.kind is DoubtKind.REFUSED:
         return None
     # What a replica does not have, the master may bring back.
     if not (bounds.is_current or is_overdue):
         return None
     if bounds.start > doubt.start:
-        return Loss(start, min(bounds.start, end), LossReason.EXPIRED, bounds)
+        return lost_range(LossReason.EXPIRED, queue, start, min(bounds.start, end), bounds)
     if doubt.kind is DoubtKind.VANISHED and not bounds.has_first:
         # What stood in front of these messages in the log has expired, and so have they: 4.9 keeps
         # the start of a queue that expired whole.
         there = Bounds(max(bounds.start, doubt.end), bounds.end, bounds.is_current)
-        return Loss(doubt.start, min(doubt.end, end), LossReason.EXPIRED, there)
+        return lost_range(LossReason.EXPIRED, queue, doubt.start, min(doubt.end, end), there)
     # A queue that ends below what was already read has been cut. One that ends at or behind the
     # first missing offset may only lag: a replica that took over, a log that is being recovered.
     if bounds.end < start or (is_overdue and bounds.end < end):
-        return Loss(max(start, bounds.end), end, LossReason.TRUNCATED, bounds)
+        return lost_range(LossReason.TRUNCATED, queue, max(start, bounds.end), end, bounds)
     is_proven = doubt.kind is DoubtKind.LOST and bounds.end >= doubt.end
     if is_proven or (is_overdue and doubt.kind is DoubtKind.VANISHED):
-        return Loss(doubt.start, min(doubt.end, end), LossReason.MISSING, bounds)
+        return lost_range(LossReason.HOLE, queue, doubt.start, min(doubt.end, end), bounds)
+    return None
+
+
+def judge_offset(
+    queue: QueueId,
+    wanted: int,
+    bounds: Bounds,
+    *,
+    first_offset_seen: int | None = None,
+    first_store_time: int | None = None,
+    first_store_time_now: int | None = None,
+    is_overdue: bool = False,
+) -> Loss | None:
+    """Decide what became of the offset to read next; None if it is there, or still to come.
+
+    `first_offset_seen` is the queue's first offset as seen before. It only ever grows, unless the
+    topic was recreated. (A replica has a first offset of its own.) `first_store_time` and
+    `first_store_time_now` are when the message at offset 0 was stored, then and now. A replica may
+    lag behind its master, so its bounds prove nothing until the outage `is_overdue`.
+    """
+    if not (bounds.is_current or is_overdue):
+        return None
+    is_recreated = (
+        first_store_time is not None
+        and first_store_time_now is not None
+        and bounds.start == 0
+        and first_store_time != first_store_time_now
+    )
+    is_lower = (
+        bounds.is_current and first_offset_seen is not None and bounds.start < first_offset_seen
+    )
+    if wanted > 0 and (is_lower or is_recreated):
+        return Loss(LossReason.TOPIC_RECREATED, queue, wanted, bounds.start, bounds, None)
+    if wanted < bounds.start:
+        return lost_range(LossReason.EXPIRED, queue, wanted, bounds.start, bounds)
+    if wanted > bounds.end:
+        gone = wanted - bounds.end
+        return Loss(LossReason.TRUNCATED, queue, wanted, bounds.end, bounds, gone)
     return None

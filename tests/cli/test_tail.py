@@ -20,7 +20,7 @@ from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk
-from rocketmq_client.loss import LossReason, RangeLostError
+from rocketmq_client.loss import LossReason, RangeLostError, lost_range
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId
@@ -252,19 +252,19 @@ def test_tail_prints_what_fits_an_sql_expression(
     [
         (
             Bounds(0, 90),
-            LossReason.MISSING,
+            LossReason.HOLE,
             "messages are gone. `rmq tail orders --queue 0 --from 34` goes on behind the gap.\n",
         ),
         (Bounds(50, 90), LossReason.EXPIRED, "`rmq tail orders --queue 0 --from 50` goes on"),
-        (Bounds(0, 34), LossReason.MISSING, "but their messages are gone.\n"),
-        (None, LossReason.DELETED, "the topic was deleted.\n"),
+        (Bounds(0, 34), LossReason.HOLE, "but their messages are gone.\n"),
+        (None, LossReason.TOPIC_DELETED, "the topic was deleted.\n"),
     ],
 )
 def test_a_loss_is_said_with_how_to_go_on_at_the_command_line(
     bounds: Bounds | None, reason: LossReason, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lose() -> int:
-        raise RangeLostError(QUEUE, 33, 34, bounds, reason)
+        raise RangeLostError(lost_range(reason, QUEUE, 33, 34, bounds))
 
     assert _guarded(lose) == EXIT_FAILED
     told = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Stride, settings, routes, judgement of losses, the paused clock."""
+"""Pull width, settings, routes, search by time, the paused clock."""
 
 from __future__ import annotations
 
@@ -8,25 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_client.download.fresh_bounds import read_answers
 from rocketmq_client.download.pull_width import PullWidth
 from rocketmq_client.loss import (
-    Doubt,
-    DoubtKind,
-    Loss,
-    LossReason,
-    RangeLostError,
     Standing,
-    judge,
 )
 from rocketmq_client.offsets.time_search import TimeSearch
 from rocketmq_client.routing.routes import BrokerDirectory, standing_of
 from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
 from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import Bounds, BrokerAddresses, QueueId, QueueSet, Route
-from rocketmq_wire.requests.offsets import OffsetReply
-from rocketmq_wire.requests.topics import RouteReply
 
 QUEUE = QueueId("orders", "broker-a", 3)
 
@@ -122,97 +112,6 @@ def test_a_broker_missing_from_a_known_topics_route_is_merely_away():
     assert standing_of(QUEUE, None) is Standing.TOPIC_GONE
     shrunk = Route((QueueSet("broker-a", 3, 8, 6),), ())
     assert standing_of(QUEUE, shrunk) is Standing.QUEUE_GONE
-
-
-# --- judgement ------------------------------------------------------------------------------
-
-
-def verdict(kind, bounds, *, start=100, standing=Standing.SERVED, is_overdue=False, first=None):
-    return judge(
-        Doubt(kind, start, 150),
-        bounds,
-        standing,
-        missing=(start if first is None else first, 200),
-        is_overdue=is_overdue,
-    )
-
-
-def test_illegal_offsets_within_fresh_bounds_are_a_reset_and_lose_nothing():
-    assert verdict(DoubtKind.ILLEGAL, Bounds(0, 500)) is None
-
-
-def test_a_queue_that_starts_behind_the_offset_has_expired_it():
-    bounds = Bounds(130, 500)
-    assert verdict(DoubtKind.ILLEGAL, bounds) == Loss(100, 130, LossReason.EXPIRED, bounds)
-    bounds = Bounds(700, 900)
-    assert verdict(DoubtKind.VANISHED, bounds) == Loss(100, 200, LossReason.EXPIRED, bounds)
-
-
-def test_what_vanished_has_expired_when_the_queues_first_message_is_gone_from_the_log():
-    bounds = Bounds(0, 500, has_first=False)
-    gone = Loss(100, 150, LossReason.EXPIRED, Bounds(150, 500))
-    assert verdict(DoubtKind.VANISHED, bounds) == gone
-    assert verdict(DoubtKind.ILLEGAL, bounds) is None
-    assert verdict(DoubtKind.VANISHED, Bounds(0, 500)) is None
-    replica = Bounds(0, 500, is_current=False, has_first=False)
-    assert verdict(DoubtKind.VANISHED, replica) is None
-    assert verdict(DoubtKind.VANISHED, replica, is_overdue=True) == gone
-
-
-def test_the_log_has_no_time_for_a_first_message_that_is_gone():
-    served = RouteReply(Route((QueueSet("broker-a", 4, 4, 6),), ()))
-    bounds = OffsetReply(0), OffsetReply(20)
-
-    def has_first(answer):
-        found, _ = read_answers(QUEUE, *bounds, served, answer)
-        assert found == Bounds(0, 20)
-        return found.has_first
-
-    assert not has_first(OffsetReply(-1))
-    assert has_first(OffsetReply(1_700_000_000_000))
-    # A broker that does not know the question leaves the doubt as it is.
-    assert has_first(broker_error(3, "request type 32 not supported"))
-    away = ConnectionLostError("broker-a", "reset")
-    assert read_answers(QUEUE, *bounds, served, away) is away
-
-
-def test_a_queue_that_ends_below_what_was_read_is_truncated_at_once():
-    bounds = Bounds(0, 60)
-    assert verdict(DoubtKind.ILLEGAL, bounds) == Loss(100, 200, LossReason.TRUNCATED, bounds)
-
-
-@pytest.mark.parametrize("there", [(0, 60), (130, 500), (0, 120)])
-def test_a_replicas_bounds_prove_nothing_until_the_outage_is_over(there):
-    bounds = Bounds(*there, is_current=False)
-    assert verdict(DoubtKind.ILLEGAL, bounds) is None
-    assert verdict(DoubtKind.ILLEGAL, bounds, is_overdue=True) is not None
-
-
-def test_a_queue_that_ends_within_what_is_missing_may_lag_until_the_outage_is_over():
-    bounds = Bounds(0, 120)
-    assert verdict(DoubtKind.ILLEGAL, bounds, start=130, first=110) is None
-    late = verdict(DoubtKind.SHORT, bounds, start=120, first=110, is_overdue=True)
-    assert late == Loss(120, 200, LossReason.TRUNCATED, bounds)
-
-
-def test_zero_bounds_beside_a_missing_route_are_a_deletion():
-    gone = Standing.TOPIC_GONE
-    assert verdict(DoubtKind.ILLEGAL, Bounds(0, 0), standing=gone).reason is LossReason.DELETED
-    assert verdict(DoubtKind.REFUSED, Bounds(0, 500), standing=gone).reason is LossReason.DELETED
-    assert verdict(DoubtKind.ILLEGAL, Bounds(0, 500), standing=gone) is None
-    assert verdict(DoubtKind.REFUSED, Bounds(0, 0)) is None
-
-
-def test_a_lost_range_survives_pickling_with_its_facts():
-    error = RangeLostError(QUEUE, 1_000, 5_000, Bounds(5_000, 9_000), LossReason.EXPIRED)
-    copy = pickle.loads(pickle.dumps(error))
-    assert str(copy) == str(error)
-    assert (copy.queue, copy.start, copy.count, copy.bounds) == (
-        QUEUE,
-        1_000,
-        4_000,
-        Bounds(5_000, 9_000),
-    )
 
 
 # --- search by time -------------------------------------------------------------------------

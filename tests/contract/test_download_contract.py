@@ -77,9 +77,9 @@ def test_an_end_that_does_not_exist_is_truncated_after_the_outage_limit(cluster,
     spec = ReadSpec("readers", limits=ReadLimits(outage_ms=300))
     with pytest.raises(RangeLostError) as caught:
         read(cluster, [OffsetRange(queue, 50, 150)], spec)
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (100, 150, LossReason.TRUNCATED)
-    assert error.bounds == Bounds(0, 100)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (100, 150, LossReason.TRUNCATED)
+    assert loss.bounds == Bounds(0, 100)
 
 
 def test_a_start_behind_the_end_is_truncated_at_once(cluster, topic):
@@ -87,8 +87,8 @@ def test_a_start_behind_the_end_is_truncated_at_once(cluster, topic):
     fill(cluster, queue, 100)
     with pytest.raises(RangeLostError) as caught:
         read(cluster, [OffsetRange(queue, 500, 600)])
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (500, 600, LossReason.TRUNCATED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (500, 600, LossReason.TRUNCATED)
 
 
 def test_what_is_truncated_can_be_skipped(cluster, topic):
@@ -107,7 +107,7 @@ def test_a_deleted_topic_is_told_apart(cluster, topic):
     cluster.delete_topic(topic)
     with pytest.raises(RangeLostError) as caught:
         read(cluster, [OffsetRange(queue, 0, 100)])
-    assert caught.value.reason is LossReason.DELETED
+    assert caught.value.loss.reason is LossReason.TOPIC_DELETED
 
 
 def test_a_removed_queue_is_told_apart(cluster, topic):
@@ -116,7 +116,7 @@ def test_a_removed_queue_is_told_apart(cluster, topic):
     cluster.create_topic(TopicConfig(topic, 2, 2))
     with pytest.raises(RangeLostError) as caught:
         read(cluster, [OffsetRange(queue, 0, 100)])
-    assert caught.value.reason is LossReason.SHRUNK
+    assert caught.value.loss.reason is LossReason.QUEUE_REMOVED
 
 
 def test_an_abandoned_download_leaves_the_cluster_usable(cluster, topic):

@@ -59,8 +59,8 @@ def cluster(request, broker):
 def test_a_read_over_lost_messages_fails_with_their_offsets(cluster):
     with pytest.raises(RangeLostError) as caught:
         read(cluster, [OffsetRange(QUEUE, 0, COUNT)])
-    assert (caught.value.start, caught.value.end) == (3, 5)
-    assert caught.value.reason is LossReason.MISSING
+    assert (caught.value.loss.start, caught.value.loss.end) == (3, 5)
+    assert caught.value.loss.reason is LossReason.HOLE
 
 
 def test_a_read_that_may_lose_gets_all_others_at_their_offsets(cluster):

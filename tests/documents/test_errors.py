@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_rocketmq.errors import Loss
-from rocketmq_client.loss import LossReason, RangeLostError
+from pyspark_rocketmq.errors import DataLossError
+from rocketmq_client.loss import LossReason, RangeLostError, lost_range
 from rocketmq_wire.model import QueueId
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ Function = ast.FunctionDef
 
 
 def test_the_page_has_every_class_of_the_sources_and_no_other() -> None:
-    found = {f"DATA_LOSS.{loss.value}" for loss in Loss} | BY_DEFAULT | BY_REMARK
+    found = {f"DATA_LOSS.{reason.value}" for reason in LossReason} | BY_DEFAULT | BY_REMARK
     for path in SOURCES:
         text = path.read_text("utf-8")
         found |= set(re.findall(r"\[ROCKETMQ_([A-Z_]+(?:\.[A-Z0-9_]+)?)\]", text))
@@ -50,9 +50,9 @@ def test_every_row_of_the_page_names_a_test() -> None:
 
 @pytest.mark.parametrize("reason", LossReason)
 def test_a_loss_has_one_class_with_and_without_spark(reason: LossReason) -> None:
-    text = str(RangeLostError(QueueId("t", "b", 0), 0, 1, None, reason))
-    (name,) = re.findall(r"^\[ROCKETMQ_DATA_LOSS\.(\w+)\] ", text)
-    assert name in {loss.value for loss in Loss}
+    loss = lost_range(reason, QueueId("t", "b", 0), 0, 1, None)
+    for error in (RangeLostError(loss), DataLossError(loss)):
+        assert str(error).startswith(f"[ROCKETMQ_DATA_LOSS.{reason.value}] ")
 
 
 @pytest.mark.parametrize(("code", "path", "name"), ROWS, ids=[code for code, _, _ in ROWS])

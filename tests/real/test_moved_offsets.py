@@ -12,7 +12,7 @@ import pytest
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.loss import LossReason, RangeLostError
+from rocketmq_client.loss import Loss, LossReason, RangeLostError
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests.messages import PullStatus
 from support.loader import Loader
@@ -25,11 +25,11 @@ def loader(broker: RealCluster) -> Iterator[Loader]:
         yield Loader(cluster)
 
 
-def lost(cluster: Cluster, queue: QueueId, start: int, end: int) -> RangeLostError:
+def lost(cluster: Cluster, queue: QueueId, start: int, end: int) -> Loss:
     spec = ReadSpec("readers", limits=ReadLimits(outage_ms=300))
     with pytest.raises(RangeLostError) as caught:
         list(cluster.read_ranges([OffsetRange(queue, start, end)], spec))
-    return caught.value
+    return caught.value.loss
 
 
 def test_an_offset_beyond_the_end_is_truncation(loader: Loader, topic: str) -> None:
@@ -37,8 +37,8 @@ def test_an_offset_beyond_the_end_is_truncation(loader: Loader, topic: str) -> N
     loader.put(queue, 10)
     reply = loader.cluster.pull(queue, 11, 1)
     assert (reply.status, reply.next_begin) == (PullStatus.OFFSET_ILLEGAL, 10)
-    error = lost(loader.cluster, queue, 11, 20)
-    assert (error.reason, error.bounds) == (LossReason.TRUNCATED, Bounds(0, 10))
+    loss = lost(loader.cluster, queue, 11, 20)
+    assert (loss.reason, loss.bounds) == (LossReason.TRUNCATED, Bounds(0, 10))
 
 
 @pytest.mark.parametrize("is_used", [True, False])
@@ -50,8 +50,8 @@ def test_an_offset_of_an_empty_queue_is_truncation(
         loader.put(first, 1)
     reply = loader.cluster.pull(second, 7, 1)
     assert (reply.status, reply.next_begin) == (PullStatus.OFFSET_ILLEGAL, 0)
-    error = lost(loader.cluster, second, 7, 9)
-    assert (error.reason, error.bounds) == (LossReason.TRUNCATED, Bounds(0, 0))
+    loss = lost(loader.cluster, second, 7, 9)
+    assert (loss.reason, loss.bounds) == (LossReason.TRUNCATED, Bounds(0, 0))
 
 
 def test_a_pending_reset_moves_no_download(broker: RealCluster, loader: Loader, topic: str) -> None:

@@ -123,9 +123,9 @@ def test_a_queue_that_expired_whole_is_a_loss_with_numbers(
     assert loader.cluster.bounds([queue]) == {queue: Bounds(0 if broker.is_4 else 20, 20)}
     with pytest.raises(RangeLostError) as caught:
         list(loader.cluster.read_ranges([OffsetRange(queue, 5, 20)], ReadSpec("readers")))
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (5, 20, LossReason.EXPIRED)
-    assert error.bounds == Bounds(20, 20)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (5, 20, LossReason.EXPIRED)
+    assert loss.bounds == Bounds(20, 20)
 
 
 def test_the_first_message_of_a_log_is_a_loss_and_no_other_message_once_it_expired(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.loss import Loss, LossPolicy, LossReason, RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, lost_range
 from rocketmq_client.retry import Clock
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError
@@ -203,11 +203,10 @@ class FakeCluster:
             held = self.world.queues[wanted.queue]
             start = wanted.start
             if start < held.start:
-                lost = Loss(start, min(held.start, wanted.end), LossReason.EXPIRED, held.bounds)
+                end = min(held.start, wanted.end)
+                lost = lost_range(LossReason.EXPIRED, wanted.queue, start, end, held.bounds)
                 if spec.loss_policy is LossPolicy.RAISE:
-                    raise RangeLostError(
-                        wanted.queue, lost.start, lost.end, lost.bounds, lost.reason
-                    )
+                    raise RangeLostError(lost)
                 yield RangeChunk(wanted.queue, lost.start, lost.end, b"", None, None, lost)
                 start = lost.end
             for first in range(start, wanted.end, 7):

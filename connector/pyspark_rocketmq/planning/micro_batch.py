@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from rocketmq_wire.model import Bounds, OffsetRange, QueueId
+from rocketmq_wire.model import OffsetRange, QueueId
 
 # Ends known only when the data is read (batch): the same numbers that users write in JSON.
 EARLIEST: Final = -2
@@ -307,45 +306,3 @@ def _late_slice(piece: OffsetRange, known: PlannedQueue) -> QueueSlice:
         LATEST if is_end_late else piece.end,
         known.end if is_end_late and known.end > known.start else 0,
     )
-
-
-# --- data loss --------------------------------------------------------------------------------
-
-
-def judge(
-    queue: QueueId,
-    wanted: int,
-    bounds: Bounds,
-    *,
-    first_offset_seen: int | None = None,
-    first_store_time: int | None = None,
-    first_store_time_now: int | None = None,
-    is_overdue: bool = False,
-) -> DataLossError | None:
-    """Return what became of the offset to read next; None: it is still there, or still to come.
-
-    `first_offset_seen` is the queue's first offset as seen before. It only ever grows, unless the
-    topic was recreated. (A replica has a first offset of its own.) `first_store_time` and
-    `first_store_time_now` are when the message at offset 0 was stored, then and now. A replica may
-    lag behind its master, so its bounds prove nothing until the outage `is_overdue`.
-    """
-    if not (bounds.is_current or is_overdue):
-        return None
-    is_recreated = (
-        first_store_time is not None
-        and first_store_time_now is not None
-        and bounds.start == 0
-        and first_store_time != first_store_time_now
-    )
-    is_lower = (
-        bounds.is_current and first_offset_seen is not None and bounds.start < first_offset_seen
-    )
-    if wanted > 0 and (is_lower or is_recreated):
-        return DataLossError(Loss.TOPIC_RECREATED, queue, wanted, bounds, None, bounds.start)
-    if wanted < bounds.start:
-        gone = bounds.start - wanted
-        return DataLossError(Loss.EXPIRED, queue, wanted, bounds, gone, bounds.start)
-    if wanted > bounds.end:
-        gone = wanted - bounds.end
-        return DataLossError(Loss.TRUNCATED, queue, wanted, bounds, gone, bounds.end)
-    return None

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_rocketmq.errors import DataLossError, OptionError
+from pyspark_rocketmq.errors import OptionError, raise_or_skip_loss
 from pyspark_rocketmq.options.kinds import PerQueue
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, judge
+from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST
 from pyspark_rocketmq.planning.selection import numbers_by_queue
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import judge_offset
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests.offsets import Boundary
@@ -124,14 +125,10 @@ def _at_progress(
 def _checked(options: ReadOptions, places: Places, bounds: Mapping[QueueId, Bounds]) -> Places:
     offsets: dict[QueueId, int] = {}
     for queue, offset in places.offsets.items():
-        loss = judge(queue, offset, bounds[queue])
-        offsets[queue] = offset if loss is None else go_on(options, loss)
+        loss = judge_offset(queue, offset, bounds[queue])
+        if loss is None:
+            offsets[queue] = offset
+        else:
+            fails = options.fail_on_data_loss
+            offsets[queue] = raise_or_skip_loss(loss, fail_on_data_loss=fails)
     return Places(offsets, places.late)
-
-
-def go_on(options: ReadOptions, loss: DataLossError) -> int:
-    """Raise the loss, or log it and say where reading goes on."""
-    if options.fail_on_data_loss:
-        raise loss
-    _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
-    return loss.requested if loss.next_offset is None else loss.next_offset

@@ -13,14 +13,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_rocketmq.errors import DataLossError, Loss, ReadOutageError
+from pyspark_rocketmq.errors import DataLossError, ReadOutageError, raise_or_skip_loss
 from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.loss import Loss as ClientLoss
-from rocketmq_client.loss import LossReason, RangeLostError
+from rocketmq_client.loss import Loss, LossReason, RangeLostError
 from rocketmq_client.retry import TASK, Retry
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
@@ -35,14 +34,6 @@ from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.offsets import Boundary
 
 _log = logging.getLogger("pyspark_rocketmq")
-
-_LOSS_OF_REASON: Final = {
-    LossReason.EXPIRED: Loss.EXPIRED,
-    LossReason.TRUNCATED: Loss.TRUNCATED,
-    LossReason.DELETED: Loss.TOPIC_DELETED,
-    LossReason.SHRUNK: Loss.QUEUE_REMOVED,
-    LossReason.MISSING: Loss.HOLE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +117,8 @@ def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[Offs
             # An empty queue may be gone by now, but it cannot have become shorter.
             end = max(piece.end_planned, piece.start if held.end else 0)
             if held.end < end and held.is_current:
-                _report(plan, _shrinkage(cluster, piece, held, end))
+                loss = _shrinkage(cluster, piece, held, end)
+                raise_or_skip_loss(loss, fail_on_data_loss=plan.fail_on_data_loss)
             elif held.end < end:
                 # Only a replica is there, and it lags: the read waits for the rest.
                 bounds[piece.queue] = replace(held, end=end)
@@ -162,7 +154,7 @@ def _check_deleted(cluster: Cluster, queues: Sequence[QueueId], error: RocketMQE
             raise ConnectError(queue.broker, f"topic {queue.topic} has no route yet") from error
 
 
-def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> DataLossError:
+def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> Loss:
     """Why a queue ends before `end`, where it ended when the read was planned."""
     queue, start = piece.queue, max(piece.start, 0)
     # Brokers answer zeros for a queue, and for a topic, that they do not have.
@@ -171,11 +163,11 @@ def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> D
         try:
             is_listed = queue in cluster.queues(queue.topic)
         except TopicNotFoundError:
-            return DataLossError(Loss.TOPIC_DELETED, queue, start, None, gone, None)
+            return Loss(LossReason.TOPIC_DELETED, queue, start, None, None, gone)
         if not is_listed:
-            return DataLossError(Loss.QUEUE_REMOVED, queue, start, None, gone, None)
+            return Loss(LossReason.QUEUE_REMOVED, queue, start, None, None, gone)
     first = max(start, held.end)
-    return DataLossError(Loss.TRUNCATED, queue, first, held, end - first, held.end)
+    return Loss(LossReason.TRUNCATED, queue, first, held.end, held, end - first)
 
 
 def _first_offsets(
@@ -221,10 +213,9 @@ class _RangeReader:
                 if chunk.loss is None:
                     yield from self._decoded(chunk)
                 else:
-                    _report(self._plan, _data_loss(chunk.queue, chunk.loss))
+                    raise_or_skip_loss(chunk.loss, fail_on_data_loss=self._plan.fail_on_data_loss)
         except RangeLostError as error:
-            loss = ClientLoss(error.start, error.end, error.reason, error.bounds)
-            raise _data_loss(error.queue, loss) from error
+            raise DataLossError(error.loss) from error
         except TransportError as error:
             if not error.retryable:
                 raise
@@ -254,19 +245,8 @@ class _RangeReader:
         count += self._decoder.skipped - skipped_before
         gone = chunk.expected_count - count
         if gone > 0:
-            loss = DataLossError(Loss.HOLE, chunk.queue, chunk.start, None, gone, chunk.end)
-            _report(self._plan, loss)
-
-
-def _report(plan: ReadPlan, loss: DataLossError) -> None:
-    if plan.fail_on_data_loss:
-        raise loss
-    _log.warning("%s Going on, since failOnDataLoss=false.", loss.facts)
-
-
-def _data_loss(queue: QueueId, loss: ClientLoss) -> DataLossError:
-    kind = _LOSS_OF_REASON[loss.reason]
-    return DataLossError(kind, queue, loss.start, loss.bounds, loss.end - loss.start, loss.end)
+            loss = Loss(LossReason.HOLE, chunk.queue, chunk.start, chunk.end, None, gone)
+            raise_or_skip_loss(loss, fail_on_data_loss=self._plan.fail_on_data_loss)
 
 
 def _freeze_imports() -> None:

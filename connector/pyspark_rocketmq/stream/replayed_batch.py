@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times
-from pyspark_rocketmq.read.starting_offsets import go_on
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, OffsetRange
 
@@ -54,7 +54,7 @@ def drop_recreated_queues(
         _log.warning(_UNTOLD, f"{untold[0]}: {found[untold[0]]}")
     others = set()
     for queue, bounds in held.items():
-        loss = judge(
+        loss = judge_offset(
             queue,
             # Of a batch that begins a queue nothing may have been read, yet all of it was planned.
             marked[queue].end,
@@ -63,8 +63,8 @@ def drop_recreated_queues(
             first_store_time=planned.first_store_times.get(queue),
             first_store_time_now=first_store_times.get(queue),
         )
-        if loss is not None and loss.loss is Loss.TOPIC_RECREATED:
-            start = marked[queue].start
-            go_on(options, DataLossError(loss.loss, queue, start, bounds, None, bounds.start))
+        if loss is not None and loss.reason is LossReason.TOPIC_RECREATED:
+            loss = replace(loss, start=marked[queue].start)
+            raise_or_skip_loss(loss, fail_on_data_loss=options.fail_on_data_loss)
             others.add(queue)
     return [piece for piece in ranges if piece.queue not in others]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_client.loss import Loss
+from rocketmq_client.loss import Loss, lost_range
 from rocketmq_wire.model import Buffer
 
 # Many small answers (32 messages from a real broker) are joined up to this size before they are
@@ -128,7 +128,7 @@ class Coverage:
         """Settle the missing parts of `loss` as gone; says where the first of them begins."""
         gaps = list(self.missing(loss.start, loss.end))
         for start, end in gaps:
-            part = Loss(start, end, loss.reason, loss.bounds)
+            part = lost_range(loss.reason, loss.queue, start, end, loss.bounds)
             self._insert(
                 Piece(start, end, (), 0, None, 0, may_follow=False, may_lead=False, loss=part)
             )
@@ -171,7 +171,7 @@ class Coverage:
             if loss is None or loss.reason is not first.reason:
                 break
             end = self.pop().end
-        return Loss(first.start, end, first.reason, first.bounds)
+        return lost_range(first.reason, first.queue, first.start, end, first.bounds)
 
     def _insert(self, piece: Piece) -> None:
         self.held_messages += piece.message_count

@@ -8,7 +8,7 @@ A pure state machine; the shell sends what `next_pull` returns and reports what 
   (`first_record`): narrower pulls single it out, and it counts as gone.
 - Unfiltered answers claim one message for every offset they cover. The window cannot count records
   without walking them, so a chunk names its `expected_count` and the decoder compares.
-- Nothing is ever called lost on the word of one pull: a doubt asks for fresh bounds (`loss.judge`).
+- One pull proves no loss: a doubt asks for fresh bounds (`judge_doubt`).
 - Time is an argument and may stand still while the consumer works; troubles are counted from the
   last answer that brought something.
 """
@@ -31,7 +31,7 @@ from rocketmq_client.loss import (
     RangeLostError,
     Standing,
     is_doubtful,
-    judge,
+    judge_doubt,
 )
 from rocketmq_client.retry import REQUEST, Backoff, OutageClock
 from rocketmq_wire.codes import ResponseCode
@@ -268,7 +268,8 @@ class FetchWindow:
         self._doubt_is_asked = False
         if doubt is None:
             return
-        loss = judge(
+        loss = judge_doubt(
+            self.wanted.queue,
             doubt,
             bounds,
             standing,
@@ -465,10 +466,9 @@ class FetchWindow:
 
     def _take_loss(self) -> RangeChunk:
         loss = self._coverage.pop_loss()
-        queue = self.wanted.queue
         if self._loss_policy is LossPolicy.RAISE:
-            raise RangeLostError(queue, loss.start, loss.end, loss.bounds, loss.reason)
-        return RangeChunk(queue, loss.start, loss.end, b"", loss=loss)
+            raise RangeLostError(loss)
+        return RangeChunk(loss.queue, loss.start, loss.end, b"", loss=loss)
 
     def _chunk(self, piece: Piece) -> RangeChunk:
         expected = None if self._is_filtered else piece.end - piece.start

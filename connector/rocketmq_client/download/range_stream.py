@@ -6,7 +6,7 @@ and opens another one when the stream broke or ended early.
 - Chunks of a range follow each other without a gap, ranges follow each other in order. Whatever
   breaks this rule breaks the protocol.
 - Unfiltered chunks must hold one record for every offset they cover. The first hole cuts a chunk.
-- Nothing is called lost on the word of the stream: a doubt asks for fresh bounds (`loss.judge`).
+- Nothing is called lost on the word of the stream: a doubt asks for fresh bounds (`judge_doubt`).
 - Time is an argument and may stand still while the consumer works; troubles are counted from the
   last chunk that brought something.
 """
@@ -26,7 +26,7 @@ from rocketmq_client.loss import (
     RangeLostError,
     Standing,
     is_doubtful,
-    judge,
+    judge_doubt,
 )
 from rocketmq_client.retry import Backoff, OutageClock
 from rocketmq_wire.errors import (
@@ -183,7 +183,8 @@ class RangeStream:
         if doubt is None:
             return None
         wanted = self._ranges[self._current]
-        loss = judge(
+        loss = judge_doubt(
+            wanted.queue,
             doubt,
             bounds,
             standing,
@@ -200,8 +201,8 @@ class RangeStream:
                 self._awaited = self._position
             return None
         if self._spec.loss_policy is LossPolicy.RAISE:
-            raise RangeLostError(wanted.queue, loss.start, loss.end, loss.bounds, loss.reason)
-        return self._skip(wanted.queue, loss, now_ms)
+            raise RangeLostError(loss)
+        return self._skip(loss, now_ms)
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
         """Bounds or route could not be had: ask for them again later."""
@@ -246,8 +247,8 @@ class RangeStream:
             self._open_doubt(kind, hole[1], now_ms)
         return handed_on
 
-    def _skip(self, queue: QueueId, loss: Loss, now_ms: int) -> RangeChunk:
-        chunk = RangeChunk(queue, loss.start, loss.end, b"", loss=loss)
+    def _skip(self, loss: Loss, now_ms: int) -> RangeChunk:
+        chunk = RangeChunk(loss.queue, loss.start, loss.end, b"", loss=loss)
         self._advance(loss.end, now_ms)
         return chunk
 

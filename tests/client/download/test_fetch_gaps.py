@@ -66,6 +66,6 @@ def test_what_is_there_arrives_and_what_is_gone_is_told(drawn) -> None:
     told = {offset for loss in driver.losses for offset in range(loss.start, loss.end)}
     assert told & matching <= gone, "what matches no filter is missed by nobody"
     assert told.isdisjoint(delivered)
-    assert {loss.reason for loss in driver.losses} <= {LossReason.EXPIRED, LossReason.MISSING}
+    assert {loss.reason for loss in driver.losses} <= {LossReason.EXPIRED, LossReason.HOLE}
     if queue.is_first_foreign and wanted.start == 0 and queue.matches(0):
         assert 0 in told, "another message's record is never taken for the first"

@@ -25,8 +25,9 @@ def lost(queue, start, end, policy=LossPolicy.RAISE, **options):
 
 def test_offsets_below_the_queues_start_are_expired():
     error = lost(SimulatedQueue(5_000, 9_000), 1_000, 6_000)
-    assert (error.start, error.end, error.count) == (1_000, 5_000, 4_000)
-    assert (error.reason, error.bounds) == (LossReason.EXPIRED, Bounds(5_000, 9_000))
+    loss = error.loss
+    assert (loss.start, loss.end, loss.count) == (1_000, 5_000, 4_000)
+    assert (loss.reason, loss.bounds) == (LossReason.EXPIRED, Bounds(5_000, 9_000))
     assert "OFFSET_EXPIRED] topic=orders broker=broker-a queue=3 requested=1000" in str(error)
     assert "available=[5000,9000): 4000 offsets" in str(error)
 
@@ -35,8 +36,8 @@ def test_offsets_far_behind_the_queues_end_are_truncated_at_once():
     driver = driver_of(window_of(500, 600), SimulatedQueue(0, 400))
     with pytest.raises(RangeLostError) as caught:
         driver.run()
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (500, 600, LossReason.TRUNCATED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (500, 600, LossReason.TRUNCATED)
     assert driver.now_ms < 2_000
 
 
@@ -44,8 +45,8 @@ def test_an_end_behind_the_queues_end_is_truncated_only_after_the_outage_limit()
     driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400))
     with pytest.raises(RangeLostError) as caught:
         driver.run()
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (400, 600, LossReason.TRUNCATED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (400, 600, LossReason.TRUNCATED)
     assert driver.now_ms >= 60_000
     assert driver.offsets == list(range(400)), "what is there is handed on first"
 
@@ -57,24 +58,24 @@ def test_a_queue_that_catches_up_in_time_has_lost_nothing():
 
 
 def test_a_deleted_topic_is_told_apart():
-    error = lost(SimulatedQueue(0, 600, standing=Standing.TOPIC_GONE), 100, 600)
-    assert (error.reason, error.bounds) == (LossReason.DELETED, None)
+    loss = lost(SimulatedQueue(0, 600, standing=Standing.TOPIC_GONE), 100, 600).loss
+    assert (loss.reason, loss.bounds) == (LossReason.TOPIC_DELETED, None)
 
 
 def test_a_queue_that_the_topic_no_longer_has_is_told_apart():
-    error = lost(SimulatedQueue(0, 600, standing=Standing.QUEUE_GONE), 100, 600)
-    assert error.reason is LossReason.SHRUNK
+    loss = lost(SimulatedQueue(0, 600, standing=Standing.QUEUE_GONE), 100, 600).loss
+    assert loss.reason is LossReason.QUEUE_REMOVED
 
 
 def test_messages_missing_between_the_bounds_are_told_apart():
-    error = lost(SimulatedQueue(0, 600, vanished=range(100, 200)), 0, 600)
-    assert (error.start, error.end, error.reason) == (100, 200, LossReason.MISSING)
+    loss = lost(SimulatedQueue(0, 600, vanished=range(100, 200)), 0, 600).loss
+    assert (loss.start, loss.end, loss.reason) == (100, 200, LossReason.HOLE)
 
 
 def test_what_vanished_behind_a_first_message_that_is_gone_has_expired():
-    error = lost(SimulatedQueue(0, 600, vanished=range(600)), 50, 600)
-    assert (error.start, error.end, error.reason) == (50, 600, LossReason.EXPIRED)
-    assert error.bounds == Bounds(600, 600)
+    loss = lost(SimulatedQueue(0, 600, vanished=range(600)), 50, 600).loss
+    assert (loss.start, loss.end, loss.reason) == (50, 600, LossReason.EXPIRED)
+    assert loss.bounds == Bounds(600, 600)
 
 
 def test_a_long_queue_that_expired_whole_is_skipped_without_waiting():
@@ -112,7 +113,7 @@ def test_the_first_message_behind_what_expired_is_there(policy):
     if policy is LossPolicy.RAISE:
         with pytest.raises(RangeLostError) as caught:
             driver.run()
-        assert (caught.value.start, caught.value.end) == (0, 100)
+        assert (caught.value.loss.start, caught.value.loss.end) == (0, 100)
         return
     assert driver.run().offsets == list(range(100, 900))
     assert [(loss.start, loss.end) for loss in driver.losses] == [(0, 100)]

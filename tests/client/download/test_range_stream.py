@@ -218,8 +218,8 @@ def test_an_illegal_offset_below_the_queue_is_an_expiry_with_numbers() -> None:
     assert stream.doubted_queue == queue(0)
     with pytest.raises(RangeLostError) as caught:
         stream.on_bounds(Bounds(160, 1_000), Standing.SERVED, 0)
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (120, 160, LossReason.EXPIRED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (120, 160, LossReason.EXPIRED)
 
 
 def test_lost_offsets_are_skipped_with_a_chunk_in_their_place() -> None:
@@ -246,7 +246,7 @@ def test_a_queue_that_ends_below_the_range_is_truncated_at_once() -> None:
     stream.on_chunk(said(PullStatus.OFFSET_ILLEGAL, 100, 30), 0)
     with pytest.raises(RangeLostError) as caught:
         stream.on_bounds(Bounds(0, 30), Standing.SERVED, 0)
-    assert caught.value.reason is LossReason.TRUNCATED
+    assert caught.value.loss.reason is LossReason.TRUNCATED
 
 
 def test_a_queue_that_ends_within_the_range_is_truncated_after_an_outage() -> None:
@@ -261,8 +261,8 @@ def test_a_queue_that_ends_within_the_range_is_truncated_after_an_outage() -> No
     assert now_ms >= 10_000
     with pytest.raises(RangeLostError) as caught:
         stream.on_bounds(Bounds(0, 120), Standing.SERVED, now_ms)
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (120, 200, LossReason.TRUNCATED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (120, 200, LossReason.TRUNCATED)
 
 
 def test_messages_that_come_after_all_are_no_loss() -> None:
@@ -300,7 +300,10 @@ def test_what_is_said_to_be_in_front_of_a_loss_and_never_comes_is_a_timeout() ->
 
 @pytest.mark.parametrize(
     ("standing", "reason"),
-    [(Standing.TOPIC_GONE, LossReason.DELETED), (Standing.QUEUE_GONE, LossReason.SHRUNK)],
+    [
+        (Standing.TOPIC_GONE, LossReason.TOPIC_DELETED),
+        (Standing.QUEUE_GONE, LossReason.QUEUE_REMOVED),
+    ],
 )
 def test_a_refused_range_of_a_topic_or_queue_that_is_gone_is_a_loss(
     standing: Standing, reason: LossReason
@@ -311,7 +314,7 @@ def test_a_refused_range_of_a_topic_or_queue_that_is_gone_is_a_loss(
     assert stream.doubted_queue == queue(0)
     with pytest.raises(RangeLostError) as caught:
         stream.on_bounds(Bounds(0, 0), standing, 0)
-    assert caught.value.reason is reason
+    assert caught.value.loss.reason is reason
 
 
 def test_a_doubtful_refusal_that_lasts_is_raised_as_it_is() -> None:
@@ -331,7 +334,7 @@ def test_offsets_without_a_record_in_an_unfiltered_chunk_are_doubted() -> None:
     assert stream.doubted_queue == queue(0)
     with pytest.raises(RangeLostError) as caught:
         stream.on_bounds(Bounds(130, 1_000), Standing.SERVED, 0)
-    assert (caught.value.start, caught.value.end) == (120, 130)
+    assert (caught.value.loss.start, caught.value.loss.end) == (120, 130)
 
 
 def test_a_hole_that_stays_is_skipped_exactly() -> None:
@@ -345,7 +348,7 @@ def test_a_hole_that_stays_is_skipped_exactly() -> None:
         assert stream.on_chunk(found(120, 150, gone=range(120, 130)), now_ms) is None
     assert extent(chunk) == (120, 130)
     assert chunk.loss is not None
-    assert chunk.loss.reason is LossReason.MISSING
+    assert chunk.loss.reason is LossReason.HOLE
     assert stream.next_stream(now_ms).ranges == (PullRange(queue(0), 130, 200),)
 
 

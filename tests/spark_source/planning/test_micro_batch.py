@@ -1,15 +1,13 @@
-"""Planning: shares, admission, ranges, tasks, late ends and the judgement of data loss."""
+"""Planning: shares, admission, ranges, tasks and late ends."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.errors import DataLossError, Loss
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.micro_batch import (
     EARLIEST,
@@ -23,12 +21,11 @@ from pyspark_rocketmq.planning.micro_batch import (
     advance,
     backlogs,
     divide,
-    judge,
     plan_batch,
     ranges_between,
     share_limit,
 )
-from rocketmq_wire.model import Bounds, OffsetRange, QueueId
+from rocketmq_wire.model import OffsetRange, QueueId
 
 Q = [QueueId("orders", "broker-a", index) for index in range(8)]
 P = [QueueId("bills", "broker-a", index) for index in range(2)]
@@ -268,57 +265,3 @@ def test_every_late_end_and_every_topic_has_exactly_one_reader(
         for topic in task.unplanned_topics:
             mine = {known.queue for known in queues if known.queue.topic == topic}
             assert mine <= set(task.planned_queues)
-
-
-# --- data loss --------------------------------------------------------------------------------
-
-
-def test_offsets_that_are_there_or_still_to_come_are_no_loss() -> None:
-    assert judge(Q[0], 5, Bounds(5, 9)) is None
-    assert judge(Q[0], 9, Bounds(5, 9)) is None
-
-
-@pytest.mark.parametrize(("wanted", "there"), [(10, (0, 6)), (3, (8, 10))])
-def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
-    wanted: int, there: tuple[int, int]
-) -> None:
-    bounds = Bounds(*there, is_current=False)
-    assert judge(Q[0], wanted, bounds, first_offset_seen=5) is None
-    assert judge(Q[0], wanted, bounds, is_overdue=True) is not None
-
-
-@pytest.mark.parametrize(
-    ("wanted", "bounds", "seen", "loss", "gone", "go_on"),
-    [
-        (1_000, Bounds(5_000, 9_000), 1_000, Loss.EXPIRED, 4_000, 5_000),
-        (1_000, Bounds(0, 900), 0, Loss.TRUNCATED, 100, 900),
-        (1_000, Bounds(0, 900), 500, Loss.TOPIC_RECREATED, None, 0),
-        (1_000, Bounds(0, 2_000), 500, Loss.TOPIC_RECREATED, None, 0),
-    ],
-)
-def test_losses_are_told_apart_with_numbers(
-    wanted: int, bounds: Bounds, seen: int, loss: Loss, gone: int | None, go_on: int
-) -> None:
-    error = judge(Q[0], wanted, bounds, first_offset_seen=seen)
-    assert isinstance(error, DataLossError)
-    assert (error.loss, error.gone, error.next_offset) == (loss, gone, go_on)
-
-
-def test_a_refilled_topic_is_known_by_the_time_of_its_first_message() -> None:
-    error = judge(Q[0], 5, Bounds(0, 90), first_store_time=1_000, first_store_time_now=2_000)
-    assert isinstance(error, DataLossError)
-    assert error.loss is Loss.TOPIC_RECREATED
-    assert judge(Q[0], 5, Bounds(0, 90), first_store_time=1_000, first_store_time_now=1_000) is None
-    assert judge(Q[0], 5, Bounds(3, 90), first_store_time=1_000, first_store_time_now=2_000) is None
-    assert judge(Q[0], 0, Bounds(0, 90), first_store_time=1_000, first_store_time_now=2_000) is None
-
-
-def test_the_message_names_the_facts_and_what_to_do() -> None:
-    error = judge(QueueId("orders", "broker-a", 3), 1_000, Bounds(5_000, 9_000))
-    assert str(error) == (
-        "[ROCKETMQ_DATA_LOSS.OFFSET_EXPIRED] topic=orders broker=broker-a queue=3 requested=1000 "
-        "available=[5000,9000): 4000 messages are gone, deleted by retention before they were "
-        "read. Set failOnDataLoss=false to go on from 5000."
-    )
-    one = judge(Q[0], 4_999, Bounds(5_000, 9_000))
-    assert "1 message is gone" in str(one)

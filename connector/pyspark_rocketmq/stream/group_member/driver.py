@@ -23,13 +23,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_rocketmq.errors import Loss
+from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import first_scan, no_route
-from pyspark_rocketmq.read.starting_offsets import go_on
 from pyspark_rocketmq.stream.admission import Backlog
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.offset_driver import OffsetDriver, Ports
@@ -41,6 +39,7 @@ from rocketmq_client.consumer.allocation import (
 )
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
+from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, QueueId
 
@@ -212,7 +211,7 @@ class GroupMemberDriver(OffsetDriver):
                 member.release([queue])
                 del offsets[queue]
                 continue
-            loss = judge(
+            loss = judge_offset(
                 queue,
                 offsets[queue],
                 held,
@@ -221,9 +220,11 @@ class GroupMemberDriver(OffsetDriver):
                 first_store_time_now=first_store_times.get(queue),
             )
             if loss is not None:
-                offsets[queue] = go_on(self._options, loss)
+                fails = self._options.fail_on_data_loss
+                offsets[queue] = raise_or_skip_loss(loss, fail_on_data_loss=fails)
                 member.seek(queue, offsets[queue])
-            if offsets[queue] == 0 or (loss is not None and loss.loss is Loss.TOPIC_RECREATED):
+            is_recreated = loss is not None and loss.reason is LossReason.TOPIC_RECREATED
+            if is_recreated or offsets[queue] == 0:
                 self._identity.forget(queue)  # Nothing of it was read.
             self._identity.note(queue, held, first_store_times.get(queue))
             self._judged.add(queue)

@@ -13,15 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pyspark_rocketmq.errors import DataLossError, Loss
+from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.planning.micro_batch import judge
 from pyspark_rocketmq.planning.selection import selects
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import ClusterScan, scan_cluster
-from pyspark_rocketmq.read.starting_offsets import go_on
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import Loss, LossReason, judge_offset
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.plural import plural
@@ -206,7 +205,7 @@ class StreamOffsets:
             held = fresh.bounds.get(queue)
             if held is None or self._moved.get(queue, (None, 0))[0] == offset:
                 continue
-            loss = judge(
+            loss = judge_offset(
                 queue,
                 offset,
                 held,
@@ -216,8 +215,8 @@ class StreamOffsets:
                 is_overdue=self._is_overdue(queue, offset, held),
             )
             if loss is not None:
-                self._moved[queue] = (offset, go_on(self._options, loss))
-                if loss.loss is Loss.TOPIC_RECREATED:
+                self._moved[queue] = (offset, self._raise_or_skip(loss))
+                if loss.reason is LossReason.TOPIC_RECREATED:
                     self.identity.forget(queue)
         self._judge_missing(cluster, start, fresh)
 
@@ -276,7 +275,7 @@ class StreamOffsets:
         for queue in queues:
             offset = start.offsets[queue]
             gone = self.ends[queue] - offset if queue in self.ends else None
-            go_on(self._options, DataLossError(Loss.TOPIC_DELETED, queue, offset, None, gone, None))
+            self._raise_or_skip(Loss(LossReason.TOPIC_DELETED, queue, offset, None, None, gone))
 
     def _lose_queue(self, cluster: Cluster, start: SourceOffset, queue: QueueId) -> None:
         offset, known = start.offsets[queue], self.ends.get(queue)
@@ -288,7 +287,10 @@ class StreamOffsets:
             return
         gone = None if known is None or known < offset else known - offset
         bounds = held if isinstance(held, Bounds) else None
-        go_on(self._options, DataLossError(Loss.QUEUE_REMOVED, queue, offset, bounds, gone, None))
+        self._raise_or_skip(Loss(LossReason.QUEUE_REMOVED, queue, offset, None, bounds, gone))
+
+    def _raise_or_skip(self, loss: Loss) -> int:
+        return raise_or_skip_loss(loss, fail_on_data_loss=self._options.fail_on_data_loss)
 
 
 def is_deleted(cluster: Cluster, topic: str, brokers: frozenset[str]) -> bool:

@@ -406,8 +406,8 @@ def test_expired_offsets_are_reported_or_skipped(
     wanted = [OffsetRange(queue(1), 20, 100), OffsetRange(queue(0), 0, 5)]
     with pytest.raises(RangeLostError) as caught:
         list(transport.read_ranges(wanted, SPEC))
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (20, 50, LossReason.EXPIRED)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (20, 50, LossReason.EXPIRED)
     skipping = ReadSpec("g", limits=LIMITS, loss_policy=LossPolicy.SKIP)
     lost, *rest = transport.read_ranges(wanted, skipping)
     assert (lost.start, lost.end, len(lost.body)) == (20, 50, 0)
@@ -418,7 +418,7 @@ def test_a_deleted_topic_is_reported(transport: GrpcTransport, shell: FakeShell)
     shell.queues.clear()
     with pytest.raises(RangeLostError) as caught:
         list(transport.read_ranges([OffsetRange(queue(0), 0, 5)], SPEC))
-    assert caught.value.reason is LossReason.DELETED
+    assert caught.value.loss.reason is LossReason.TOPIC_DELETED
 
 
 def test_a_refusal_for_good_is_raised_at_once(transport: GrpcTransport, shell: FakeShell) -> None:

@@ -201,9 +201,9 @@ def test_expired_offsets_are_reported_with_fresh_bounds(broker, transport):
     broker.queues[QUEUES[0]] = SimulatedQueue(3_000, 5_000)
     with pytest.raises(RangeLostError) as caught:
         read(transport, [OffsetRange(QUEUES[0], 1_000, 5_000)])
-    error = caught.value
-    assert (error.start, error.end, error.reason) == (1_000, 3_000, LossReason.EXPIRED)
-    assert error.bounds == Bounds(3_000, 5_000)
+    loss = caught.value.loss
+    assert (loss.start, loss.end, loss.reason) == (1_000, 3_000, LossReason.EXPIRED)
+    assert loss.bounds == Bounds(3_000, 5_000)
 
 
 def test_expired_offsets_can_be_skipped(broker, transport):
@@ -223,14 +223,14 @@ def test_a_deleted_topic_is_reported_as_deleted(broker, transport):
     broker.queues.clear()
     with pytest.raises(RangeLostError) as caught:
         list(generator)
-    assert caught.value.reason is LossReason.DELETED
+    assert caught.value.loss.reason is LossReason.TOPIC_DELETED
 
 
 def test_a_queue_that_is_gone_from_the_topic_is_reported_as_shrunk(broker, transport):
     del broker.queues[QUEUES[3]]
     with pytest.raises(RangeLostError) as caught:
         read(transport, [OffsetRange(QUEUES[3], 0, 5_000)])
-    assert caught.value.reason is LossReason.SHRUNK
+    assert caught.value.loss.reason is LossReason.QUEUE_REMOVED
 
 
 def test_an_abandoned_download_leaves_the_transport_usable(transport):

@@ -6,9 +6,9 @@ import pytest
 
 from pyspark_rocketmq.errors import (
     DataLossError,
-    Loss,
 )
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from rocketmq_client.loss import LossReason
 from rocketmq_wire.errors import BrokerError, broker_error
 from support.driver_queries import Run, offsets
 from support.fake_cluster import FakeWorld
@@ -232,7 +232,7 @@ def test_a_deleted_topic_is_told_from_a_missing_broker(world: FakeWorld, run: Ru
     world.brokers_away.clear()
     with pytest.raises(DataLossError) as failure:
         run().latest(start)
-    assert failure.value.loss is Loss.TOPIC_DELETED
+    assert failure.value.loss.reason is LossReason.TOPIC_DELETED
     assert run(failOnDataLoss="false").latest(start) == start
 
 
