@@ -1,1 +1,3 @@
-"""The durable store: commit log, consume queues, key index, configuration files."""
+"""The durable store: commit log, consume queues, key index, configuration files. Start at `store`,
+then `log` and `queues`; `recovery` opens a store, `repair` repairs one.
+"""

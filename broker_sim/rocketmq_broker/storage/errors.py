@@ -1,4 +1,13 @@
-"""What goes wrong on the broker's own disk: facts as attributes, and what to do as text."""
+"""Errors of the broker's own disk: facts as attributes, and what to do as text.
+
+RocketMQError
+  StorageError             the disk refused, or a file cannot be used
+    MissingFileError       a file is missing
+    DataDirectoryError     a directory cannot hold a broker's data
+    ConfigFileError        a file of `config` is damaged
+    StoreLockedError       another broker has the data directory open
+    DamagedStoreError      acknowledged data is damaged
+"""
 
 from __future__ import annotations
 
@@ -6,18 +15,20 @@ from rocketmq_wire.errors import RocketMQError
 
 
 class StorageError(RocketMQError):
-    """The broker's disk refused, or holds something that it must not hold."""
+    """The disk refused, or a file cannot be used."""
 
     def __init__(self, file: str, position: int, reason: str) -> None:
         super().__init__(file, position, reason)
-        self.file, self.position, self.reason = file, position, reason
+        self.file = file
+        self.position = position
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"[ROCKETMQ_STORAGE] file={self.file} byte={self.position}: {self.reason}."
 
 
 class MissingFileError(StorageError):
-    """A file that should be there is not."""
+    """A file is missing."""
 
 
 class DataDirectoryError(StorageError):
@@ -30,13 +41,13 @@ class DataDirectoryError(StorageError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_STORAGE.DIRECTORY] data directory {self.file}: {self.reason}. Give an "
-            "empty directory, or one of a stopped broker's (--data-dir, or data_dir in the "
+            "empty directory, or the directory of a stopped broker (--data-dir, or data_dir in the "
             "configuration); --memory stores nothing on the disk."
         )
 
 
 class ConfigFileError(StorageError):
-    """A file of the `config` directory cannot be used, and nothing stands in for it."""
+    """A file of the `config` directory is damaged, and has no usable backup."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"config/{name}", 0, reason)
@@ -44,23 +55,24 @@ class ConfigFileError(StorageError):
         self.name = name
 
     def __str__(self) -> str:
-        loss = _WITHOUT.get(self.name, "what it says is forgotten")
+        loss = _WITHOUT.get(self.name, "its content is lost")
         return (
-            f"[ROCKETMQ_STORAGE.CONFIG] file={self.file}: {self.reason}. The messages are not "
-            "touched by this. Put the file back from a backup, or move it away: then the broker "
+            f"[ROCKETMQ_STORAGE.CONFIG] file={self.file}: {self.reason}. This does not affect the "
+            "messages. Put the file back from a backup, or move it away: then the broker "
             f"starts, and {loss}. `rmq fsck DIR` names every such file."
         )
 
 
 _WITHOUT = {
     "topics.json": "topics must be created again, with no fewer queues, before they are read",
-    "consumerOffset.json": "every group begins as one that is new",
+    "consumerOffset.json": "every group begins as a new one",
     "subscriptionGroup.json": "groups have the settings of new ones",
 }
+"""Consequence of a missing file, by its name."""
 
 
 class StoreLockedError(StorageError):
-    """Another broker has this data directory open."""
+    """Another broker has the data directory open."""
 
     def __str__(self) -> str:
         return (
@@ -70,12 +82,13 @@ class StoreLockedError(StorageError):
 
 
 class DamagedStoreError(StorageError):
-    """Acknowledged data is not what was written: the broker must not start on it."""
+    """Acknowledged data is damaged: the broker does not start on it, or does not serve it."""
 
     def __init__(self, file: str, position: int, reason: str, expected: int, found: int) -> None:
         super().__init__(file, position, reason)
         self.args = (file, position, reason, expected, found)
-        self.expected, self.found = expected, found
+        self.expected = expected
+        self.found = found
 
     def __str__(self) -> str:
         return (

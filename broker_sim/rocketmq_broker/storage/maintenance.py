@@ -1,7 +1,7 @@
-"""The work behind the appends: the key index, checkpoints of the derived files, and retention.
+"""Background work of a store: the key index, checkpoints of the derived files, retention.
 
-Called from a worker thread. Tables are touched under the store's lock, the disk is waited for
-without it, so that the loop's appends and reads go on.
+A worker thread calls it. It changes tables under the store's lock, but waits for the disk without
+the lock, so that the loop can append and read meanwhile.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from typing import Final
 from rocketmq_arrow.decode.boundaries import record_bounds
 from rocketmq_arrow.decode.layout import STORE_MS_AT, SYS_FLAG_AT
 from rocketmq_arrow.kernels.gather import Bytes, Positions
-from rocketmq_broker.storage.disk.checkpoint_file import save_checkpoint
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import MissingFileError
 from rocketmq_broker.storage.keys.key_entries import key_entries
-from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
+from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY
 from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.log.scan import is_filler
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.queues.consume_queue import QueueIndex
-from rocketmq_broker.storage.queues.derived import Derived, save_derived
-from rocketmq_broker.storage.queues.queue_table import QueueTable
+from rocketmq_broker.storage.queues.derived import Derived, save_derived, save_rocketmq_checkpoint
 from rocketmq_broker.storage.recovery.recover import Recovered
 from rocketmq_broker.storage.settings import CleanReport, StoreConfig
 from rocketmq_wire.errors import CorruptRecordError
@@ -33,7 +30,7 @@ from rocketmq_wire.model import Bounds
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, HOST_V6_EXTRA
 
 _INDEX_STEP_SIZE: Final = 4 * 1024 * 1024
-"""The index reads this much log a step: what it holds of it in memory is a few times that."""
+"""Bytes of log that one step indexes; it takes a few times as much memory."""
 _TIME: Final = struct.Struct(">q")
 
 
@@ -45,28 +42,30 @@ def record_store_ms(log: CommitLog, position: int) -> int:
 
 
 class Maintenance:
-    """Works on the parts of an open store; `lock` guards its tables."""
+    """Background work on the parts of an open store, whose tables `lock` guards."""
 
     def __init__(
         self, files: Files, config: StoreConfig, parts: Recovered, lock: threading.RLock
     ) -> None:
-        self._files, self._config, self._lock = files, config, lock
-        self._log: CommitLog = parts.log
-        self._queues: QueueTable = parts.queues
-        self._durability: Durability = parts.durability
-        self._index: KeyIndex = parts.index
+        self._files = files
+        self._config = config
+        self._lock = lock
+        self._log = parts.log
+        self._queues = parts.queues
+        self._durability = parts.durability
+        self._index = parts.index
         self._index_position = parts.index_position
-        self._derived: Derived = parts.derived
-        # One checkpoint or cleaning at a time.
+        self._derived = parts.derived
+        # Only one checkpoint or cleaning runs at a time.
         self._work = threading.RLock()
 
     @property
     def index_position(self) -> int:
-        """Records before this log position are in the key index."""
+        """Log position before which all records are in the key index."""
         return self._index_position
 
     def index_step(self) -> bool:
-        """Index some more of what is published; True while there is more to do."""
+        """Index some published records; True if there are more."""
         with self._lock:
             position = max(self._index_position, self._log.start)
             published_end = self._queues.published_end
@@ -78,14 +77,14 @@ class Maintenance:
         data, starts, sizes = _whole_records(data)
         if end < segment.end:
             end = position + len(data)
-        hashes, found, store_ms = key_entries(data, starts, sizes)
+        entries = key_entries(data, starts, sizes)
         with self._lock:
-            self._index.add(hashes, found + position, store_ms)
+            self._index.add(entries._replace(positions=entries.positions + position))
             self._index_position = end
         return end < published_end
 
     def _index_step_end(self, position: int) -> int:
-        """Where a step ends: best at a record's end, else it has to look for one."""
+        """The end of a step: the end of a record if one is known."""
         ends, limit = self._queues.record_ends, position + _INDEX_STEP_SIZE
         end = limit
         while ends and ends[0] <= limit:
@@ -95,7 +94,7 @@ class Maintenance:
         return end if end > position else limit
 
     def checkpoint(self, store_ms: int) -> bool:
-        """Bring the derived files to the disk; the next start reads the log from here on."""
+        """Bring the derived files to the disk; False if nothing changed."""
         with self._work:
             with self._lock:
                 derived = Derived(
@@ -125,8 +124,8 @@ class Maintenance:
                 for names in (*dirty.values(), index_files):
                     for name in sorted(names):
                         self._sync_file(name)
-                # Not for safety: where a name is missing, a start makes the queues anew from the
-                # log. That is what this spares it.
+                # Not for safety: without a name a start would rebuild the queues from the log,
+                # which takes long.
                 for directory in sorted({*directories, *(queue.directory for queue in dirty)}):
                     self._sync_directory(directory)
                 self._sync_directory(INDEX_DIRECTORY)
@@ -139,13 +138,14 @@ class Maintenance:
                     self._queues.dirty_directories |= directories
                 raise
             self._derived = derived
-            save_checkpoint(self._files, log_ms=store_ms, queues_ms=store_ms, index_ms=store_ms)
+            save_rocketmq_checkpoint(self._files, store_ms)
             return True
 
     def clean(self, now_ms: int, store_ms: int) -> CleanReport:
-        """Delete old files of the log, then what the queues and the index have on them.
+        """Delete expired files of the log, then the queues' and the index's files for them.
 
-        Where the disk is too full the oldest go early, as with RocketMQ, some of them a call.
+        If the disk is too full, also delete the oldest files that are not expired, as RocketMQ
+        does, some in each call.
         """
         with self._work:
             log_start = self._expired_before(now_ms - self._config.retention_ms)
@@ -169,7 +169,7 @@ class Maintenance:
             return replace(report, early_files=early_files, disk_used_ratio=used_ratio)
 
     def _deletable(self) -> list[int]:
-        """The ends of the log files that may go: all that is read from now on is behind them."""
+        """The ends of the log files that may be deleted: durable and published."""
         with self._lock:
             limit = min(self._durability_end(), self._queues.published_end)
             return [base for base in self._log.segment_starts[1:] if base < limit]
@@ -178,10 +178,10 @@ class Maintenance:
         return self._log.end if self._config.is_memory else self._durability.end
 
     def _expired_before(self, oldest_ms: int) -> int:
-        """Where the log begins once the files are gone whose records are all too old."""
+        """The start of the log without the files whose records are all older."""
         log_start = self._log.start
         for base in self._deletable():
-            # Store times never step back: the first record behind a file is its newest one's limit.
+            # Store times never decrease: a file's records are not newer than the next file's first.
             if record_store_ms(self._log, base) >= oldest_ms:
                 break
             log_start = base
@@ -191,10 +191,10 @@ class Maintenance:
         if log_start <= self._log.start:
             return CleanReport(log_start=self._log.start)
         if not self._config.is_memory:
-            # The queues' ends must not depend on records that are about to go.
+            # The queues' ends must not depend on records that are deleted.
             if self._derived.position < log_start:
                 self.checkpoint(store_ms)
-            # From here on a start knows that these files are not missing but deleted.
+            # After this a start takes these files as deleted, not as missing.
             self._durability.move_log_start(log_start)
         with self._lock:
             log_names = self._log.forget_before(log_start)
@@ -207,7 +207,7 @@ class Maintenance:
             index_names = self._index.forget_before(log_start)
             self._index_position = max(self._index_position, log_start)
         if queue_names and not self._config.is_memory:
-            # From here on a start does not miss these files of queues.
+            # After this a start does not need these files of queues.
             self.checkpoint(store_ms)
         for name in (*log_names, *queue_names, *index_names):
             self._files.unlink(name)
@@ -220,7 +220,7 @@ class Maintenance:
         )
 
     def _unneeded_files(self, queue: QueueIndex) -> list[str]:
-        """A queue's files before the one its start is in; as in RocketMQ the newest stays."""
+        """A queue's files before the one of its start; as in RocketMQ, the newest file stays."""
         first_kept = queue.file_name(max(0, min(queue.start, queue.end - 1)))
         paths = [join(queue.directory, name) for name in self._files.names(queue.directory)]
         unneeded = [path for path in paths if path < first_kept]
@@ -231,7 +231,7 @@ class Maintenance:
         try:
             file = self._files.open(name)
         except MissingFileError:
-            # Its topic was deleted meanwhile.
+            # The topic was deleted meanwhile.
             return
         try:
             file.sync()
@@ -246,7 +246,7 @@ class Maintenance:
 
 
 def _whole_records(data: Bytes) -> tuple[Bytes, Positions, Positions]:
-    """The whole records that published log begins with: it may end in a record, or in a filler."""
+    """The whole records at the start of published log, which may end in a record or a filler."""
     try:
         starts, sizes = record_bounds(data)
     except CorruptRecordError as error:

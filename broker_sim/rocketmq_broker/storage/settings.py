@@ -1,4 +1,4 @@
-"""What can be set on a store, and what it reports."""
+"""Settings of a store, and its reports."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from rocketmq_wire.model import Host
 from rocketmq_wire.plural import plural
 
 PLAN_NAME: Final = "repair.plan"
-"""A repair that was not finished. The broker does not start on a store that has one."""
+"""File of a repair that is not finished. The broker does not start while it exists."""
 
 _MIB: Final = 1024 * 1024
 SEGMENT_SIZE_MAX: Final = 2**31 - 1
-"""RocketMQ's files are mapped by Java, whose buffers end there."""
+"""Largest buffer of Java, with which RocketMQ maps the files."""
 
 _LOOPBACK: Final = Host(b"\x7f\x00\x00\x01", 10911)
 
 
 class FlushMode(enum.Enum):
-    """What an acknowledgement promises."""
+    """The promise of an acknowledgement."""
 
     SYNC = "sync"
     """The message is on the disk."""
     ASYNC = "async"
-    """The message is in the operating system's hands; a power cut may take the last half second."""
+    """The operating system has the message; a power cut may lose the last half second."""
     MEMORY = "memory"
-    """Nothing."""
+    """The process has the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,20 @@ class StoreConfig:
     index_slot_count: int = 1_000_000
     index_entry_count: int = 4_000_000
     unpublished_size_max: int = 128 * _MIB
-    """Appends are refused as "busy" while this much waits for the disk."""
+    """Most bytes that wait for the disk; then appends are refused as busy."""
     checksum_range_size: int = 16 * _MIB
-    """A checksum is closed and a new one begun after this much log."""
+    """Bytes of log that one checksum covers."""
     verified_size: int = 256 * _MIB
-    """At the start at least this much acknowledged log is compared with its checksums."""
+    """Bytes of acknowledged log that a start compares with their checksums, at least."""
     retention_ms: int = 72 * 3600 * 1000
     disk_used_ratio_max: float = 0.90
     early_size_max: int = 1024 * _MIB
-    """So much log, but at least a file, goes at once where the disk is too full: whoever reads the
-    warnings, which come every 10 s, can do something about it."""
+    """Most bytes, but at least one file, that one cleaning deletes early because the disk is full.
+    A warning comes every 10 s, so that people have time to act."""
 
     @property
     def is_memory(self) -> bool:
-        """True if nothing has to reach a disk."""
+        """True if the store is only in memory."""
         return self.flush is FlushMode.MEMORY
 
     def __post_init__(self) -> None:
@@ -67,16 +67,16 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a block went."""
+    """Offsets and log positions of an appended block."""
 
     start: int
-    """The first message's offset in its queue."""
+    """Queue offset of the first message."""
     count: int
     physical_start: int
     end_position: int
-    """The block is durable once the log is up to here."""
+    """Log position up to which the log must be durable."""
     pieces: tuple[tuple[int, int], ...] = ()
-    """(first record, log position) of each run of records; the log rolled between two."""
+    """First record and log position of each part; the parts are in different files of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +90,36 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What retention removed."""
+    """The files that retention deleted."""
 
     log_files: int = 0
     early_files: int = 0
-    """Of these, those that went because the disk is too full, and not for their age."""
+    """Number of `log_files` deleted because the disk is too full, not for their age."""
     queue_files: int = 0
     index_files: int = 0
     log_start: int = 0
     disk_used_ratio: float = 0.0
-    """How full the disk was when the last file had gone."""
+    """Used part of the disk after the last deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What was taken over from a store that RocketMQ itself has written to."""
+    """The contents of a store that was taken over from RocketMQ."""
 
     log_start: int
     log_end: int
     records: int
-    """Messages in queues, each compared with its checksum."""
+    """Number of messages in queues; each matches its checksum."""
     queues: int
     dead_records: Mapping[str, int]
-    """Records of deleted topics, by topic: they stay in the log, and in no queue."""
+    """Number of records of deleted topics, by topic: they are in the log, and in no queue."""
     torn_records: int = 0
-    """Messages that RocketMQ's queues list, and that a crash kept from the disk."""
+    """Number of messages that RocketMQ's queues list, but a crash kept from the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiteParent:
-    """A topic with lite topics, which are not served: its messages are, as any topic's."""
+    """A topic with lite topics, which are not served; its own messages are."""
 
     topic: str
     lite_topic_count: int
@@ -134,29 +134,29 @@ class LiteParent:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What an opening found."""
+    """The state of a store when it was opened."""
 
     was_clean: bool
-    """The store had been closed."""
+    """True if the store was closed before."""
     log_start: int
     log_end: int
     kept_records: int = 0
-    """Whole records behind the durable mark: in sync mode they were never acknowledged."""
+    """Number of whole records behind the durable mark: never acknowledged in sync mode."""
     cut_size: int = 0
-    """Bytes of torn records behind the durable mark that were cut away."""
+    """Bytes of torn records behind the durable mark, which were cut."""
     scanned_records: int = 0
-    """Records read again to rebuild consume queues."""
+    """Number of records read to rebuild consume queues."""
     verified_size: int = 0
     """Bytes of acknowledged log that were compared with their checksums."""
     removed_files: tuple[str, ...] = ()
     clamped_offsets: tuple[str, ...] = ()
-    """Progress past its queue's end, or of a deleted topic: `topic@group/queue`."""
+    """Committed offsets behind their queue's end, or of a deleted topic: `topic@group/queue`."""
     adopted: Adoption | None = None
-    """Set if RocketMQ itself made this store, or had it open since we closed it."""
+    """Set if RocketMQ created this store, or had it open since this broker closed it."""
     lite_parents: tuple[LiteParent, ...] = ()
 
     def __str__(self) -> str:
-        """One line for the log: what it always says, and of the rest what there was."""
+        """One line for the log, with all counts that are not 0."""
         state = "closed in order" if self.was_clean else "not closed in order"
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         apart = ("was_clean", "log_start", "log_end", "lite_parents")

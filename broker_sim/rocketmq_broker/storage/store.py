@@ -1,8 +1,8 @@
-"""The broker's store: appends blocks of records to the log, and reads queues of them back.
+"""The broker's store: appends blocks of records to the log, and reads them by queue.
 
-One thread (the loop) appends, publishes and reads. Any one worker thread at a time calls `sync`,
-and any one `index_step`, `checkpoint`, `clean` and `verify_step`. In sync mode only what is durable
-gets visible:
+One thread (the loop) appends, publishes and reads. One worker thread at a time calls `sync`, and
+one calls `index_step`, `checkpoint`, `clean` and `verify_step`. In sync mode only durable records
+become visible:
 
     append -> (log, not visible) -> sync -> (durable, marked) -> publish -> (in its consume queue)
 """
@@ -29,9 +29,8 @@ from rocketmq_broker.storage.log.scan import RECORD_HEAD
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.log.unverified_log import UnverifiedLog
 from rocketmq_broker.storage.maintenance import Maintenance, record_store_ms
-from rocketmq_broker.storage.queues.consume_queue import QueueIndex
+from rocketmq_broker.storage.queues.consume_queue import QueueIndex, make_entries
 from rocketmq_broker.storage.queues.due_times import entry_hashes
-from rocketmq_broker.storage.queues.queue_table import make_entries
 from rocketmq_broker.storage.queues.reading import ReadResult, gather, select
 from rocketmq_broker.storage.recovery.offset_recovery import delete_committed_offsets
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME, LOCK_NAME, Recovered, recover
@@ -52,25 +51,29 @@ _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 
 
 class Store:
-    """An open store. `Store.open` recovers it; `close` makes the next opening quick."""
+    """An open store. `Store.open` recovers it; after `close` the next opening is quick."""
 
     def __init__(
         self, files: Files, config: StoreConfig, lock: File, parts: Recovered, now_ms: int
     ) -> None:
         self.configs = parts.configs
         self.report = parts.report
-        self._files, self._config, self._lock_file = files, config, lock
-        self._log, self._queues, self._durability = parts.log, parts.queues, parts.durability
+        self._files = files
+        self._config = config
+        self._lock_file = lock
+        self._log = parts.log
+        self._queues = parts.queues
+        self._durability = parts.durability
         self._index = parts.index
         self._store_ms = max(now_ms, parts.store_ms)
-        # Guards the tables against the worker threads; never held while waiting for the disk.
+        # Guards the tables against the worker threads. No thread waits for the disk with it.
         self._lock = threading.RLock()
         self._maintenance = Maintenance(files, config, parts, self._lock)
-        self._older = UnverifiedLog(self._log, parts.unverified)
+        self._unverified = UnverifiedLog(self._log, parts.unverified)
 
     @classmethod
     def open(cls, files: Files, config: StoreConfig, now_ms: int) -> Store:
-        """Open a store, recovering what a crash left.
+        """Open a store, and recover it after a crash.
 
         Raises:
             StoreLockedError: another broker has it open.
@@ -86,26 +89,26 @@ class Store:
 
     @property
     def durable_end(self) -> int:
-        """The log position up to which everything is on the disk (memory mode: is stored)."""
+        """Log position up to which everything is on the disk; in memory mode, the log's end."""
         return self._log.end if self._is_memory else self._durability.end
 
     @property
     def appended_end(self) -> int:
-        """The log position behind the last record, durable or not."""
+        """Log position behind the last record, durable or not."""
         return self._log.end
 
     @property
     def log_start(self) -> int:
-        """The log position of the oldest record that is kept."""
+        """Log position of the oldest record that is kept."""
         return self._log.start
 
     @property
     def disk_used_ratio(self) -> float:
-        """How full the file system is that holds the store."""
+        """Used part of the file system that holds the store."""
         return self._files.disk_use().used_ratio
 
     def earliest_ms(self) -> int:
-        """When the oldest message of the log was stored; -1 if there is none."""
+        """Store time of the log's oldest message; -1 if there is none."""
         with self._lock:
             start = self._log.start
             return record_store_ms(self._log, start) if self.record_at(start) is not None else -1
@@ -114,12 +117,12 @@ class Store:
         """Write a block to the log; `publish` makes it visible.
 
         Raises:
-            BrokerBusyError: too much waits for the disk; nothing was stored.
-            StorageError: the disk refused. Of a block that spans files a first part may be stored.
+            BrokerBusyError: too many bytes wait for the disk; nothing was stored.
+            StorageError: the disk refused. Of a block that spans files a part may be stored.
         """
         with self._lock:
             self._check_room(block)
-            # Time may step back, store times may not: searches by time rely on their order.
+            # The clock may step back, but searches by time need ascending store times.
             self._store_ms = max(now_ms, self._store_ms)
             queue = self._queues.get_or_create(topic, queue_index)
             offset = queue.next
@@ -146,14 +149,14 @@ class Store:
     def append_parts(
         self, topic: str, block: Block, parts: Sequence[tuple[int, int]], now_ms: int
     ) -> list[Appended] | None:
-        """Write a block whose records go, so many each, to (queue, count) one after the other.
+        """Write a block whose records belong to several queues; `parts` has (queue, count) pairs.
 
-        None, and nothing is written, if the block does not fit in the current file of the log:
-        then append its parts one by one. One write for all, and one pass over the block, costs
-        a third less than a pass a batch of 1,000, and a tenth a batch of 32.
+        Returns None, and writes nothing, if the block does not fit in the current file of the log:
+        then append its parts one by one. Against one append for each part, one write for all takes
+        a third less time with batches of 1,000 messages, and a tenth of it with batches of 32.
 
         Raises:
-            BrokerBusyError: too much waits for the disk; nothing was stored.
+            BrokerBusyError: too many bytes wait for the disk; nothing was stored.
             StorageError: the disk refused; nothing was stored.
         """
         with self._lock:
@@ -194,7 +197,7 @@ class Store:
         return self._log.end if self._is_memory else self._durability.sync()
 
     def publish(self) -> list[Arrival]:
-        """Make visible what is durable, or everything in async and memory mode."""
+        """Make durable records visible; in async and memory mode, all records."""
         is_sync = self._config.flush is FlushMode.SYNC
         with self._lock:
             return self._queues.publish(self._durability.end if is_sync else self._log.end)
@@ -216,19 +219,19 @@ class Store:
         scan_max: int = 16_000,
         stops_at_file_end: bool = False,
     ) -> ReadResult:
-        """Read records from an offset on, which must be inside the bounds; else nothing is found.
+        """Read records from an offset on; none if it is outside the bounds.
 
-        Without `tag_hashes` every record matches. `scan_max` limits how many entries a filtered
-        read looks at. `stops_at_file_end` ends a read where RocketMQ does: with its queue's file.
+        Without `tag_hashes` every record matches. A filtered read scans at most `scan_max` entries.
+        With `stops_at_file_end` a read ends with its queue's file, as in RocketMQ.
 
-        Raises DamagedStoreError: the first record is in a stretch that `verify_step` found damaged.
+        Raises DamagedStoreError: the first record is in a range that `verify_step` found damaged.
         """
         with self._lock:
             queue = self._queues.get(topic, queue_index)
             if queue is None or not queue.start <= start < queue.end or count_max < 1:
                 return ReadResult(parts=(), sizes=b"", count=0, next_begin=start)
             if tag_hashes is None:
-                # No record is smaller: a byte limit also limits the entries worth reading.
+                # Records have a minimum size, so the byte limit also limits the entries.
                 wanted = min(count_max, bytes_max // RECORD_SIZE_MIN + 1)
             else:
                 wanted = max(scan_max, 1)
@@ -236,12 +239,12 @@ class Store:
                 wanted = min(wanted, queue.left_in_file(start))
             end = min(start + wanted, queue.end)
             if queue.holes:
-                # A read tells of a hole by itself, so that no reader passes one unawares.
+                # A read that begins in a hole returns nothing else, so that no reader misses it.
                 hole_end = queue.hole_end(start)
                 if hole_end is not None:
                     return ReadResult((), b"", 0, hole_end, lost=hole_end - start)
                 end = queue.end_before_hole(start, end)
-            entries = self._older.intact(queue.read(start, end))
+            entries = self._unverified.intact(queue.read(start, end))
             selection = select(
                 entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
             )
@@ -259,13 +262,13 @@ class Store:
         self, topic: str, queue_index: int, timestamp_ms: int, boundary: Boundary
     ) -> int:
         """LOWER: the first offset stored at or after a time, else the queue's end. UPPER: the last
-        one stored at or before it. Never outside the bounds.
+        offset stored at or before it. The result is never outside the bounds.
         """
         with self._lock:
             queue = self._queues.get(topic, queue_index)
             if queue is None:
                 return 0
-            # LOWER wants the first message that is not older; UPPER stands before the first newer.
+            # LOWER is the first message that is not older; UPPER is before the first newer one.
             limit_ms = timestamp_ms if boundary is Boundary.LOWER else timestamp_ms + 1
             low, high = queue.start, queue.end
             while low < high:
@@ -279,7 +282,7 @@ class Store:
             return low
 
     def store_time(self, topic: str, queue_index: int, offset: int) -> int:
-        """When a message was stored; -1 if there is no message at this offset."""
+        """The store time of a message; -1 if there is no message at this offset."""
         with self._lock:
             queue = self._queues.get(topic, queue_index)
             if queue is None or not queue.start <= offset < queue.end:
@@ -289,7 +292,7 @@ class Store:
             return self._store_ms_of(queue, offset)
 
     def record_at(self, position: int) -> memoryview | None:
-        """The published record that begins at a log position, or None if none does."""
+        """The published record that begins at a log position; None if none does."""
         with self._lock:
             if not self._log.start <= position <= self._queues.published_end - RECORD_SIZE_MIN:
                 return None
@@ -305,15 +308,17 @@ class Store:
                 return None
             if size < RECORD_SIZE_MIN or begin + size > segment.size:
                 return None
-            self._older.require(position)
+            self._unverified.require(position)
             record = segment.view[begin : begin + size]
             return None if is_blank(record) else record
 
     def query_index(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> list[int]:
-        """Log positions of messages that may have a key, newest first: hashes collide, so the
-        caller compares the keys. What was appended last may not be in the index yet.
+        """Log positions of messages that may have a key, newest first.
+
+        Hashes collide, so the caller compares the keys. The newest messages may not be in the
+        index yet.
         """
         with self._lock:
             found = self._index.query(
@@ -323,67 +328,66 @@ class Store:
             return [position for position in found if position >= start]
 
     def delete_topic(self, *topics: str) -> None:
-        """Delete topics' messages, entries in `topics.json` and groups' progress, durably.
+        """Delete topics' messages, their entries in `topics.json`, and committed offsets, durably.
 
-        Messages of a later topic of this name begin at offset 0, and the old ones stay away also
-        after a crash: `topics.json` says up to which log position they are dead.
+        A later topic of this name begins at offset 0. The old messages do not come back after a
+        crash: `topics.json` has the log position before which they are dead.
         """
         with self._lock:
-            gone = frozenset(topics)
-            self.configs.mark_topics_deleted(gone, self._log.end)
-            delete_committed_offsets(self.configs, gone)
-            self._queues.remove_topics(gone)
+            deleted = frozenset(topics)
+            self.configs.delete_topics(deleted, self._log.end)
+            delete_committed_offsets(self.configs, deleted)
+            self._queues.remove_topics(deleted)
 
     @property
     def index_lag(self) -> int:
-        """How many bytes of the log are published and not in the key index yet."""
+        """Bytes of the log that are published and not in the key index yet."""
         return self._queues.published_end - self.index_end
 
     @property
     def index_end(self) -> int:
-        """The log position up to which the keys are in the index."""
+        """Log position up to which the keys are in the index."""
         return max(self._maintenance.index_position, self._log.start)
 
     def index_step(self) -> bool:
-        """Put some more of what is published into the key index; True while there is more."""
+        """Add some published records to the key index; True if there are more."""
         return self._maintenance.index_step()
 
     def verify_step(self) -> int:
-        """Compare some acknowledged log that the start did not read with its checksum; its size, or
-        0 once all is compared.
+        """Compare a range of acknowledged log with its checksum; returns its size, 0 at the end.
 
-        Raises DamagedStoreError: that log is damaged, and reads of it fail from now on.
+        Raises DamagedStoreError: the range is damaged, and reads of it fail from now on.
         """
-        return self._older.verify_step()
+        return self._unverified.verify_step()
 
     def checkpoint(self) -> bool:
-        """Bring queues and index to the disk, so that the next start need not read the log again.
+        """Bring queues and index to the disk, so that the next start reads less of the log.
 
-        False if nothing was new. Due about once a second; without it a start takes longer.
+        Returns False if nothing changed. The shell calls it about once a second.
         """
         return not self._is_memory and self._maintenance.checkpoint(self._store_ms)
 
     def clean(self, now_ms: int) -> CleanReport:
-        """Delete what has expired, or what makes the disk too full; whole files of the log."""
+        """Delete expired files of the log, and older ones if the disk is too full."""
         return self._maintenance.clean(now_ms, self._store_ms)
 
     def close(self) -> None:
-        """Make everything durable and close; the next opening finds nothing to do.
+        """Make everything durable and close, so that the next opening has nothing to recover.
 
-        Raises StorageError if the disk refuses: then the store is closed as a crash would leave it.
+        Raises StorageError if the disk refuses: then the store is closed as after a crash.
         """
         with self._lock:
             try:
                 if not self._is_memory:
-                    self._settle()
+                    self._flush()
             finally:
                 self._queues.close()
                 self._log.close()
                 self._durability.close()
                 self._lock_file.close()
 
-    def _settle(self) -> None:
-        """Bring all to the disk, and last of all say that nothing is left to recover."""
+    def _flush(self) -> None:
+        """Bring everything to the disk; the removed `abort` file marks the store as closed."""
         self.sync()
         self.publish()
         self._index.flush()
@@ -409,7 +413,7 @@ class Store:
             )
 
     def _fitting(self, block: Block, first: int) -> int:
-        """How many records from `first` on fit in the current file of the log."""
+        """Number of records from `first` on that fit in the current file of the log."""
         room = self._log.room()
         if first == 0 and len(block.buffer) <= room:
             return len(block.sizes)
@@ -420,11 +424,11 @@ class Store:
 
     def _store_ms_of(self, queue: QueueIndex, offset: int) -> int:
         position = queue.position_of(offset)
-        self._older.require(position)
+        self._unverified.require(position)
         return record_store_ms(self._log, position)
 
     def _segment_bytes(self, position: int) -> tuple[memoryview, int]:
         segment = self._log.segment_at(position)
-        # Entries are written for records in the log, and a queue's start moves before files go.
-        assert segment is not None, f"nothing is kept at log position {position}"
+        # Entries have records in the log, and a queue's start moves before files are deleted.
+        assert segment is not None, f"the log has no position {position}"
         return segment.view, segment.start

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
                 lock,
                 keeps_unproven=args.keep_unproven,
                 rebuilds_queues=bool(found.damaged),
-                progress=line.say,
+                say=line.say,
             )
             if args.repair and not plan.is_empty:
                 carry_out(files, plan, line.say)

@@ -218,13 +218,25 @@ def test_the_same_requests_write_the_same_bytes(golden: Path, tmp_path: Path) ->
         assert found[name] == content, name
 
 
+def test_the_same_damage_has_the_same_plan(golden: Path) -> None:
+    path = golden / "clean" / "commitlog" / f"{0:020d}"
+    path.write_bytes((golden / "half-repaired" / "commitlog" / f"{0:020d}").read_bytes())
+    files = OsFiles(golden / "clean")
+    lock = files.lock(LOCK_NAME)
+    plan = plan_repair(files, lock)
+    lock.close()
+    assert plan.encode() == (golden / "half-repaired" / "repair.plan").read_bytes()
+
+
 def test_a_repair_that_was_cut_short_is_finished(golden: Path) -> None:
     root = golden / "half-repaired"
     with pytest.raises(StorageError, match="a repair was begun and not finished"):
         opened(root)
+    stored = (root / "repair.plan").read_bytes()
     files = OsFiles(root)
     lock = files.lock(LOCK_NAME)
     plan = plan_repair(files, lock)
+    assert plan.encode() == stored
     assert [(each.topic, each.queue_index, each.start, each.end) for each in plan.lost] == [
         ("orders", 2, 1, 2)
     ]

@@ -14,7 +14,7 @@ import pytest
 from rocketmq_broker.storage.disk.files import DiskUse, File, OsFiles
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.keys.key_entries import index_hash
+from rocketmq_broker.storage.keys.key_entries import KeyEntries, index_hash
 from rocketmq_broker.storage.keys.key_index import ENTRY, HEADER, KeyIndex
 from rocketmq_broker.storage.queues.consume_queue import OpenFiles
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
@@ -229,8 +229,8 @@ def test_index_files_have_rocketmqs_layout(tmp_path: Path) -> None:
     hashes = np.array([5, 1, 9, 5, 2], np.int32)
     positions = np.array([10, 20, 30, 40, 50], np.int64)
     times = np.array([NOW, NOW + 999, NOW + 1000, NOW + 2500, NOW + 2500], np.int64)
-    index.add(hashes[:2], positions[:2], times[:2])
-    index.add(hashes[2:], positions[2:], times[2:])
+    index.add(KeyEntries(hashes[:2], positions[:2], times[:2]))
+    index.add(KeyEntries(hashes[2:], positions[2:], times[2:]))
     index.flush()
     open_files.close()
     (path,) = (tmp_path / "index").iterdir()
@@ -258,9 +258,11 @@ def test_a_bulk_insert_makes_the_same_chains_as_single_ones() -> None:
         KeyIndex(MemoryFiles(), OpenFiles(_with_directory()), slots=11, entries=1000)
         for _ in range(2)
     )
-    bulk.add(hashes, positions, times)
+    bulk.add(KeyEntries(hashes, positions, times))
     for row in range(400):
-        single.add(hashes[row : row + 1], positions[row : row + 1], times[row : row + 1])
+        single.add(
+            KeyEntries(hashes[row : row + 1], positions[row : row + 1], times[row : row + 1])
+        )
     for key_hash in range(50):
         expected = positions[hashes == key_hash][::-1].tolist()
         for index in (bulk, single):

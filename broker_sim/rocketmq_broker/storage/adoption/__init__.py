@@ -1,1 +1,1 @@
-"""Taking over a data directory that RocketMQ wrote. Start at `adopt`."""
+"""Takes over a data directory that RocketMQ wrote. Start at `adopt`."""

@@ -1,1 +1,1 @@
-"""The only code that touches files, and the small files it keeps whole. Start at `files`."""
+"""The only code that touches files, and RocketMQ's configuration files. Start at `files`."""

@@ -10,8 +10,8 @@ from rocketmq_wire.model import Buffer
 try:
     from isal.isal_zlib import crc32 as _crc32
 except ImportError:
-    # Five times slower, and the standard library's: platforms without a wheel still work.
+    # The standard library's is five times slower, but platforms without a wheel still work.
     from zlib import crc32 as _crc32
 
 crc32 = cast("Callable[[Buffer, int], int]", _crc32)
-"""`crc32(data, start)`: the CRC-32 of what `start` already covers followed by `data`."""
+"""`crc32(data, start)` continues the CRC-32 `start` over `data`."""

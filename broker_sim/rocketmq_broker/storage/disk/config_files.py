@@ -1,14 +1,14 @@
-"""RocketMQ's configuration files as dicts: each save replaces the file whole and durably.
+"""RocketMQ's configuration files as dictionaries. Each save replaces one file whole and durably.
 
-`topics.json` carries one member more than RocketMQ writes, `deadBefore`: for each topic that was
-deleted, the log position before which its records are dead. It is in the same file so that the
-deletion and the position reach the disk in one step; RocketMQ ignores members it does not know.
+`topics.json` has one member more than RocketMQ writes: `deadBefore` maps each deleted topic to the
+log position before which its records are dead. It is in this file so that the deletion and the
+position reach the disk in one step. RocketMQ ignores members it does not know.
 
-RocketMQ keeps what a file held before as `<name>.bak`, and reads that when the file cannot be read.
-So does a start here. The first save of a file removes it: it is RocketMQ's last word, never ours.
+RocketMQ keeps a file's previous content as `<name>.bak`, and reads that if it cannot read the file.
+So does `load`. The first save of a file removes its backup, which only RocketMQ writes.
 
-A RocketMQ with lite topics keeps the progress of all topics in a file of another name. Where that
-file exists, progress is saved under both names: a RocketMQ of either kind resumes where we were.
+A RocketMQ with lite topics keeps the committed offsets of all topics in a file of another name. If
+that file exists, offsets are saved under both names, so that every RocketMQ finds the newest ones.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ _TABLES: Final = {
 }
 _BACKUP: Final = ".bak"
 
+Table = dict[str, dict[str, object]]
+
 
 class Configs:
-    """The `config` directory. Saves of several threads follow each other."""
+    """The `config` directory. Several threads may save; saves follow one another."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -59,11 +61,11 @@ class Configs:
 
     @property
     def dead_before(self) -> Mapping[str, int]:
-        """Topic -> the log position before which its records are dead."""
+        """Log position before which a topic's records are dead, by topic."""
         return self._dead_before
 
     def load(self, name: str) -> dict[str, object]:
-        """The file's content, `{}` if there is none. Raises ConfigFileError if it is damaged."""
+        """A file's content, `{}` if there is no file. Raises ConfigFileError if it is damaged."""
         try:
             content = _read(self._files, name)
             if content:
@@ -72,17 +74,21 @@ class Configs:
         except ConfigFileError as error:
             content, damage = {}, error
         try:
-            before = _read(self._files, name, _BACKUP)
+            backup = _read(self._files, name, _BACKUP)
         except ConfigFileError:
-            before = None
-        if before:
+            backup = None
+        if backup:
             path = join(CONFIG_DIRECTORY, name)
             reason = "missing or empty" if damage is None else damage.reason
             _LOG.warning("file=%s: %s. As RocketMQ does, %s%s is used", path, reason, path, _BACKUP)
-            return before
+            return backup
         if damage is not None:
             raise damage
         return content or {}
+
+    def load_table(self, name: str) -> Table:
+        """The table of topics, groups or offsets that a file holds, `{}` if there is no file."""
+        return table_of(name, self.load(name))
 
     def save(self, name: str, content: Mapping[str, object]) -> None:
         """Return once the new content is on the disk."""
@@ -90,8 +96,38 @@ class Configs:
             if name == TOPICS:
                 content = {**content, _DEAD_BEFORE: self._dead_before}
             self._write(name, content)
-            if name == CONSUMER_OFFSETS and self._has_lite_progress():
+            if name == CONSUMER_OFFSETS and self._has_lmq_offsets():
                 self._write(LMQ_OFFSETS, {**content, "lmqOffsetTable": {}})
+
+    def set_dead(self, dead_before: Mapping[str, int]) -> None:
+        """Return once `topics.json` has these positions. Writes nothing if it has them already."""
+        if dict(dead_before) != self._dead_before:
+            self._dead_before = dict(dead_before)
+            self.save(TOPICS, self.load(TOPICS))
+
+    def delete_topics(self, topics: Collection[str], position: int) -> None:
+        """Return once topics are not in `topics.json` and their records before `position` dead."""
+        content = self.load(TOPICS)
+        table = table_of(TOPICS, content)
+        if TOPIC_TABLE in content:
+            content[TOPIC_TABLE] = {
+                name: config for name, config in table.items() if name not in topics
+            }
+        self._dead_before = {**self._dead_before, **dict.fromkeys(topics, position)}
+        self.save(TOPICS, content)
+
+    def clamp_dead(self, *, log_start: int, log_end: int) -> None:
+        """After a crash, limit dead positions to the log; drop those with no record before them.
+
+        A position behind the end of a shortened log would kill the records written there next.
+        """
+        self.set_dead(
+            {
+                topic: min(position, log_end)
+                for topic, position in self._dead_before.items()
+                if position > log_start
+            }
+        )
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         text = json.dumps(content, ensure_ascii=False, indent="\t")
@@ -101,67 +137,26 @@ class Configs:
             self._files.unlink(path + _BACKUP)
             self._saved.add(name)
 
-    def _has_lite_progress(self) -> bool:
-        if LMQ_OFFSETS in self._saved:
-            return True
-        return LMQ_OFFSETS in self._files.names(CONFIG_DIRECTORY)
+    def _has_lmq_offsets(self) -> bool:
+        return LMQ_OFFSETS in self._saved or LMQ_OFFSETS in self._files.names(CONFIG_DIRECTORY)
 
-    def adopt_lmq_offsets(self) -> None:
-        """Take over progress that a RocketMQ with lite topics has kept since we had this store."""
-        kept = self.load(LMQ_OFFSETS)
-        version, table = kept.get("dataVersion"), kept.get(OFFSET_TABLE)
-        if not isinstance(version, dict) or not isinstance(table, dict):
-            return
-        if not version.get("timestamp"):
-            return  # It is as we wrote it: RocketMQ would have said when.
-        content = self.load(CONSUMER_OFFSETS)
-        own = content.get(OFFSET_TABLE)
-        own = own if isinstance(own, dict) else {}
-        ours = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-        self.save(
-            CONSUMER_OFFSETS, {**content, "dataVersion": ours, OFFSET_TABLE: {**own, **table}}
-        )
 
-    def set_dead(self, dead_before: Mapping[str, int]) -> None:
-        """Return once `topics.json` says which records are dead; it is left alone if it does."""
-        if dict(dead_before) != self._dead_before:
-            self._dead_before = dict(dead_before)
-            self.save(TOPICS, self.load(TOPICS))
-
-    def mark_topics_deleted(self, gone: Collection[str], position: int) -> None:
-        """Return once topics are gone from `topics.json` and their records so far are dead."""
-        topics = self.load(TOPICS)
-        table = topics.get(TOPIC_TABLE)
-        if isinstance(table, dict):
-            topics[TOPIC_TABLE] = {name: at for name, at in table.items() if name not in gone}
-        self._dead_before = {**self._dead_before, **dict.fromkeys(gone, position)}
-        self.save(TOPICS, topics)
-
-    def clamp_dead(self, *, log_start: int, log_end: int) -> None:
-        """After a crash: forget positions that no record is before, and none may be past the log.
-
-        A dead position past the end of a shortened log would kill what is written there next.
-        """
-        settled = {
-            topic: min(position, log_end)
-            for topic, position in self._dead_before.items()
-            if position > log_start
-        }
-        if settled != self._dead_before:
-            self._dead_before = settled
-            self.save(TOPICS, self.load(TOPICS))
+def table_of(name: str, content: Mapping[str, object]) -> Table:
+    """The table of topics, groups or offsets in a file's content, `{}` if it has none."""
+    # `load` has checked that it is an object of objects.
+    return cast("Table", content.get(_TABLES[name]) or {})
 
 
 def damaged_configs(files: Files) -> list[ConfigFileError]:
-    """Why files of the `config` directory cannot be used, where a start would say so."""
-    found = []
+    """The errors of all files of the `config` directory that a start could not read."""
+    errors = []
     for name in files.names(CONFIG_DIRECTORY):
         if name.endswith(".json"):
             try:
                 _read(files, name)
             except ConfigFileError as error:
-                found.append(error)
-    return found
+                errors.append(error)
+    return errors
 
 
 def _read(files: Files, name: str, ending: str = "") -> dict[str, object] | None:
@@ -183,7 +178,7 @@ def _read(files: Files, name: str, ending: str = "") -> dict[str, object] | None
 
 
 def _check_tables(name: str, content: Mapping[str, object]) -> None:
-    """What a start looks into is of the kind that it takes."""
+    """Check the types of the members that a start reads."""
     table, version = content.get(_TABLES.get(name, "")), content.get("dataVersion")
     if not isinstance(table, dict | None) or not isinstance(version, dict | None):
         raise ConfigFileError(name, f"{_TABLES.get(name)} and dataVersion must be objects")
@@ -198,7 +193,7 @@ def _check_tables(name: str, content: Mapping[str, object]) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """What `int` takes: numbers, and texts of digits, as keys are."""
+    """True if `int` takes it: a number, or digits as a JSON object's keys have them."""
     return isinstance(value, int) or (
         isinstance(value, str) and value.removeprefix("-").isdecimal()
     )

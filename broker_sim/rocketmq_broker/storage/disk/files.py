@@ -1,9 +1,9 @@
-"""The only way to the disk: named files below one root, on a real disk or in memory.
+"""Named files below one root directory: the only access to the disk.
 
-Everything is written with `pwrite` and read with `pread` or through a read-only map: a full disk is
-then an error that can be answered, where a write through a map would kill the process (SIGBUS).
-Names are relative and use `/`. What was written is on the disk only after `sync`; a name that was
-created, renamed or removed only after `sync_directory` of its directory.
+Writes use `pwrite`, reads use `pread` or a read-only map. So a full disk raises StorageError; a
+write through a map would kill the process (SIGBUS). Names are relative and use `/`. Written bytes
+are on the disk only after `sync`; a created, renamed or removed name only after `sync_directory`
+of its directory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from rocketmq_broker.storage.errors import (
 )
 from rocketmq_wire.model import Buffer
 
-_WRITE_SIZE: Final = 256 * 1024
-"""Bytes that a call writes at most. Linux from 6.16 on caches what one call writes in pieces of up
-to 2 MiB, and memory of that size is what a virtual machine has given back to its host: a message of
-1 KB then takes 1.0 to 2.5 microseconds to write, and 0.2 in pieces of this size."""
+_WRITE_SIZE_MAX: Final = 256 * 1024
+"""Most bytes of one `pwrite` call. From 6.16 on Linux caches the bytes of one call in pieces of up
+to 2 MiB. A virtual machine has returned pieces of that size to its host, so a message of 1 KB then
+takes 1.0 to 2.5 microseconds to write, against 0.2 with this limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """Sizes of the file system that holds the store."""
+    """Used and free bytes of the file system that holds the store."""
 
     used_size: int
     free_size: int
-    """What we may use; the system may keep more for itself, which is neither."""
+    """Without what the system reserves for itself, which is not used either."""
 
     @property
     def used_ratio(self) -> float:
@@ -66,7 +66,7 @@ class File(Protocol):
         """A read-only view of the file's first `size` bytes that shows later writes too."""
 
     def close(self) -> None:
-        """Give the handle back. Maps stay valid as long as somebody holds them."""
+        """Close the handle. Maps stay valid while they are referenced."""
 
 
 class Files(Protocol):
@@ -76,37 +76,37 @@ class Files(Protocol):
         """Open a file for reading and writing. Raises MissingFileError."""
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds, sorted; nothing if it does not exist."""
+        """Sorted names in a directory; none if it does not exist."""
 
     def make_directory(self, name: str) -> None:
-        """Create a directory if it is not there; its parent must be."""
+        """Create a directory unless it exists. Its parent must exist."""
 
     def remove_directory(self, name: str) -> None:
-        """Remove an empty directory if it is there."""
+        """Remove an empty directory if it exists."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file a new name in one step, replacing what had it."""
+        """Rename a file in one step, replacing a file of the new name."""
 
     def unlink(self, name: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
 
     def sync_directory(self, name: str) -> None:
-        """Return once the names in this directory are on the disk."""
+        """Return once the names in a directory are on the disk."""
 
     def lock(self, name: str) -> File:
-        """Hold a lock until the handle is closed. Raises StoreLockedError."""
+        """Lock a file until its handle is closed. Raises StoreLockedError."""
 
     def disk_use(self) -> DiskUse:
-        """How full the disk is."""
+        """The disk's used and free bytes."""
 
 
 def join(*parts: str) -> str:
-    """A name below the root."""
+    """Joins the parts of a name; empty parts are left out."""
     return "/".join(part for part in parts if part)
 
 
 def write_file(files: Files, name: str, data: bytes) -> None:
-    """Replace a file: after a crash either the old or the new content is there, whole."""
+    """Replace a file: after a crash it has either its old or its new content, whole."""
     directory, _, base = name.rpartition("/")
     temporary = join(directory, base + ".tmp")
     file = files.open(temporary, create=True)
@@ -132,6 +132,15 @@ def read_file(files: Files, name: str) -> bytes | None:
         file.close()
 
 
+def file_size(files: Files, name: str) -> int:
+    """A file's size. Raises MissingFileError."""
+    file = files.open(name)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def _storage_error(name: str, position: int, error: OSError) -> StorageError:
     reason = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
@@ -143,7 +152,8 @@ class OsFile:
     """A file of the operating system."""
 
     def __init__(self, name: str, descriptor: int) -> None:
-        self._name, self._descriptor = name, descriptor
+        self._name = name
+        self._descriptor = descriptor
 
     def pread(self, size: int, position: int) -> bytes:
         try:
@@ -161,9 +171,9 @@ class OsFile:
         view = memoryview(data)
         try:
             written = 0
-            # Linux may stop early on a signal or a full disk.
+            # Linux may write less on a signal or a full disk.
             while written < view.nbytes:
-                room = _WRITE_SIZE - (position + written) % _WRITE_SIZE
+                room = _WRITE_SIZE_MAX - (position + written) % _WRITE_SIZE_MAX
                 part = view[written : written + room]
                 written += os.pwrite(self._descriptor, part, position + written)
         except OSError as error:
@@ -197,7 +207,7 @@ class OsFile:
             self._descriptor = -1
 
 
-# macOS has no fdatasync; there fsync is what exists.
+# macOS has no fdatasync.
 _data_sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -210,16 +220,17 @@ def _sync_directory(path: Path) -> None:
 
 
 def names_in_directory(name: str) -> list[str]:
-    """What a directory that is to hold data holds now; nothing if it is still to be made.
+    """Sorted names in a data directory; none if it does not exist yet.
 
-    Raises DataDirectoryError where this user cannot make it or write to it.
+    Raises DataDirectoryError if this user cannot create it or write to it.
     """
     root = Path(name).absolute()
     existing = next(path for path in (root, *root.parents) if path.exists())
     if not existing.is_dir():
         raise DataDirectoryError(str(root), f"{existing} is not a directory")
-    rights, as_it_acts = os.R_OK | os.W_OK | os.X_OK, os.access in os.supports_effective_ids
-    if not os.access(existing, rights, effective_ids=as_it_acts):
+    rights = os.R_OK | os.W_OK | os.X_OK
+    uses_effective_ids = os.access in os.supports_effective_ids
+    if not os.access(existing, rights, effective_ids=uses_effective_ids):
         what = "it" if existing == root else str(existing)
         raise DataDirectoryError(str(root), f"{what} cannot be written to by this user")
     return sorted(os.listdir(root)) if existing == root else []
@@ -231,9 +242,9 @@ class OsFiles:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root)
         try:
-            made = [path for path in (self._root, *self._root.parents) if not path.exists()]
+            created = [path for path in (self._root, *self._root.parents) if not path.exists()]
             self._root.mkdir(parents=True, exist_ok=True)
-            for path in made:
+            for path in created:
                 _sync_directory(path.parent)
         except OSError as error:
             reason = f"it cannot be made ({error.strerror or error})"
@@ -293,7 +304,7 @@ class OsFiles:
             raise _storage_error(name, 0, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Java's locks are of this other kind, and the two kinds do not see each other.
+            # Java takes the other kind of lock, and the two kinds do not exclude each other.
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Files that live in memory: what `--memory` runs on. Nothing survives the process."""
+"""Files in memory, for `--memory`. Nothing survives the process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rocketmq_broker.storage.disk.files import DiskUse, File
 from rocketmq_broker.storage.errors import MissingFileError, StoreLockedError
 from rocketmq_wire.model import Buffer
 
-# A file starts with this much and doubles: small configuration files stay small.
 _CAPACITY_MIN = mmap.PAGESIZE
+"""A file starts with this capacity and doubles it, so that small configuration files stay small."""
 
 
 class _Content:
-    """The bytes of one file: an anonymous map, so that pages exist only once they are written."""
+    """The bytes of one file, in an anonymous map: only written pages take memory."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -22,7 +22,7 @@ class _Content:
 
     def grow(self, size: int) -> None:
         if size > len(self.bytes):
-            # Exactly the asked-for size for large files: those are resized once, then mapped.
+            # A large file is resized once, then mapped: it gets exactly the requested size.
             larger = memoryview(mmap.mmap(-1, max(size, 2 * len(self.bytes))))
             larger[: self.size] = self.bytes[: self.size]
             self.bytes = larger
@@ -30,7 +30,7 @@ class _Content:
 
 
 class MemoryFile:
-    """A handle on a file in memory."""
+    """An open file in memory."""
 
     def __init__(self, content: _Content) -> None:
         self._content = content
@@ -45,7 +45,7 @@ class MemoryFile:
         self._content.bytes[position : position + len(view)] = view
 
     def sync(self) -> None:
-        """Nothing to do: memory promises nothing."""
+        """Does nothing: memory is not durable."""
 
     def resize(self, size: int) -> None:
         content = self._content
@@ -63,7 +63,7 @@ class MemoryFile:
         return self._content.bytes[:size].toreadonly()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no handle."""
 
 
 class MemoryFiles:
@@ -87,10 +87,10 @@ class MemoryFiles:
     def names(self, directory: str) -> list[str]:
         prefix = directory + "/" if directory else ""
         with self._guard:
-            everything = [*self._contents, *self._directories]
+            known = [*self._contents, *self._directories]
         return sorted(
             name[len(prefix) :]
-            for name in everything
+            for name in known
             if name and name.startswith(prefix) and "/" not in name[len(prefix) :]
         )
 
@@ -113,7 +113,7 @@ class MemoryFiles:
             self._contents.pop(name, None)
 
     def sync_directory(self, name: str) -> None:
-        """Nothing to do: memory promises nothing."""
+        """Does nothing: memory is not durable."""
 
     def lock(self, name: str) -> File:
         with self._guard:
@@ -123,14 +123,15 @@ class MemoryFiles:
         return _MemoryLock(self._locks, name)
 
     def disk_use(self) -> DiskUse:
-        """Always empty: what memory is left cannot be told from what caches would give back."""
+        """Always empty: free memory cannot be told from memory that caches would release."""
         return DiskUse(used_size=0, free_size=1)
 
 
 class _MemoryLock(MemoryFile):
     def __init__(self, locks: set[str], name: str) -> None:
         super().__init__(_Content())
-        self._locks, self._name = locks, name
+        self._locks = locks
+        self._name = name
 
     def close(self) -> None:
         self._locks.discard(self._name)

@@ -1,8 +1,8 @@
-"""Records of the log -> entries of the key index: hashes of `topic#key`, and their places."""
+"""Records of the log -> entries of the key index: hashes of `topic#key` and log positions."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,35 +12,40 @@ from rocketmq_arrow.encode.key_hashes import index_value
 from rocketmq_arrow.encode.key_hashes import key_entries as entries_of_block
 from rocketmq_arrow.encode.record_block import RecordBlock
 from rocketmq_arrow.kernels.gather import Bytes, Positions
-from rocketmq_broker.storage.log.scan import topics_of
+from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, topics_of
 from rocketmq_wire.hashes import java_hash
 
-_ROWS_PER_CHUNK: Final = 16_384
-"""Columns of this many records stay in the processor's cache."""
+Hashes = npt.NDArray[np.int32]
 
-Entries = tuple[npt.NDArray[np.int32], Positions, Positions]
+
+class KeyEntries(NamedTuple):
+    """Columns of index entries, in the order of the records."""
+
+    hashes: Hashes
+    positions: Positions
+    """Starts of the records in the data."""
+    store_ms: Positions
 
 
 def index_hash(topic: str, key: str) -> int:
-    """The hash that index files keep of a key."""
+    """The hash of a key in the index files."""
     return index_value(java_hash(f"{topic}#{key}"))
 
 
-def key_entries(data: Bytes, starts: Positions, sizes: Positions) -> Entries:
-    """Of every key, in the order of the records: its hash, its record's start and store time."""
+def key_entries(data: Bytes, starts: Positions, sizes: Positions) -> KeyEntries:
+    """The entries of all keys of the records."""
     parts = []
-    for first in range(0, len(starts), _ROWS_PER_CHUNK):
-        rows = slice(first, first + _ROWS_PER_CHUNK)
+    for first in range(0, len(starts), ROWS_PER_CHUNK):
+        rows = slice(first, first + ROWS_PER_CHUNK)
         layout, _ = read_layout(data, starts[rows], sizes[rows], None)
         parts.append(_of_layout(layout))
     if not parts:
         nothing = np.empty(0, np.int64)
-        return nothing.astype(np.int32), nothing, nothing
-    hashes, found, times = zip(*parts, strict=True)
-    return np.concatenate(hashes), np.concatenate(found), np.concatenate(times)
+        return KeyEntries(nothing.astype(np.int32), nothing, nothing)
+    return KeyEntries(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _of_layout(layout: Layout) -> Entries:
+def _of_layout(layout: Layout) -> KeyEntries:
     topics, codes = topics_of(layout)
     hashes, records = [], []
     for code, topic in enumerate(topics):
@@ -61,4 +66,4 @@ def _of_layout(layout: Layout) -> Entries:
         order = np.argsort(all_records, kind="stable")
         all_hashes, all_records = all_hashes[order], all_records[order]
     store_ms = layout.int64(STORE_MS_AT)
-    return all_hashes, layout.starts[all_records], store_ms[all_records]
+    return KeyEntries(all_hashes, layout.starts[all_records], store_ms[all_records])

@@ -1,11 +1,11 @@
 """The key index: from the hash of `topic#key` to log positions, in RocketMQ's IndexFile layout.
 
     header  i64 begin_ms, end_ms, begin_position, end_position   i32 used slots, next number
-    slots   i32 each: the number of the newest entry whose hash falls here, 0 for none
+    slots   i32 each: number of the newest entry whose hash belongs to the slot, 0 for none
     entries i32 hash  i64 position  i32 seconds since begin_ms  i32 number of the next older entry
 
-Entries are numbered from 1. Of the newest file the slots are kept in memory and rebuilt from its
-entries at the start: so everything written is appended, and a crash cannot leave half a chain.
+Entries are numbered from 1. The slots of the newest file are kept in memory, and rebuilt from its
+entries at the start. So every write appends, and a crash cannot leave half a chain.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from datetime import datetime, timezone
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import MissingFileError
+from rocketmq_broker.storage.keys.key_entries import Hashes, KeyEntries
 from rocketmq_broker.storage.queues.consume_queue import OpenFiles
 from rocketmq_broker.storage.queues.derived import IndexFileState
 
@@ -32,10 +33,7 @@ _ENTRY: Final = struct.Struct(">iqii")
 _SLOT: Final = struct.Struct(">i")
 _SECONDS_MAX: Final = 2**31 - 1
 _HOPS_MAX: Final = 100_000
-"""A query follows at most this many entries of one slot: damaged files must not make it endless."""
-
-Hashes = npt.NDArray[np.int32]
-Positions = npt.NDArray[np.int64]
+"""Most entries of one slot that a query follows, so that it ends on a damaged file."""
 
 
 class KeyIndex:
@@ -44,9 +42,11 @@ class KeyIndex:
     def __init__(self, files: Files, open_files: OpenFiles, *, slots: int, entries: int) -> None:
         self.files: list[IndexFileState] = []
         self.dirty_files: set[str] = set()
-        """Written since the last checkpoint."""
-        self._files, self._open_files = files, open_files
-        self._slot_count, self._entry_count = slots, entries
+        """Files written since the last checkpoint."""
+        self._files = files
+        self._open_files = open_files
+        self._slot_count = slots
+        self._entry_count = entries
         self._slots = np.zeros(slots, np.int32)
 
     @property
@@ -58,7 +58,7 @@ class KeyIndex:
         return self._entry_count
 
     def load(self, states: tuple[IndexFileState, ...]) -> bool:
-        """Take up a checkpoint's files; False, and an empty index, if they are not all there."""
+        """Use a checkpoint's files; False, and an empty index, if one is missing."""
         known = {state.name for state in states}
         for name in self._files.names(INDEX_DIRECTORY):
             if name not in known:
@@ -73,17 +73,18 @@ class KeyIndex:
                     join(INDEX_DIRECTORY, newest.name), size, self._entry_at(1)
                 )
                 if len(data) != size:
-                    return self._start_anew()
+                    return self._reset()
                 hashes = np.frombuffer(data, ENTRY)["hash"].astype(np.int32)
-                # Of several values for one slot the last one stays: the newest entry.
+                # Several entries may have one slot: the last assignment, of the newest one, stays.
                 self._slots[hashes % self._slot_count] = np.arange(1, newest.count, dtype=np.int32)
         except MissingFileError:
-            return self._start_anew()
+            return self._reset()
         self.files = list(states)
         return True
 
-    def add(self, hashes: Hashes, positions: Positions, store_ms: Positions) -> None:
+    def add(self, entries: KeyEntries) -> None:
         """Add entries in the order of the log; hashes are not negative."""
+        hashes, positions, store_ms = entries
         while len(hashes):
             if not self.files or self.files[-1].count >= self._entry_count:
                 self._begin_file(int(positions[0]), int(store_ms[0]))
@@ -103,7 +104,7 @@ class KeyIndex:
         return found
 
     def forget_before(self, position: int) -> list[str]:
-        """Drop the files whose records are all before a log position; returns their names."""
+        """Forget files whose records are all before a log position; returns their names."""
         names = []
         while len(self.files) > 1 and self.files[0].end_position < position:
             name = join(INDEX_DIRECTORY, self.files.pop(0).name)
@@ -113,7 +114,7 @@ class KeyIndex:
         return names
 
     def flush(self) -> None:
-        """Write the newest file's header and slots, so that RocketMQ itself could use the file."""
+        """Write the newest file's header and slots, so that RocketMQ can use the file."""
         if self.files:
             self._write_head(self.files[-1])
 
@@ -140,11 +141,11 @@ class KeyIndex:
         )
 
     def _link(self, slots: Hashes, first: int) -> Hashes:
-        """Put new entries at the head of their slots' chains; returns what each one is before."""
+        """Put new entries at the head of their slots' chains; returns their next older entries."""
         numbers = np.arange(first, first + len(slots), dtype=np.int32)
         previous = self._slots[slots]
         self._slots[slots] = numbers
-        # Several new entries of one slot: the last one got the slot, and all of them the old head.
+        # Several new entries may have one slot: so far all of them point to its old head.
         covered = np.flatnonzero(self._slots[slots] != numbers)
         if len(covered):
             covered = covered[np.argsort(slots[covered], kind="stable")]
@@ -171,7 +172,7 @@ class KeyIndex:
             data = self._open_files.pread(name, _ENTRY.size, self._entry_at(number))
             entry_hash, position, seconds, number = _ENTRY.unpack(data)
             entry_ms = state.begin_ms + seconds * 1000
-            # An entry knows its second only, so its message may be up to a second newer.
+            # An entry has only the second, so its message may be up to a second newer.
             if entry_hash == key_hash and begin_ms - 1000 < entry_ms <= end_ms:
                 found.append(position)
         return found
@@ -183,7 +184,7 @@ class KeyIndex:
             name = self.files[-1].name
         self._slots = np.zeros(self._slot_count, np.int32)
         begin_ms = store_ms
-        # Names are times and sort by age; two files of one millisecond need two names.
+        # Names are times and sort by age, so two files of one millisecond need two names.
         while _file_name(begin_ms) <= name:
             begin_ms += 1
         self.files.append(
@@ -213,7 +214,7 @@ class KeyIndex:
         )
         self.dirty_files.add(name)
 
-    def _start_anew(self) -> bool:
+    def _reset(self) -> bool:
         for name in self._files.names(INDEX_DIRECTORY):
             self._open_files.close_file(join(INDEX_DIRECTORY, name))
             self._files.unlink(join(INDEX_DIRECTORY, name))

@@ -1,3 +1,3 @@
-"""The commit log: records in files, and how far they are durable. Start at `commit_log`, then
+"""The commit log: its files, its durable mark and its checksums. Start at `commit_log`, then
 `durability`.
 """

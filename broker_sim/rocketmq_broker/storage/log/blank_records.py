@@ -1,7 +1,7 @@
-"""What stands in the log where damaged bytes were set aside: records that belong to no queue.
+"""Blank records: they replace damaged bytes of the log, and belong to no queue.
 
-They are sound records of a topic whose name RocketMQ refuses to create, so everything that walks
-the log goes on behind them. Only `rmq fsck --repair` writes them, over what it has copied.
+They are sound records of a topic whose name RocketMQ refuses to create, so every reader of the log
+continues behind them. Only `rmq fsck --repair` writes them, over bytes that it has copied.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from rocketmq_wire.records.record import RECORD_SIZE_MIN, encode_record
 BLANK_TOPIC: Final = "~"
 BLANK_SIZE_MIN: Final = RECORD_SIZE_MIN + len(BLANK_TOPIC)
 _BLANK_SIZE_MAX: Final = 1024 * 1024
-"""The key index takes the log a few MiB at a time, and no record may be longer than that."""
-_NOBODY: Final = Host(b"\x00\x00\x00\x00", 0)
-_IS_BLANK: Final = bytes((len(BLANK_TOPIC),)) + BLANK_TOPIC.encode()
+"""The key index reads the log in steps of a few MiB, which must hold a whole record."""
+_NO_HOST: Final = Host(b"\x00\x00\x00\x00", 0)
+_TOPIC_FIELD: Final = bytes((len(BLANK_TOPIC),)) + BLANK_TOPIC.encode()
 
 
 def blank(position: int, size: int, *, ends_file: bool, store_ms: int) -> bytes:
-    """What to write over `[position, position + size)` of the log, exactly so many bytes.
+    """The bytes to write over `[position, position + size)` of the log.
 
-    Raises ValueError where nothing fits: no damage is that small, as no record is.
+    Raises ValueError if no record fits; damage is never smaller than a record.
     """
     if size == 0:
         return b""
@@ -45,15 +45,15 @@ def blank(position: int, size: int, *, ends_file: bool, store_ms: int) -> bytes:
 
 
 def has_blank_record(size: int, *, ends_file: bool) -> bool:
-    """Whether a blank stretch begins with a record, which has a time, and not with a filler."""
+    """True if a blank range begins with a record, which has a store time, and not with a filler."""
     return size >= BLANK_SIZE_MIN + (FILLER.size if ends_file else 0)
 
 
 def is_blank(record: memoryview) -> bool:
-    """True for a record of ours: it has short hosts and no properties."""
+    """True for a blank record: it has IPv4 hosts and no properties."""
     body_size = int.from_bytes(record[BODY_SIZE_AT:HEADER_SIZE], "big")
     end = HEADER_SIZE + body_size
-    return len(record) == end + 4 and bytes(record[end : end + 2]) == _IS_BLANK
+    return len(record) == end + 4 and bytes(record[end : end + 2]) == _TOPIC_FIELD
 
 
 def _record(position: int, size: int, store_ms: int) -> bytes:
@@ -68,9 +68,9 @@ def _record(position: int, size: int, store_ms: int) -> bytes:
             physical_offset=position,
             sys_flag=0,
             born_ms=store_ms,
-            born_host=_NOBODY,
+            born_host=_NO_HOST,
             store_ms=store_ms,
-            store_host=_NOBODY,
+            store_host=_NO_HOST,
             reconsume_times=0,
             prepared_transaction_offset=0,
             body_crc=0,

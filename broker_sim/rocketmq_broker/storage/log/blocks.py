@@ -1,4 +1,4 @@
-"""What the store appends: laid-out records of one queue in one buffer, patched in place."""
+"""Blocks: encoded records in one buffer, which the store completes in place and appends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_wire.model import Host
-
-Positions = npt.NDArray[np.int64]
 
 
 class Block(Protocol):
@@ -35,7 +34,7 @@ class Block(Protocol):
         store_ms: int,
         store_host: Host,
     ) -> None:
-        """Write what only the broker knows into every record.
+        """Write the fields that only the broker knows into every record.
 
-        Offsets are consecutive from a number on, or given for each record, as queues may be.
+        One queue offset is the first record's, and the next ones count on from it.
         """

@@ -1,7 +1,7 @@
-"""The commit log: one endless row of records, kept in files of one size.
+"""The commit log: one endless sequence of records, in files of one size.
 
-Records never cross a file. What does not fit any more is left to a filler record (size, magic) that
-ends the file; so a record may take at most `segment_size - 8` bytes, as in RocketMQ.
+A record never spans two files. If the next record does not fit, a filler record (size, magic) ends
+the file; so a record may take at most `segment_size - 8` bytes, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILLER: Final = struct.Struct(">II")
 
 
 class CommitLog:
-    """Positions `[start, end)`. One thread appends; any thread may read or sync what is there."""
+    """Positions `[start, end)`. One thread appends; any thread may read or sync."""
 
     def __init__(self, files: Files, segment_size: int, segments: list[Segment], end: int) -> None:
         self.segment_size = segment_size
@@ -30,12 +30,12 @@ class CommitLog:
         self._files = files
         self._segments = {segment.start: segment for segment in segments}
         self._start = segments[0].start if segments else end - end % segment_size
-        # After a crash even old names may not be on the disk yet.
+        # After a crash the names of older files may not be on the disk either.
         self._is_directory_dirty = True
 
     @property
     def start(self) -> int:
-        """The first position that is still kept."""
+        """The first position that is kept."""
         return self._start
 
     @property
@@ -44,19 +44,19 @@ class CommitLog:
         return sorted(self._segments)
 
     def room(self) -> int:
-        """How many bytes of records fit behind `end` before a new file begins."""
+        """Number of bytes of records that fit in the current file."""
         return self.segment_size - self.end % self.segment_size - FILLER.size
 
     def append(self, data: Buffer) -> None:
-        """Write whole records that fit in `room()`; they are not on the disk before a `sync`."""
+        """Write whole records that fit in `room()`; `sync` brings them to the disk."""
         segment = self._segments.get(self._base(self.end))
         if segment is None:
             segment = self._create(self.end)
         try:
             segment.write(data, self.end)
         except StorageError:
-            # Part of it may have been written. Left there, a whole record of a refused send could
-            # line up with the end of a later, shorter one, and recovery would take it for real.
+            # A part may have been written. A whole record of this refused send could later begin
+            # where a shorter record ends, and recovery would keep it.
             segment.clear_from(self.end)
             raise
         self.end += memoryview(data).nbytes
@@ -82,17 +82,17 @@ class CommitLog:
                 segment.close()
 
     def segment_at(self, position: int) -> Segment | None:
-        """The file that holds a position, or None where nothing is kept."""
+        """The file that holds a position; None if none does."""
         return self._segments.get(self._base(position))
 
     def view(self, position: int, size: int) -> memoryview:
-        """Bytes of the log inside one file. Raises KeyError where nothing is kept."""
+        """Bytes of the log inside one file. Raises KeyError if there is no file."""
         segment = self._segments[self._base(position)]
         begin = position - segment.start
         return segment.view[begin : begin + size]
 
     def bytes_at(self, position: int) -> npt.NDArray[np.uint8]:
-        """The whole file that holds a position. Raises KeyError where nothing is kept."""
+        """The whole file that holds a position. Raises KeyError if there is none."""
         return self._segments[self._base(position)].bytes
 
     def forget_before(self, position: int) -> list[str]:
@@ -104,11 +104,11 @@ class CommitLog:
         return [segment_name(base) for base in bases]
 
     def drop(self, base: int) -> None:
-        """Stop using the file that begins at `base`, which nothing refers to."""
+        """Stop using the file that begins at `base`."""
         self._segments.pop(base).close()
 
     def close(self) -> None:
-        """Give back every file handle."""
+        """Close every file handle."""
         for segment in self._segments.values():
             segment.close()
 

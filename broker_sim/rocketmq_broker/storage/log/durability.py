@@ -1,7 +1,8 @@
-"""Makes the log durable: fdatasync, then a checksum of what is new, then the mark.
+"""Makes the log durable: fdatasync, then the checksum of the new bytes, then the mark.
 
-The mark's checksum covers `[anchor, end)`. When that grows long, or its file of the log is full, it
-becomes a seal, and a new checksum begins; so all acknowledged bytes of the log are covered.
+The mark's checksum covers `[anchor, end)`. When this range is long enough, or its file of the log
+is full, the checksum moves to the log checksums, and a new one begins. So all acknowledged bytes of
+the log have a checksum.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFi
 
 
 class Durability:
-    """Owns the mark and the seals; `end` is how far the log is durable."""
+    """Owns the mark and the log checksums; the log is durable up to `end`."""
 
     def __init__(
-        self, log: CommitLog, mark_file: MarkFile, seals: LogChecksumFile, checksum_range_size: int
+        self,
+        log: CommitLog,
+        mark_file: MarkFile,
+        checksum_file: LogChecksumFile,
+        checksum_range_size: int,
     ) -> None:
         mark = mark_file.mark
         assert mark is not None
-        self._log, self._mark_file, self._seals = log, mark_file, seals
+        self._log = log
+        self._mark_file = mark_file
+        self._checksum_file = checksum_file
         self._seal_size = checksum_range_size
         self._mark: Mark = mark
         self._lock = threading.Lock()
@@ -38,8 +45,8 @@ class Durability:
         """Make everything appended so far durable; returns the durable end.
 
         Raises:
-            StorageError: for good. After a failed fsync nobody knows what the disk holds, and the
-                next one would wrongly succeed, so nothing is acknowledged until a restart.
+            StorageError: for good. After a failed fsync the content of the disk is unknown, and
+                the next fsync would wrongly succeed. So nothing is acknowledged until a restart.
         """
         with self._lock:
             if self._failure is not None:
@@ -54,20 +61,20 @@ class Durability:
             return self._mark.end
 
     def move_log_start(self, log_start: int) -> None:
-        """Return once it is on the disk that the log begins here: older files may be removed."""
+        """Return once the mark on the disk has this start; then older files may be removed."""
         with self._lock:
             mark = replace(self._mark, log_start=log_start)
             self._mark_file.write(mark)
             self._mark = mark
 
     def repeat_mark(self) -> None:
-        """Write the mark into the other slot too, so that a clean store outlives a damaged slot."""
+        """Write the mark into the other slot, too: a closed store then survives a damaged slot."""
         with self._lock:
             self._mark_file.write(self._mark)
 
     def close(self) -> None:
         self._mark_file.close()
-        self._seals.close()
+        self._checksum_file.close()
 
     def _advance(self, end: int) -> None:
         mark = self._mark
@@ -79,7 +86,7 @@ class Durability:
             checksum = crc32(self._log.view(position, piece_end - position), checksum)
             position = piece_end
             if position == segment_end or position - anchor >= self._seal_size:
-                self._seals.append(LogChecksum(anchor, position, checksum))
+                self._checksum_file.append(LogChecksum(anchor, position, checksum))
                 anchor, checksum = position, 0
         mark = replace(mark, end=end, anchor=anchor, checksum=checksum)
         self._mark_file.write(mark)

@@ -1,12 +1,12 @@
-"""The durable mark: how far acknowledged data reaches, and what its bytes must add up to.
+"""The durable mark: how far acknowledged data reaches, and the checksum of its newest bytes.
 
-A small file of two slots on pages of their own, written in turn: a torn write spoils only the slot
-being written, and what that slot would have said was never acknowledged.
+A small file with two slots on separate pages, written in turn. A torn write damages only the slot
+being written, and its data was never acknowledged.
 
     magic "RQMK"  u16 version  u16 zero  u64 sequence
     u64 end           everything before this log position is acknowledged or may be
     u64 log_start     everything before this log position was deleted on purpose
-    u64 anchor        where the checksum begins; older data is covered by seals
+    u64 anchor        where the checksum begins; log checksums cover older data
     u32 checksum      CRC-32 of the log bytes [anchor, end)
     u32 queue_file_entries   u64 segment_size    u32 CRC-32 of all of the above
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files, read_file, write_file
@@ -43,19 +43,22 @@ class Mark:
     queue_file_entries: int
 
 
+class _Slot(NamedTuple):
+    sequence: int
+    mark: Mark
+
+
 class MarkFile:
-    """The mark's file; writes of several threads follow each other."""
+    """The mark's file. Several threads may write; writes follow one another."""
 
     def __init__(self, files: Files, *, create: bool = False) -> None:
         self._file = files.open(MARK_NAME, create=create)
         self._lock = threading.Lock()
         if self._file.size() < _SLOT_COUNT * _SLOT_DISTANCE:
             self._file.resize(_SLOT_COUNT * _SLOT_DISTANCE)
-        slots = [slot for slot in map(self._read_slot, range(_SLOT_COUNT)) if slot is not None]
-        self._sequence = 0
-        self._mark: Mark | None = None
-        if slots:
-            self._sequence, self._mark = max(slots, key=lambda slot: slot[0])
+        newest = _newest(self._file.pread(_SLOT_COUNT * _SLOT_DISTANCE, 0))
+        self._sequence = newest.sequence if newest is not None else 0
+        self._mark = newest.mark if newest is not None else None
 
     @property
     def mark(self) -> Mark | None:
@@ -74,20 +77,21 @@ class MarkFile:
     def close(self) -> None:
         self._file.close()
 
-    def _read_slot(self, index: int) -> tuple[int, Mark] | None:
-        return _decode(self._file.pread(_SLOT_SIZE, index * _SLOT_DISTANCE))
-
 
 def read_mark(files: Files) -> Mark | None:
     """The newest whole slot, or None; changes nothing in the file."""
-    data = read_file(files, MARK_NAME) or b""
-    places = (index * _SLOT_DISTANCE for index in range(_SLOT_COUNT))
-    slots = [_decode(data[place : place + _SLOT_SIZE]) for place in places]
+    newest = _newest(read_file(files, MARK_NAME) or b"")
+    return newest.mark if newest is not None else None
+
+
+def _newest(data: bytes) -> _Slot | None:
+    """The whole slot with the highest sequence in the file's bytes."""
+    slots = [_decode(data[index * _SLOT_DISTANCE :]) for index in range(_SLOT_COUNT)]
     whole = [slot for slot in slots if slot is not None]
-    return max(whole, key=lambda slot: slot[0])[1] if whole else None
+    return max(whole, key=lambda slot: slot.sequence, default=None)
 
 
-def _decode(slot: bytes) -> tuple[int, Mark] | None:
+def _decode(slot: bytes) -> _Slot | None:
     if len(slot) < _SLOT_SIZE:
         return None
     fields = slot[: _FIELDS.size]
@@ -105,11 +109,11 @@ def _decode(slot: bytes) -> tuple[int, Mark] | None:
         segment_size=segment_size,
         queue_file_entries=entries,
     )
-    return sequence, mark
+    return _Slot(sequence, mark)
 
 
 def write_first_mark(files: Files, mark: Mark) -> None:
-    """Replace the mark's file by one with this mark alone: it is there whole, or not at all."""
+    """Replace the mark's file by one with only this mark, in one step."""
     slot = _encode(mark, 0)
     write_file(files, MARK_NAME, slot.ljust(_SLOT_COUNT * _SLOT_DISTANCE, b"\x00"))
 

@@ -1,4 +1,4 @@
-"""Checksums of closed stretches of the commit log, oldest first, 24 bytes each.
+"""Checksums of ranges of the commit log, oldest first, 24 bytes each (`log.seals`).
 
 u64 start   u64 end   u32 CRC-32 of the log bytes [start, end)   u32 CRC-32 of the 20 bytes before
 """
@@ -6,6 +6,7 @@ u64 start   u64 end   u32 CRC-32 of the log bytes [start, end)   u32 CRC-32 of t
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,73 +16,77 @@ from rocketmq_broker.storage.errors import DamagedStoreError
 
 LOG_CHECKSUMS_NAME: Final = "log.seals"
 _FIELDS: Final = struct.Struct(">QQI")
-_CHECKSUM: Final = struct.Struct(">I")
-_SEAL_SIZE: Final = _FIELDS.size + _CHECKSUM.size
-_FORGOTTEN_COUNT_MIN: Final = 1024
-"""The file is written anew once this many seals speak of deleted log."""
+_CRC: Final = struct.Struct(">I")
+_ENTRY_SIZE: Final = _FIELDS.size + _CRC.size
+_EXPIRED_COUNT_MIN: Final = 1024
+"""The file is written again once it has this many checksums of deleted log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogChecksum:
-    """The checksum of the log's bytes `[start, end)`."""
+    """CRC-32 of the log's bytes `[start, end)`."""
 
     start: int
     end: int
-    checksum: int
+    crc: int
 
     def encode(self) -> bytes:
-        fields = _FIELDS.pack(self.start, self.end, self.checksum)
-        return fields + _CHECKSUM.pack(crc32(fields, 0))
+        fields = _FIELDS.pack(self.start, self.end, self.crc)
+        return fields + _CRC.pack(crc32(fields, 0))
 
 
 class LogChecksumFile:
-    """The seals up to the mark's anchor; what a crash left behind them is written over."""
+    """The checksums up to the mark's anchor; new ones overwrite what a crash left behind them."""
 
     def __init__(self, files: Files, *, log_start: int, anchor: int, create: bool = False) -> None:
         self._file = files.open(LOG_CHECKSUMS_NAME, create=create)
-        self.seals = self._load(log_start=log_start, anchor=anchor)
-        self._position = len(self.seals) * _SEAL_SIZE
-        kept = [seal for seal in self.seals if seal.end > log_start]
-        if len(self.seals) - len(kept) >= _FORGOTTEN_COUNT_MIN:
-            write_file(files, LOG_CHECKSUMS_NAME, b"".join(seal.encode() for seal in kept))
+        found = self._load(log_start=log_start, anchor=anchor)
+        self.checksums = [checksum for checksum in found if checksum.end > log_start]
+        """Checksums of log that is kept when the file is opened."""
+        self._position = len(found) * _ENTRY_SIZE
+        if len(found) - len(self.checksums) >= _EXPIRED_COUNT_MIN:
+            write_log_checksums(files, self.checksums)
             self._file.close()
             self._file = files.open(LOG_CHECKSUMS_NAME)
-            self._position = len(kept) * _SEAL_SIZE
-        self.seals = kept
+            self._position = len(self.checksums) * _ENTRY_SIZE
 
-    def append(self, seal: LogChecksum) -> None:
-        """Return once the seal is on the disk."""
-        self._file.pwrite(seal.encode(), self._position)
+    def append(self, checksum: LogChecksum) -> None:
+        """Return once the checksum is on the disk."""
+        self._file.pwrite(checksum.encode(), self._position)
         self._file.sync()
-        self._position += _SEAL_SIZE
+        self._position += _ENTRY_SIZE
 
     def close(self) -> None:
         self._file.close()
 
     def _load(self, *, log_start: int, anchor: int) -> list[LogChecksum]:
-        seals = _whole_seals(self._file.pread(self._file.size(), 0), anchor)
-        reached = seals[-1].end if seals else log_start
+        checksums = _decode(self._file.pread(self._file.size(), 0), anchor)
+        reached = checksums[-1].end if checksums else log_start
         if reached < anchor:
+            position = len(checksums) * _ENTRY_SIZE
             reason = "a checksum of acknowledged log is missing or damaged"
-            raise DamagedStoreError(
-                LOG_CHECKSUMS_NAME, len(seals) * _SEAL_SIZE, reason, anchor, reached
-            )
-        return seals
+            raise DamagedStoreError(LOG_CHECKSUMS_NAME, position, reason, anchor, reached)
+        return checksums
 
 
 def read_log_checksums(files: Files, *, anchor: int) -> list[LogChecksum]:
-    """The seals up to the first that cannot be read; changes nothing in the file."""
-    return _whole_seals(read_file(files, LOG_CHECKSUMS_NAME) or b"", anchor)
+    """The checksums up to the first unreadable one; changes nothing in the file."""
+    return _decode(read_file(files, LOG_CHECKSUMS_NAME) or b"", anchor)
 
 
-def _whole_seals(data: bytes, anchor: int) -> list[LogChecksum]:
-    seals: list[LogChecksum] = []
-    for position in range(0, len(data) - _SEAL_SIZE + 1, _SEAL_SIZE):
+def write_log_checksums(files: Files, checksums: Iterable[LogChecksum]) -> None:
+    """Replace the file by one with these checksums."""
+    write_file(files, LOG_CHECKSUMS_NAME, b"".join(each.encode() for each in checksums))
+
+
+def _decode(data: bytes, anchor: int) -> list[LogChecksum]:
+    checksums: list[LogChecksum] = []
+    for position in range(0, len(data) - _ENTRY_SIZE + 1, _ENTRY_SIZE):
         fields = data[position : position + _FIELDS.size]
-        (found,) = _CHECKSUM.unpack_from(data, position + _FIELDS.size)
-        seal = LogChecksum(*_FIELDS.unpack(fields))
-        is_next = not seals or seal.start == seals[-1].end
-        if found != crc32(fields, 0) or not is_next or seal.end > anchor:
+        (found,) = _CRC.unpack_from(data, position + _FIELDS.size)
+        checksum = LogChecksum(*_FIELDS.unpack(fields))
+        is_next = not checksums or checksum.start == checksums[-1].end
+        if found != crc32(fields, 0) or not is_next or checksum.end > anchor:
             break
-        seals.append(seal)
-    return seals
+        checksums.append(checksum)
+    return checksums

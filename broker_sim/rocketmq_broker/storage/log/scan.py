@@ -1,4 +1,4 @@
-"""Stretches of the commit log -> columns of its records, and how far a torn tail is whole."""
+"""Ranges of the commit log -> columns of its records, and the whole records of a torn tail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocketmq_arrow.decode.layout import (
     read_layout,
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
-from rocketmq_arrow.kernels.gather import as_text, numbers_at, take_binary
+from rocketmq_arrow.kernels.gather import Bytes, Positions, as_text, numbers_at, take_binary
 from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.log.blank_records import BLANK_TOPIC
@@ -32,47 +32,65 @@ from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.records.properties import TAGS
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
 
-Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
-
-_ROWS_PER_CHUNK: Final = 16_384
-"""Columns of this many records stay in the processor's cache."""
+ROWS_PER_CHUNK: Final = 16_384
+"""Number of records whose columns fit in the processor's cache."""
 RECORD_HEAD: Final = struct.Struct(">iI")
 """A record's size and magic number."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRows:
-    """The records of one queue, in the order of the log."""
+    """Records of one queue, in the order of the log."""
 
     topic: str
     queue_index: int
     rows: Positions
-    """Indices into the scanned columns."""
+    """Indices in the scanned columns."""
     offsets: Positions
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Whole records of one stretch, by log position."""
+    """Columns of whole records, in the order of the log."""
 
     positions: Positions
     sizes: Positions
     tag_hashes: npt.NDArray[np.int64]
     queues: tuple[QueueRows, ...]
-    """Without the records of deleted topics, and without blank ones."""
+    """Without records of deleted topics and blank records."""
     newest_ms: int
 
 
-def split_filler(data: Bytes) -> Bytes:
-    """A stretch that ends with its file, without the filler record at its end.
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Bytes that look like records, one behind the other."""
 
-    Raises CorruptRecordError when the records do not lead to the end.
+    starts: Positions
+    end: int
+    """End of the last record."""
+    has_filler: bool
+    """True if a filler record follows, so the log may continue in the next file."""
+
+    @property
+    def sizes(self) -> Positions:
+        return np.diff(self.starts, append=self.end)
+
+    def first(self, count: int) -> Chain:
+        """The first `count` records; the whole chain if it has no more."""
+        if count >= len(self.starts):
+            return self
+        return Chain(self.starts[:count], int(self.starts[count]), has_filler=False)
+
+
+def split_filler(data: Bytes) -> Bytes:
+    """A range that ends with its file, without the filler record at its end.
+
+    Raises CorruptRecordError if the records do not lead to the end.
     """
     try:
         starts, _ = record_bounds(data)
     except CorruptRecordError as error:
-        # Fillers may be smaller than any record.
+        # A filler may be smaller than a record.
         if is_filler(data, error.position):
             return data[: error.position]
         raise
@@ -82,19 +100,19 @@ def split_filler(data: Bytes) -> Bytes:
 
 
 def is_filler(data: Bytes, position: int) -> bool:
-    """True if a filler record lasts from a position to the end of the data."""
+    """True if a filler record takes the data from a position to its end."""
     rest = len(data) - position
     return rest >= FILLER.size and FILLER.unpack_from(data.data, position) == (rest, FILLER_MAGIC)
 
 
 def scan(data: Bytes, base: int, dead_before: Mapping[str, int]) -> Iterator[Scanned]:
-    """The records of a stretch that begins at log position `base`, some thousand at a time.
+    """The records of a range that begins at log position `base`, some thousand at a time.
 
-    Raises CorruptRecordError when the stretch is not whole, sound records where they say they are.
+    Raises CorruptRecordError if the range is not whole sound records of these positions.
     """
     starts, sizes = record_bounds(data, where="commitlog")
-    for first in range(0, len(starts), _ROWS_PER_CHUNK):
-        rows = slice(first, first + _ROWS_PER_CHUNK)
+    for first in range(0, len(starts), ROWS_PER_CHUNK):
+        rows = slice(first, first + ROWS_PER_CHUNK)
         layout, damaged = read_layout(data, starts[rows], sizes[rows], None)
         if len(damaged):
             row = first + int(damaged[0])
@@ -107,7 +125,7 @@ def scan(data: Bytes, base: int, dead_before: Mapping[str, int]) -> Iterator[Sca
 
 
 def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Scanned:
-    """What consume queues need to know of sound records."""
+    """The columns of sound records that consume queues need."""
     positions = layout.starts + base
     properties = PropertyScan(layout.data, layout.text_start, layout.text_end)
     queues = tuple(_by_queue(layout, positions, dead_before))
@@ -126,61 +144,58 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
     )
 
 
-def whole_prefix(data: Bytes, base: int) -> tuple[Positions, Positions, bool]:
-    """Starts and sizes of the sound records that a torn tail begins with.
-
-    The last value says whether a filler record follows them, so the log may go on in the next file.
-    """
-    starts, end, is_full = chain(data)
-    sizes = np.diff(starts, append=end)
-    layout, damaged = read_layout(data, starts, sizes, None)
+def whole_prefix(data: Bytes, base: int) -> Chain:
+    """The sound records at the start of a torn tail."""
+    chain = chain_of(data)
+    layout, damaged = read_layout(data, chain.starts, chain.sizes, None)
     if len(damaged):
-        return _cut(starts, sizes, int(damaged[0]))
-    wrong = np.flatnonzero(layout.int64(PHYSICAL_OFFSET_AT) != starts + base)
-    count = int(wrong[0]) if len(wrong) else len(starts)
-    checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
+        return chain.first(int(damaged[0]))
+    count = sound_count(layout, base)
     topic_starts = layout.topic_start + 1 + _is_v2(layout)
-    places = (layout.body_start, layout.body_end, topic_starts, layout.text_start, layout.text_end)
-    view = data.data
-    for row, (body, body_end, topic, text, text_end) in enumerate(
-        zip(*(place[:count].tolist() for place in places), strict=True)
-    ):
-        is_body_whole = crc32(view[body:body_end], 0) & CRC_MASK == checksums[row]
-        if not is_body_whole or _has_hole(
-            bytes(view[topic : text - 2]), bytes(view[text:text_end])
-        ):
-            return _cut(starts, sizes, row)
-    if count < len(starts):
-        return _cut(starts, sizes, count)
-    return starts, sizes, is_full
+    columns = (topic_starts, layout.text_start, layout.text_end)
+    rows = zip(*(column[:count].tolist() for column in columns), strict=True)
+    view = layout.data.data
+    for row, (topic, text, text_end) in enumerate(rows):
+        if _has_hole(bytes(view[topic : text - 2]), bytes(view[text:text_end])):
+            return chain.first(row)
+    return chain.first(count)
 
 
-def _cut(starts: Positions, sizes: Positions, count: int) -> tuple[Positions, Positions, bool]:
-    return starts[:count], sizes[:count], False
+def sound_count(layout: Layout, base: int) -> int:
+    """Number of records before the first of another log position, or with a damaged body."""
+    wrong = np.flatnonzero(layout.int64(PHYSICAL_OFFSET_AT) != layout.starts + base)
+    count = int(wrong[0]) if len(wrong) else len(layout.starts)
+    checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
+    view = layout.data.data
+    bodies = zip(layout.body_start[:count].tolist(), layout.body_end[:count].tolist(), strict=True)
+    for row, (begin, end) in enumerate(bodies):
+        if crc32(view[begin:end], 0) & CRC_MASK != checksums[row]:
+            return row
+    return count
 
 
 def _has_hole(topic: bytes, properties: bytes) -> bool:
-    # No checksum covers topic and properties. What the disk has not written reads as zeros, so a
-    # zero byte there means a torn record. Nobody was told that a record behind the mark is on the
-    # disk, so a false alarm may cut it.
+    # No checksum covers topic and properties. Bytes that did not reach the disk read as zeros, so a
+    # zero byte means a torn record. A record behind the mark was never acknowledged, so it may be
+    # cut even if it was whole.
     return not topic or b"\x00" in topic or b"\x00" in properties
 
 
-def chain(
-    data: Bytes, position: int = 0, count_max: int | None = None
-) -> tuple[Positions, int, bool]:
-    """What looks like a row of records: their places, its end, and whether a filler ends it."""
+def chain_of(data: Bytes, position: int = 0, count_max: int | None = None) -> Chain:
+    """Follow the sizes of records from a position on, as long as they look like records."""
     view, end = data.data, len(data)
     starts: list[int] = []
+    has_filler = False
     while end - position >= RECORD_HEAD.size and (count_max is None or len(starts) < count_max):
         size, magic = RECORD_HEAD.unpack_from(view, position)
-        if magic == FILLER_MAGIC and size == end - position:
-            return np.array(starts, np.int64), position, True
-        if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_SIZE_MIN <= size <= end - position:
+        has_filler = magic == FILLER_MAGIC and size == end - position
+        if has_filler or magic not in (MAGIC_V1, MAGIC_V2):
+            break
+        if not RECORD_SIZE_MIN <= size <= end - position:
             break
         starts.append(position)
         position += size
-    return np.array(starts, np.int64), position, False
+    return Chain(np.array(starts, np.int64), position, has_filler)
 
 
 def _by_queue(
@@ -207,23 +222,23 @@ def _by_queue(
 
 
 def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The topics' names, and the index of each record's."""
+    """The names of the topics, and for each record the index of its name."""
     names = take_binary(layout.data, layout.topic_start + 1 + _is_v2(layout), layout.text_start - 2)
     encoded = as_text(names).dictionary_encode()
-    # Not `to_numpy`: that imports pandas wherever it is installed, seconds and 50 MB for nothing.
+    # `to_numpy` would import pandas if it is installed, which takes seconds and 50 MB.
     _, indices = encoded.indices.buffers()
     codes = np.frombuffer(indices, np.int32, len(encoded)).astype(np.int64)
     return encoded.dictionary.to_pylist(), codes
 
 
 def _is_v2(layout: Layout) -> npt.NDArray[np.bool_]:
-    """Where the topic's size takes two bytes."""
+    """True for records whose topic's size takes two bytes."""
     is_v2: npt.NDArray[np.bool_] = numbers_at(layout.data, layout.starts + 4, ">u4") == MAGIC_V2
     return is_v2
 
 
 def _tag_hashes(properties: PropertyScan) -> npt.NDArray[np.int64]:
-    """The Java hash of each record's tag, 0 without one."""
+    """Java hash of each record's tag, 0 without a tag."""
     text, starts, ends, missing = properties.find_bounds(TAGS)
     hashes = java_hashes(text, starts, ends).astype(np.int64)
     hashes[missing] = 0

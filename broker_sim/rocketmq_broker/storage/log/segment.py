@@ -18,15 +18,21 @@ def segment_name(start: int) -> str:
     return join(LOG_DIRECTORY, f"{start:020d}")
 
 
+def segment_starts(files: Files) -> list[int]:
+    """The log position at which each file of the log begins, ascending."""
+    return sorted(int(name) for name in files.names(LOG_DIRECTORY) if name.isdecimal())
+
+
 class Segment:
     """The log's bytes `[start, start + size)`."""
 
     def __init__(self, files: Files, start: int, size: int, *, create: bool) -> None:
-        self.start, self.size = start, size
+        self.start = start
+        self.size = size
         self.name = segment_name(start)
         self._files = files
         file = files.open(self.name, create=create)
-        # A crash may have left the file shorter than it was made: the rest was never written.
+        # A crash may have left the file shorter; the rest was never written.
         if file.size() != size:
             file.resize(size)
         self._file: File | None = file
@@ -46,13 +52,13 @@ class Segment:
         self._open().sync()
 
     def clear_from(self, position: int) -> None:
-        """Make everything from a log position on read as zeros again."""
+        """Replace everything from a log position on by zeros."""
         file = self._open()
         file.resize(position - self.start)
         file.resize(self.size)
 
     def close(self) -> None:
-        """Give the file handle back; the map, and every view of it, stays readable."""
+        """Close the file handle; the map and all views of it stay readable."""
         if self._file is not None:
             self._file.close()
             self._file = None

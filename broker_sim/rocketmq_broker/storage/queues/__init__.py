@@ -1,1 +1,3 @@
-"""Consume queues: where each message of a queue is in the log. Start at `consume_queue`."""
+"""Consume queues: the log position of each message of a queue. Start at `consume_queue`, then
+`queue_table`.
+"""

@@ -10,51 +10,87 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.disk.files import File, Files, join
+from rocketmq_broker.storage.disk.files import File, Files, join, read_file
 from rocketmq_broker.storage.errors import StorageError
+from rocketmq_wire.model import Bounds
 
 QUEUE_DIRECTORY: Final = "consumequeue"
 ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
+BLANK_ENTRY_SIZE: Final = 2**31 - 1
+"""Record size in an entry without a message: before a queue's first message, or in a hole."""
 _OPEN_FILES_MAX: Final = 200
-"""Handles kept open; far below the usual limit of 1,024, whatever the number of queues."""
+"""Most handles kept open: far below the usual limit of 1,024."""
 
 Entries = npt.NDArray[np.void]
+QueueKey = tuple[str, int]
+"""Topic and index of a queue."""
 
 
 def join_entries(parts: Sequence[Entries]) -> Entries:
     """The parts as one array."""
     if len(parts) == 1:
         return parts[0]
-    # numpy's concatenate would turn the fields into the machine's byte order.
+    # numpy's concatenate would convert the fields to the machine's byte order.
     return np.frombuffer(b"".join(part.data for part in parts), ENTRY)
+
+
+def make_entries(
+    positions: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    tag_hashes: npt.NDArray[np.int64],
+) -> Entries:
+    """Columns as entries."""
+    entries = np.empty(len(positions), ENTRY)
+    entries["position"] = positions
+    entries["size"] = sizes
+    entries["tag_hash"] = tag_hashes
+    return entries
+
+
+def blank_entries(count: int, position: int) -> Entries:
+    """Entries without messages, all of one log position."""
+    return make_entries(
+        np.full(count, position), np.full(count, BLANK_ENTRY_SIZE, np.int32), np.zeros(count, "i8")
+    )
+
+
+def read_entries(files: Files, directory: str) -> Iterator[tuple[int, Entries]]:
+    """First offset and entries of each file of a queue, as far as they are written."""
+    for name in files.names(directory):
+        if not name.isdecimal():
+            continue
+        data = read_file(files, join(directory, name)) or b""
+        entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
+        yield int(name) // ENTRY.itemsize, entries
 
 
 class OpenFiles:
     """Handles of the files used last; opens, creates and closes them as needed."""
 
     def __init__(self, files: Files, *, count_max: int = _OPEN_FILES_MAX) -> None:
-        self._files, self._count_max = files, count_max
+        self._files = files
+        self._count_max = count_max
         self._open: OrderedDict[str, File] = OrderedDict()
         self._lock = threading.RLock()
 
     def pread(self, name: str, size: int, position: int) -> bytes:
-        """Raises MissingFileError."""
+        """Read up to `size` bytes. Raises MissingFileError."""
         with self._lock:
             return self._get(name, None).pread(size, position)
 
     def pwrite(self, name: str, data: memoryview, position: int, *, file_size: int) -> None:
-        """Write; a file that is not there is created with `file_size` zeros."""
+        """Write; a missing file is created with `file_size` zeros."""
         with self._lock:
             self._get(name, file_size).pwrite(data, position)
 
     def close_below(self, directory: str) -> None:
-        """Close what is open below a directory, before its files are removed."""
+        """Close all files below a directory, before they are removed."""
         with self._lock:
             for name in [name for name in self._open if name.startswith(directory + "/")]:
                 self._open.pop(name).close()
@@ -90,20 +126,21 @@ class OpenFiles:
 
 
 class QueueIndex:
-    """One queue: offsets `[start, end)` can be read; `next` is the next one to be given out."""
+    """One queue. Offsets `[start, end)` can be read; `next` is the offset of the next message."""
 
     def __init__(
         self, open_files: OpenFiles, topic: str, index: int, entries_per_file: int
     ) -> None:
-        self.topic, self.index = topic, index
+        self.topic = topic
+        self.index = index
         self.directory = join(QUEUE_DIRECTORY, topic, str(index))
         self.start = 0
         self.end = 0
         self.next = 0
-        self.holes: tuple[tuple[int, int], ...] = ()
-        """Offsets `[start, end)` whose messages a repair gave up, ascending."""
+        self.holes: tuple[Bounds, ...] = ()
+        """Offsets whose messages a repair gave up, ascending."""
         self.dirty_files: set[str] = set()
-        """Written since the last checkpoint."""
+        """Files written since the last checkpoint."""
         self._files = open_files
         self._entries_per_file = entries_per_file
 
@@ -113,7 +150,7 @@ class QueueIndex:
         return join(self.directory, f"{first * ENTRY.itemsize:020d}")
 
     def write(self, offset: int, entries: Entries) -> None:
-        """Write entries from an offset on; `end` is the caller's to move."""
+        """Write entries from an offset on; the caller moves `end`."""
         while len(entries):
             begin = offset % self._entries_per_file
             count = min(len(entries), self._entries_per_file - begin)
@@ -139,18 +176,18 @@ class QueueIndex:
         return join_entries(parts)
 
     def hole_end(self, offset: int) -> int | None:
-        """Where the hole ends that an offset is in; None if it is in none."""
-        for start, end in self.holes:
-            if start <= offset < end:
-                return end
+        """The end of the hole that contains an offset; None if no hole does."""
+        for hole in self.holes:
+            if hole.start <= offset < hole.end:
+                return hole.end
         return None
 
     def end_before_hole(self, start: int, end: int) -> int:
-        """How far `[start, end)` goes before a hole begins."""
-        return min((first for first, _ in self.holes if start <= first < end), default=end)
+        """The end of `[start, end)`, or the start of the first hole in it."""
+        return min((hole.start for hole in self.holes if start <= hole.start < end), default=end)
 
     def left_in_file(self, offset: int) -> int:
-        """How many entries its file holds from an offset on."""
+        """Number of entries that an offset's file holds from this offset on."""
         return self._entries_per_file - offset % self._entries_per_file
 
     def position_of(self, offset: int) -> int:

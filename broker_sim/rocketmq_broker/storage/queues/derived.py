@@ -1,29 +1,37 @@
-"""How far the derived files (consume queues, key index) are on the disk, as one small JSON file.
+"""Checkpoints of the derived files (consume queues, key index): how far they are on the disk.
 
-Everything before `position` is in the queues' files, and those are synced: recovery reads the log
-again from there on. The bounds of all queues are in here: a queue whose messages have all expired
-still knows its next offset, and a queue's file that is missing is missed. While queues are made
-anew it says nothing of their files, only of their ends.
+`derived.json` is this broker's own. The queues' files hold all records before `position`, and are
+synced; recovery reads the log from there on. With the bounds of all queues, a queue whose messages
+have all expired keeps its next offset, and recovery notices a missing file. While queues are
+rebuilt it vouches for no file, only for the queues' ends.
+
+`checkpoint` is RocketMQ's: the store times up to which its files are on the disk. This broker
+writes it for RocketMQ, and never reads it.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Final
 
 from rocketmq_broker.storage.disk.files import Files, read_file, write_file
+from rocketmq_broker.storage.queues.consume_queue import QueueKey
 from rocketmq_broker.storage.queues.lite_queues import is_lite_queue
 from rocketmq_wire.model import Bounds
 
 DERIVED_NAME: Final = "derived.json"
+CHECKPOINT_NAME: Final = "checkpoint"
 _VERSION: Final = 1
+_CHECKPOINT: Final = struct.Struct(">qqq")
+_CHECKPOINT_SIZE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFileState:
-    """One file of the key index: the fields of its header."""
+    """The header's fields of one file of the key index."""
 
     name: str
     begin_ms: int
@@ -31,27 +39,27 @@ class IndexFileState:
     begin_position: int
     end_position: int
     count: int
-    """The number of the next entry; the first is 1."""
+    """Number of the next entry; the first is 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A state of the derived files that is on the disk."""
+    """One checkpoint of the derived files."""
 
     position: int = 0
     store_ms: int = 0
-    """The newest store time before `position`."""
-    bounds: Mapping[tuple[str, int], Bounds] = field(default_factory=dict)
+    """Newest store time before `position`."""
+    bounds: Mapping[QueueKey, Bounds] = field(default_factory=dict)
     index_position: int = 0
     index_slots: int = 0
     index_entries: int = 0
     index_files: tuple[IndexFileState, ...] = ()
     is_rebuilding: bool = False
-    """Queues are made anew from the log: of `bounds` only the ends count, for what has expired."""
+    """Queues are being rebuilt from the log: only the ends of `bounds` count."""
 
 
 def save_derived(files: Files, derived: Derived) -> None:
-    """Return once the state is on the disk."""
+    """Return once the checkpoint is on the disk."""
     queues: dict[str, dict[str, list[int]]] = {}
     for (topic, index), bounds in derived.bounds.items():
         queues.setdefault(topic, {})[str(index)] = [bounds.start, bounds.end]
@@ -65,24 +73,14 @@ def save_derived(files: Files, derived: Derived) -> None:
             "position": derived.index_position,
             "slots": derived.index_slots,
             "entries": derived.index_entries,
-            "files": [
-                [
-                    each.name,
-                    each.begin_ms,
-                    each.end_ms,
-                    each.begin_position,
-                    each.end_position,
-                    each.count,
-                ]
-                for each in derived.index_files
-            ],
+            "files": [list(astuple(each)) for each in derived.index_files],
         },
     }
     write_file(files, DERIVED_NAME, json.dumps(content, separators=(",", ":")).encode())
 
 
 def load_derived(files: Files) -> Derived | None:
-    """The state, or None if there is none or it is unreadable: then the log is read instead."""
+    """The last checkpoint; None if it is missing or unreadable, and the log must be read."""
     data = read_file(files, DERIVED_NAME)
     if data is None:
         return None
@@ -110,3 +108,9 @@ def load_derived(files: Files) -> Derived | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def save_rocketmq_checkpoint(files: Files, store_ms: int) -> None:
+    """Return once RocketMQ's file says that log, queues and index are on the disk up to a time."""
+    data = _CHECKPOINT.pack(store_ms, store_ms, store_ms)
+    write_file(files, CHECKPOINT_NAME, data.ljust(_CHECKPOINT_SIZE, b"\x00"))

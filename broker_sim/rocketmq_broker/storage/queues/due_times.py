@@ -1,6 +1,6 @@
-"""What a consume queue says of delayed messages: when each is due, in the place of its tag's hash.
+"""Consume-queue entries of delayed messages: they hold the due time instead of the tag's hash.
 
-RocketMQ delivers by these entries; with a tag's hash there it would take every message for due.
+RocketMQ delivers by these entries. It would take every message with a tag's hash there as due.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DELAYS_MS: Final = (
     *(minutes * _MINUTE for minutes in (*range(1, 11), 20, 30)),
     *(hours * _HOUR for hours in (1, 2)),
 )
-"""By level, which counts from 1; a level's queue is the one before."""
+"""Delays by level. Levels count from 1; the queue of a level has the index below it."""
 
 
 def entry_hashes(
@@ -26,7 +26,7 @@ def entry_hashes(
     store_ms: int | npt.NDArray[np.int64],
     tag_hashes: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """The third field of the entries of some records of one topic."""
+    """The third field of the entries of one topic's records: tag hashes or due times."""
     if topic != SCHEDULE_TOPIC:
         return tag_hashes
     levels = np.clip(queue_index, 0, len(DELAYS_MS) - 1)

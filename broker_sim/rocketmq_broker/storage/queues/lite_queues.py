@@ -1,24 +1,29 @@
-"""Which consume queues belong to RocketMQ's lite topics, which this broker does not serve.
+"""Directories of RocketMQ's lite topics, which this broker does not serve but keeps.
 
-A lite message is stored in a queue of its parent topic, and served from there. A second queue, the
-light queue (LMQ) of its lite topic, lists it once more: `%LMQ%$<parent>$<lite topic>`, index 0.
-Light queues stay on the disk as they are until their parent topic is deleted.
+A lite message is stored in a queue of its parent topic, and served from there. A second queue lists
+it for its lite topic: `%LMQ%$<parent>$<lite topic>`, index 0. Such directories stay as they are
+until their parent topic is deleted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
-from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
+from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, QueueKey
 
-MESSAGE_TYPE: Final = "message.type"
-LITE: Final = "LITE"
-"""The message type of a parent topic."""
+_MESSAGE_TYPE: Final = "message.type"
+_LITE: Final = "LITE"
 _PREFIX: Final = "%LMQ%$"
-_SEPARATOR: Final = "$"
+
+
+class QueueDirectory(NamedTuple):
+    """The directory of one consume queue."""
+
+    key: QueueKey
+    path: str
 
 
 def is_lite_queue(name: str) -> bool:
@@ -26,29 +31,35 @@ def is_lite_queue(name: str) -> bool:
 
 
 def parent_of(name: str) -> str:
-    """The topic that holds the messages: a light queue's parent, or the topic itself."""
-    if not is_lite_queue(name):
-        return name
-    return name[len(_PREFIX) :].partition(_SEPARATOR)[0]
+    """The parent topic of a lite queue; a topic's own name."""
+    return name[len(_PREFIX) :].partition("$")[0] if is_lite_queue(name) else name
 
 
 def is_lite_parent(attributes: object) -> bool:
-    """True for the attributes of a parent topic, as `topics.json` has them."""
+    """True for the attributes of a parent topic in `topics.json`."""
     if not isinstance(attributes, Mapping):
         return False
-    return str(attributes.get(MESSAGE_TYPE, "")).upper() == LITE
+    return str(attributes.get(_MESSAGE_TYPE, "")).upper() == _LITE
 
 
 def served_topics(files: Files) -> list[str]:
-    """The topics that have a directory of consume queues, without light queues."""
+    """The topics that have consume queues, without lite queues."""
     return [name for name in files.names(QUEUE_DIRECTORY) if not is_lite_queue(name)]
 
 
+def queue_directories(files: Files) -> Iterator[QueueDirectory]:
+    """The directories of all consume queues, without lite queues."""
+    for topic in served_topics(files):
+        for name in files.names(join(QUEUE_DIRECTORY, topic)):
+            if name.isdecimal():
+                yield QueueDirectory((topic, int(name)), join(QUEUE_DIRECTORY, topic, name))
+
+
 def lite_queues(files: Files) -> list[str]:
-    """The light queues that have a directory."""
+    """The lite queues that have a directory."""
     return [name for name in files.names(QUEUE_DIRECTORY) if is_lite_queue(name)]
 
 
 def lite_topic_counts(files: Files) -> Counter[str]:
-    """How many lite topics have a light queue, by parent topic."""
+    """Number of lite topics with a directory, by parent topic."""
     return Counter(map(parent_of, lite_queues(files)))

@@ -1,8 +1,8 @@
 """Messages that a repair gave up: holes of queues, kept in `config/lostMessages.json`.
 
-A hole keeps the offsets of what is lost: nobody gets them again, and nothing behind them moves. Its
-position is where in the log the lost bytes were; a blank record stands there now. Holes go with the
-log that they are in: when it is deleted, and when their topic is.
+A hole keeps the offsets of the lost messages: no other message gets them, and later messages keep
+theirs. Its position is the log position of the lost bytes, which a blank record has replaced. A
+hole ends when its part of the log is deleted, or its topic.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import numpy.typing as npt
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.queues.consume_queue import QueueKey
 from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
 
-QueueKey = tuple[str, int]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Hole:
-    """Offsets `[start, end)` of a queue, whose messages are gone."""
+    """Offsets `[start, end)` of a queue whose messages are lost."""
 
     topic: str
     queue_index: int
@@ -67,22 +66,20 @@ class Holes:
 
     @property
     def queues(self) -> tuple[QueueKey, ...]:
-        """The queues that have any."""
+        """The queues that have holes."""
         return tuple(self._by_queue)
 
     def of(self, topic: str, index: int) -> tuple[Hole, ...]:
-        """One queue's, ascending."""
+        """One queue's holes, ascending."""
         return self._by_queue.get((topic, index), ())
 
     def at(self, topic: str, index: int, offset: int) -> Hole | None:
-        """The hole that an offset is in."""
-        for hole in self.of(topic, index):
-            if hole.start <= offset < hole.end:
-                return hole
-        return None
+        """The hole that contains an offset; None if no hole does."""
+        holes = self.of(topic, index)
+        return next((hole for hole in holes if hole.start <= offset < hole.end), None)
 
     def offsets_from(self, topic: str, index: int, start: int, count: int) -> npt.NDArray[np.int64]:
-        """The offsets that the next so many messages of a queue have."""
+        """The offsets of a queue's next `count` messages, which leave out its holes."""
         offsets = start + np.arange(count)
         for hole in self.of(topic, index):
             if hole.end > start:
@@ -91,7 +88,7 @@ class Holes:
         return offsets
 
     def living(self, log_start: int, dead_before: Mapping[str, int]) -> Holes:
-        """Without those of deleted log and of deleted topics."""
+        """The holes in log that is kept, of topics that were not deleted."""
         return Holes(
             hole
             for hole in self
@@ -99,12 +96,12 @@ class Holes:
         )
 
     def served(self) -> Holes:
-        """Without those of light queues."""
+        """The holes without those of lite queues."""
         return Holes(hole for hole in self if not is_lite_queue(hole.topic))
 
 
 def load_holes(files: Files) -> Holes:
-    """What earlier repairs gave up. Raises StorageError where that cannot be read."""
+    """The holes that repairs have left. Raises StorageError if the file is unreadable."""
     data = read_file(files, LOST_NAME)
     if data is None:
         return Holes()
@@ -116,6 +113,6 @@ def load_holes(files: Files) -> Holes:
 
 
 def save_holes(files: Files, holes: Iterable[Hole]) -> None:
-    """Return once it is on the disk."""
+    """Return once the holes are on the disk."""
     text = json.dumps({_LOST: [hole.as_json() for hole in holes]}, ensure_ascii=False, indent="\t")
     write_file(files, LOST_NAME, text.encode())

@@ -1,4 +1,4 @@
-"""All consume queues of a store: entries that wait for the disk, and entries that can be read."""
+"""All consume queues of a store: entries that wait for the disk, and readable entries."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.queues.consume_queue import (
-    ENTRY,
     QUEUE_DIRECTORY,
     Entries,
     OpenFiles,
     QueueIndex,
+    QueueKey,
     join_entries,
 )
 from rocketmq_broker.storage.queues.lite_queues import lite_queues, parent_of
@@ -28,23 +25,10 @@ _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class _Pending:
     queue: QueueIndex | None
-    """None once its topic was deleted."""
+    """None if its topic was deleted."""
     offset: int
     entries: Entries
     end_position: int
-
-
-def make_entries(
-    positions: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int32],
-    tag_hashes: npt.NDArray[np.int64],
-) -> Entries:
-    """Columns as consume-queue entries."""
-    entries = np.empty(len(positions), ENTRY)
-    entries["position"] = positions
-    entries["size"] = sizes
-    entries["tag_hash"] = tag_hashes
-    return entries
 
 
 class QueueTable:
@@ -56,19 +40,19 @@ class QueueTable:
         self.published_end = 0
         """Records before this log position are in their queues."""
         self.record_ends: deque[int] = deque()
-        """Ends of records, some distance apart: where a reader of the log may stop."""
+        """Ends of records, at least 1 MiB apart: a reader of the log may stop there."""
         self._files = files
-        self._queues: dict[tuple[str, int], QueueIndex] = {}
+        self._queues: dict[QueueKey, QueueIndex] = {}
         self._directories = set[str]()
         self._pending: deque[_Pending] = deque()
         self.dirty_directories: set[str] = set()
-        """Directories with names made since the last checkpoint."""
+        """Directories in which names were created since the last checkpoint."""
 
     def __iter__(self) -> Iterator[QueueIndex]:
         return iter(list(self._queues.values()))
 
     def get(self, topic: str, index: int) -> QueueIndex | None:
-        """The queue, or None if nothing was ever put into it."""
+        """The queue, or None if it never had a message."""
         return self._queues.get((topic, index))
 
     def get_or_create(self, topic: str, index: int) -> QueueIndex:
@@ -80,11 +64,11 @@ class QueueTable:
         return queue
 
     def append(self, queue: QueueIndex, offset: int, entries: Entries, end_position: int) -> None:
-        """Keep entries until their records may be read."""
+        """Keep entries until `publish` makes them readable."""
         self._pending.append(_Pending(queue, offset, entries, end_position))
 
     def publish(self, limit: int) -> list[Arrival]:
-        """Put what lies before a log position into the queues."""
+        """Move the entries of records before a log position into their queues."""
         ready: dict[QueueIndex, list[_Pending]] = {}
         count = 0
         for pending in self._pending:
@@ -115,17 +99,20 @@ class QueueTable:
         queue.next = max(queue.next, queue.end)
 
     def remove_topics(self, topics: Collection[str]) -> None:
-        """Forget the queues of topics and their light queues, and remove their files, durably."""
-        gone = {*topics, *(name for name in lite_queues(self._files) if parent_of(name) in topics)}
+        """Delete the queues and lite queues of topics, durably."""
+        deleted = {
+            *topics,
+            *(name for name in lite_queues(self._files) if parent_of(name) in topics),
+        }
         self._pending = deque(
             replace(pending, queue=None)
-            if pending.queue is not None and pending.queue.topic in gone
+            if pending.queue is not None and pending.queue.topic in deleted
             else pending
             for pending in self._pending
         )
-        for key in [key for key in self._queues if key[0] in gone]:
+        for key in [key for key in self._queues if key[0] in deleted]:
             del self._queues[key]
-        directories = {join(QUEUE_DIRECTORY, name) for name in gone}
+        directories = {join(QUEUE_DIRECTORY, name) for name in deleted}
         for directory in directories:
             self.open_files.close_below(directory)
         self._directories = {
@@ -136,7 +123,7 @@ class QueueTable:
         self._files.sync_directory(QUEUE_DIRECTORY)
 
     def forget(self) -> None:
-        """Forget every queue, but not its files."""
+        """Forget every queue; their files stay."""
         self._queues.clear()
         self._directories.clear()
 

@@ -1,4 +1,4 @@
-"""Consume-queue entries -> the records a read returns, with as few copies as pay."""
+"""Consume-queue entries -> the records that a read returns, in few copies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Positions = npt.NDArray[np.int64]
 Sizes = npt.NDArray[np.int32]
 
 _RUN_SIZE_MIN: Final = 8 * 1024
-"""A run of records gets a slice of its own from this mean size on; shorter ones are gathered."""
+"""Mean size from which runs of records are returned as slices; shorter runs are copied together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Whole records back to back, spread over `parts`, and where to go on."""
+    """Whole records back to back in `parts`, and the offset of the next read."""
 
     parts: tuple[memoryview, ...]
     sizes: bytes
@@ -29,17 +29,17 @@ class ReadResult:
     count: int
     next_begin: int
     lost: int = 0
-    """The read began in a hole: so many messages, up to `next_begin`, were given up by a repair."""
+    """Number of messages up to `next_begin` that a repair gave up, if the read began in a hole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records of a scanned stretch are returned."""
+    """The records to return from the scanned entries."""
 
     positions: Positions
     sizes: Sizes
     scanned: int
-    """Entries that are settled: returned, or known not to match."""
+    """Number of entries that are returned or do not match."""
 
 
 def select(
@@ -49,7 +49,7 @@ def select(
     bytes_max: int,
     tag_hashes: npt.NDArray[np.int64] | None,
 ) -> Selection:
-    """Pick matching records from the front of a stretch; the first one whatever its size."""
+    """Select matching records within the limits; the first one may be of any size."""
     kept: npt.NDArray[np.intp] | None = None
     if tag_hashes is not None:
         found = entries["tag_hash"].astype(np.int64)
@@ -67,7 +67,7 @@ def select(
     count = min(max(count, 1), count_max, len(sizes))
     scanned = len(entries)
     if count < len(sizes):
-        # The next match stays for the next read; entries before it are known not to match.
+        # The next read begins at the next match; entries before it do not match.
         scanned = count if kept is None else int(kept[count])
     return Selection(positions[:count], sizes[:count], scanned)
 
@@ -80,7 +80,7 @@ def gather(
 ) -> tuple[memoryview, ...]:
     """The bytes of records at ascending log positions, whole runs as slices of the mapped log.
 
-    `segment_bytes(position)` gives the file that holds a position and where that file begins.
+    `segment_bytes(position)` returns the file that holds a position, and the file's start.
     """
     if len(positions) == 0:
         return ()
@@ -105,7 +105,7 @@ def _gather_scattered(
     positions: Positions,
     sizes: Sizes,
 ) -> tuple[memoryview, ...]:
-    """One copy per file of the log."""
+    """The records of each file of the log, copied into one part."""
     segments = positions // segment_size
     cuts = np.flatnonzero(segments[1:] != segments[:-1]) + 1
     parts = []

@@ -1,1 +1,1 @@
-"""Opening a store after a clean end or a crash. Start at `recover`."""
+"""Opens a store after a clean end or a crash. Start at `recover`."""

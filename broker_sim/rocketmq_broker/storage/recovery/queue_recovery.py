@@ -1,4 +1,4 @@
-"""Consume queues after a start: taken from their files as far as those are synced, else rebuilt."""
+"""Consume queues of a start: read from their files as far as those are synced, or rebuilt."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.adoption.rocketmq_queues import BLANK_SIZE
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import MissingFileError, StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.scan import QueueRows, Scanned
-from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY, QueueIndex
+from rocketmq_broker.storage.queues.consume_queue import (
+    BLANK_ENTRY_SIZE,
+    ENTRY,
+    QUEUE_DIRECTORY,
+    QueueIndex,
+    QueueKey,
+    blank_entries,
+    make_entries,
+    read_entries,
+)
 from rocketmq_broker.storage.queues.derived import Derived
-from rocketmq_broker.storage.queues.lite_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import queue_directories, served_topics
 from rocketmq_broker.storage.queues.lost_messages import Holes
-from rocketmq_broker.storage.queues.queue_table import QueueTable, make_entries
+from rocketmq_broker.storage.queues.queue_table import QueueTable
 from rocketmq_wire.model import Bounds
 
 _HEAD_SIZE: Final = 28
-"""Size to queue offset of a record: what an entry is checked against."""
+"""Bytes of a record up to its queue offset, which an entry is compared with."""
 
 
 class QueueRecovery:
-    """Fills a queue table. First `adopt` or `discard`, then `add` each scanned stretch in order."""
+    """Fills a queue table: first `adopt` or `discard`, then `add` all scanned records in order."""
 
     def __init__(
         self,
@@ -35,18 +43,18 @@ class QueueRecovery:
         dead_before: Mapping[str, int],
         holes: Holes,
     ) -> None:
-        self._files, self._log, self._queues = files, log, queues
-        self._dead_before, self._holes = dead_before, holes
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._dead_before = dead_before
+        self._holes = holes
         self._is_rebuilt = False
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[QueueKey, int] = {}
 
     def adopt(self, derived: Derived) -> bool:
-        """Take up the queues of a checkpoint; False if their files are not what they should be."""
-        kept = self._live(derived)
-        for topic in served_topics(self._files):
-            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
-                if not name.isdecimal() or (topic, int(name)) not in kept:
-                    self._remove(topic, name)
+        """Use the queues of a checkpoint; False if their files do not have its entries."""
+        kept = self._living(derived)
+        self._remove_queues(kept)
         for (topic, index), bounds in kept.items():
             queue = self._queues.get_or_create(topic, index)
             queue.start, queue.end, queue.next = bounds.start, bounds.end, bounds.end
@@ -55,23 +63,21 @@ class QueueRecovery:
                 return False
         return True
 
-    def known_ends(self, derived: Derived | None) -> dict[tuple[str, int], int]:
-        """How far queues are known to go: what they had before may have expired."""
+    def known_ends(self, derived: Derived | None) -> dict[QueueKey, int]:
+        """The known ends of queues, whose messages may have expired."""
         if derived is None:
             return self._ends_on_disk()
-        return {key: bounds.end for key, bounds in self._live(derived).items()}
+        return {key: bounds.end for key, bounds in self._living(derived).items()}
 
-    def discard(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Start from nothing but the known ends: every record of the log will be added."""
+    def discard(self, ends: Mapping[QueueKey, int]) -> None:
+        """Remove all queues but their known ends: the caller adds every record of the log."""
         self._is_rebuilt = True
         self._ends = dict(ends)
         self._queues.forget()
-        for topic in served_topics(self._files):
-            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
-                self._remove(topic, name)
+        self._remove_queues({})
 
-    def first_break(self, scanned: Scanned) -> int:
-        """How many of the records, up to the first one that does not go on where its queue ends."""
+    def following_count(self, scanned: Scanned) -> int:
+        """Number of records before the first whose offset does not follow its queue's end."""
         count = len(scanned.positions)
         for part in scanned.queues:
             wrong = np.flatnonzero(part.offsets != self._expected_offsets(part))
@@ -80,7 +86,7 @@ class QueueRecovery:
         return count
 
     def add(self, scanned: Scanned, count: int) -> None:
-        """Add the first `count` records of a stretch to their queues."""
+        """Add the first `count` records to their queues."""
         for part in scanned.queues:
             rows = part.rows[: int(np.searchsorted(part.rows, count))]
             offsets = part.offsets[: len(rows)]
@@ -101,10 +107,10 @@ class QueueRecovery:
                 self._queues.write(queue, offset, [entries[run[0] : run[-1] + 1]])
 
     def finish(self, log_end: int) -> None:
-        """Settle the queues' bounds once all records are added."""
+        """Complete the queues' bounds and holes after the last record."""
         for (topic, index), end in self._ends.items():
             if self._queues.get(topic, index) is None:
-                # All its messages have expired, but its next offset stays what it was.
+                # All its messages have expired, but its next offset stays.
                 queue = self._queues.get_or_create(topic, index)
                 queue.start = queue.end = queue.next = end
         self._queues.published_end = log_end
@@ -114,7 +120,7 @@ class QueueRecovery:
                 queue.start = queue.first_at_or_after(self._log.start)
 
     def _begin(self, topic: str, index: int, first: int) -> QueueIndex:
-        """A queue with its first message; what was lost right before it is part of it."""
+        """Begin a queue at its first message, or at a hole right before that."""
         queue = self._queues.get_or_create(topic, index)
         for hole in reversed(self._holes.of(topic, index)):
             if hole.end == first:
@@ -124,20 +130,15 @@ class QueueRecovery:
         return queue
 
     def _fill_holes(self, queue: QueueIndex, end: int) -> None:
-        """Give what is lost its entries, up to an offset: its place in the log, and no size."""
+        """Write blank entries for lost messages up to an offset."""
         while queue.next < end:
             hole = self._holes.at(queue.topic, queue.index, queue.next)
-            assert hole is not None, f"{queue.topic}/{queue.index} does not go on at {queue.next}"
+            assert hole is not None, f"{queue.topic}/{queue.index} has no offset {queue.next}"
             count = min(hole.end, end) - queue.next
-            entries = make_entries(
-                np.full(count, hole.position),
-                np.full(count, BLANK_SIZE, np.int32),
-                np.zeros(count, np.int64),
-            )
-            self._queues.write(queue, queue.next, [entries])
+            self._queues.write(queue, queue.next, [blank_entries(count, hole.position)])
 
     def _finish_holes(self) -> None:
-        """What a queue lost behind its last message keeps its offsets, too."""
+        """Write entries for messages lost behind a queue's last message, too."""
         for topic, index in self._holes.queues:
             holes = self._holes.of(topic, index)
             queue = self._queues.get(topic, index)
@@ -146,21 +147,16 @@ class QueueRecovery:
             for hole in holes:
                 if hole.start <= queue.next < hole.end:
                     self._fill_holes(queue, hole.end)
-            queue.holes = tuple((hole.start, hole.end) for hole in holes)
+            queue.holes = tuple(Bounds(hole.start, hole.end) for hole in holes)
 
     def _fill_before(self, queue: QueueIndex, first: int) -> None:
-        """What precedes a queue's first message in its file: to RocketMQ zeros would end it."""
+        """Write blank entries before a queue's first message: RocketMQ takes zeros as its end."""
         count = first % self._queues.entries_per_file
         if count:
-            blanks = make_entries(
-                np.zeros(count, np.int64),
-                np.full(count, BLANK_SIZE, np.int32),
-                np.zeros(count, np.int64),
-            )
-            self._queues.write(queue, first - count, [blanks])
+            self._queues.write(queue, first - count, [blank_entries(count, 0)])
 
-    def _live(self, derived: Derived) -> dict[tuple[str, int], Bounds]:
-        """Without topics deleted since the checkpoint: all their living records are behind it."""
+    def _living(self, derived: Derived) -> dict[QueueKey, Bounds]:
+        """A checkpoint's queues, without topics deleted later: their records are behind it."""
         return {
             (topic, index): bounds
             for (topic, index), bounds in derived.bounds.items()
@@ -168,7 +164,7 @@ class QueueRecovery:
         }
 
     def _expected_offsets(self, part: QueueRows) -> npt.NDArray[np.int64]:
-        """The offsets that so many records of a queue have if they go on where it ends."""
+        """The offsets that records have if they follow the end of their queue."""
         start, count = self._expected(part), len(part.offsets)
         return self._holes.offsets_from(part.topic, part.queue_index, start, count)
 
@@ -176,11 +172,11 @@ class QueueRecovery:
         queue = self._queues.get(part.topic, part.queue_index)
         if queue is not None:
             return queue.next
-        # A rebuild finds the older messages expired; else a new queue begins at 0.
+        # In a rebuild, older messages may have expired; else a new queue begins at 0.
         return int(part.offsets[0]) if self._is_rebuilt else 0
 
     def _check(self, queue: QueueIndex, position: int) -> bool:
-        """Cut what is behind the end, and compare the last entry with its record."""
+        """Clear the files behind the queue's end, and compare its last entry with the record."""
         last_name = queue.file_name(queue.end - 1)
         paths = {join(queue.directory, name) for name in self._files.names(queue.directory)}
         for path in paths:
@@ -211,7 +207,10 @@ class QueueRecovery:
         at, size = int(entry["position"]), int(entry["size"])
         if at < self._log.start:
             return size > 0
-        if size == BLANK_SIZE and self._holes.at(queue.topic, queue.index, offset) is not None:
+        if (
+            size == BLANK_ENTRY_SIZE
+            and self._holes.at(queue.topic, queue.index, offset) is not None
+        ):
             return at < position
         if not size > 0 or at + size > position:
             return False
@@ -225,33 +224,24 @@ class QueueRecovery:
             and int.from_bytes(head[20:28], "big") == offset
         )
 
-    def _ends_on_disk(self) -> dict[tuple[str, int], int]:
-        """What the queues' own files say, for a store whose checkpoint is lost."""
+    def _ends_on_disk(self) -> dict[QueueKey, int]:
+        """The ends of expired messages in the queues' files, for a store without a checkpoint."""
         ends = {}
-        for topic in served_topics(self._files):
-            if topic in self._dead_before:
-                continue
-            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
-                directory = join(QUEUE_DIRECTORY, topic, name)
-                end = self._expired_end(directory) if name.isdecimal() else 0
-                if end:
-                    ends[topic, int(name)] = end
+        for key, directory in queue_directories(self._files):
+            if key[0] not in self._dead_before:
+                for first, entries in read_entries(self._files, directory):
+                    is_expired = (entries["size"] > 0) & (entries["position"] < self._log.start)
+                    expired = np.flatnonzero(is_expired)
+                    if len(expired):
+                        ends[key] = first + int(expired[-1]) + 1
         return ends
 
-    def _expired_end(self, directory: str) -> int:
-        """Behind the last entry whose record has expired: the living ones are in the log."""
-        for name in reversed(self._files.names(directory)):
-            file = self._files.open(join(directory, name))
-            try:
-                data = file.pread(file.size(), 0)
-            finally:
-                file.close()
-            entries = np.frombuffer(data[: len(data) - len(data) % ENTRY.itemsize], ENTRY)
-            is_expired = (entries["size"] > 0) & (entries["position"] < self._log.start)
-            used = np.flatnonzero(is_expired)
-            if len(used):
-                return int(name) // ENTRY.itemsize + int(used[-1]) + 1
-        return 0
+    def _remove_queues(self, kept: Mapping[QueueKey, Bounds]) -> None:
+        """Remove all names in the topics' directories but those of the kept queues."""
+        for topic in served_topics(self._files):
+            for name in self._files.names(join(QUEUE_DIRECTORY, topic)):
+                if not name.isdecimal() or (topic, int(name)) not in kept:
+                    self._remove(topic, name)
 
     def _remove(self, topic: str, name: str) -> None:
         directory = join(QUEUE_DIRECTORY, topic, name)
@@ -261,6 +251,6 @@ class QueueRecovery:
         try:
             self._files.remove_directory(directory)
         except StorageError:
-            # A file where a queue's directory should be: nothing of ours.
+            # It is a file, which this broker did not write.
             self._files.unlink(directory)
         self._queues.dirty_directories.update((QUEUE_DIRECTORY, join(QUEUE_DIRECTORY, topic)))

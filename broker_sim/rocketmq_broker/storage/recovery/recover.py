@@ -1,12 +1,12 @@
-"""Opens a store: makes a new one, or brings an old one to the state its mark vouches for.
+"""Opens a store: creates a new one, or recovers an old one.
 
-    1. the log up to the mark must be what its checksums say, else the broker refuses to start;
-       of a large log that is its end, the rest is compared while the broker serves (`older_log`)
-    2. queues are taken from their files as far as those were synced, the rest is read from the log
-    3. whole records behind the mark go on in it, what is torn behind them is cut away
-    4. everything kept is made durable and marked, before anybody sees it
+    1. compare the log up to the mark with its checksums; the broker does not start if they differ.
+       Of a large log only the newest part is compared; `unverified_log` compares the rest later
+    2. read queues from their files as far as those were synced, and the rest from the log
+    3. keep whole records behind the mark, and cut what is torn behind them
+    4. make everything kept durable and marked, before any client sees it
 
-Each step may be cut short by another crash: the next start does it again.
+Another crash may interrupt any step: the next start repeats it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_broker.storage.adoption.adopt import adopt, is_written_by_rocketmq
-from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPIC_TABLE, TOPICS, Configs
-from rocketmq_broker.storage.disk.files import File, Files
+from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPICS, Configs
+from rocketmq_broker.storage.disk.files import File, Files, file_size
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
 from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
 from rocketmq_broker.storage.log.commit_log import CommitLog
@@ -28,7 +28,7 @@ from rocketmq_broker.storage.log.durability import Durability
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile
 from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
 from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name, segment_starts
 from rocketmq_broker.storage.log.verification import verify
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import Derived, load_derived, save_derived
@@ -67,14 +67,15 @@ class Recovered:
     store_ms: int
     """The store time of the newest record."""
     unverified: tuple[LogChecksum, ...] = ()
-    """Checksums of older log that was not compared with them."""
+    """Checksums of log that was not compared with them."""
 
 
 def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
-    """Open what is there, or make a new store; `lock` is the lock that is held on it.
+    """Open the store that is there, or create one. The caller holds its `lock`.
 
     Raises:
         DamagedStoreError: acknowledged data is damaged.
+        StorageError: a repair is not finished, or the mark is missing.
     """
     for directory in (LOG_DIRECTORY, QUEUE_DIRECTORY, INDEX_DIRECTORY, CONFIG_DIRECTORY):
         files.make_directory(directory)
@@ -84,13 +85,12 @@ def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
         )
         raise StorageError(PLAN_NAME, 0, reason)
     was_clean = ABORT_NAME not in files.names("")
-    # RocketMQ writes a word into the file that it locks; we never do.
-    has_lock_word = lock.size() > 0
     adopted = None
-    if is_written_by_rocketmq(files, has_lock_word=has_lock_word):
+    # RocketMQ writes a word into the file that it locks; this broker does not.
+    if is_written_by_rocketmq(files, has_lock_word=lock.size() > 0):
         adopted = adopt(files, config, lock, was_clean=was_clean)
     if lock.size():
-        # From here on the mark holds again: the queues that RocketMQ made are needed no more.
+        # The mark is valid again, so RocketMQ's queues are not needed any more.
         lock.resize(0)
         lock.sync()
     mark_file = _open_mark(files, config)
@@ -115,7 +115,7 @@ def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
             raise StorageError(MARK_NAME, 0, reason) from None
         mark_file = MarkFile(files, create=True)
     if mark_file.mark is None:
-        # A crash while the store was made leaves an empty mark, but then there is no log yet.
+        # A crash while the store was created leaves an empty mark, but no log.
         if has_log:
             mark_file.close()
             raise DamagedStoreError(MARK_NAME, 0, "the durable mark is unreadable", 1, 0)
@@ -138,8 +138,10 @@ class _Recovery:
 
     def __init__(self, files: Files, config: StoreConfig, mark_file: MarkFile) -> None:
         assert mark_file.mark is not None
-        self._files, self._config = files, config
-        self._mark_file, self._mark = mark_file, mark_file.mark
+        self._files = files
+        self._config = config
+        self._mark_file = mark_file
+        self._mark = mark_file.mark
         self._configs = Configs(files)
         self._removed: list[str] = []
         self._scanned_count = 0
@@ -148,7 +150,7 @@ class _Recovery:
         self._closers: list[Callable[[], None]] = [mark_file.close]
 
     def close(self) -> None:
-        """Give back what was opened: there will be no store."""
+        """Close everything that was opened, after a failure."""
         for close in self._closers:
             close()
 
@@ -158,26 +160,29 @@ class _Recovery:
         self._closers.append(self._log.close)
         derived = self._load_derived()
         scan_start = mark.log_start if derived is None else derived.position
-        seals = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor, create=True)
-        self._closers.append(seals.close)
+        checksum_file = LogChecksumFile(
+            files, log_start=mark.log_start, anchor=mark.anchor, create=True
+        )
+        self._closers.append(checksum_file.close)
+        checksums = checksum_file.checksums
         verify_start = min(scan_start, mark.end - self._config.verified_size)
-        verified_size = verify(self._log, mark, seals.seals, start=verify_start)
+        verified_size = verify(self._log, mark, checksums, start=verify_start)
 
         queues = QueueTable(files, mark.queue_file_entries)
         self._closers.append(queues.close)
         holes = load_holes(files)
-        living_holes = holes.living(mark.log_start, self._configs.dead_before)
+        kept_holes = holes.living(mark.log_start, self._configs.dead_before)
         recovery = QueueRecovery(
-            files, self._log, queues, self._configs.dead_before, living_holes.served()
+            files, self._log, queues, self._configs.dead_before, kept_holes.served()
         )
         if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
             scan_start = mark.log_start
             if verify_start > scan_start:
-                verified_size += verify(self._log, mark, seals.seals, start=scan_start)
+                verified_size += verify(self._log, mark, checksums, start=scan_start)
                 verify_start = scan_start
             derived = self._discard_queues(recovery, derived)
         self._store_ms = derived.store_ms
-        unverified = tuple(seal for seal in seals.seals if seal.end <= verify_start)
+        unverified = tuple(each for each in checksums if each.end <= verify_start)
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
         cut_size = 0 if was_clean and adopted is None else self._cut(end)
@@ -185,11 +190,13 @@ class _Recovery:
 
         files.open(ABORT_NAME, create=True).close()
         files.sync_directory("")
-        durability = Durability(self._log, self._mark_file, seals, self._config.checksum_range_size)
+        durability = Durability(
+            self._log, self._mark_file, checksum_file, self._config.checksum_range_size
+        )
         durability.sync()
         recovery.finish(end)
-        if list(living_holes) != list(holes):
-            save_holes(files, living_holes)
+        if list(kept_holes) != list(holes):
+            save_holes(files, kept_holes)
         self._configs.clamp_dead(log_start=mark.log_start, log_end=end)
         clamped = clamp_committed_offsets(self._configs, queues)
         index, index_position = self._open_index(queues, derived)
@@ -220,7 +227,7 @@ class _Recovery:
         )
 
     def _load_derived(self) -> Derived | None:
-        """What was derived from the log, unless it is missing or speaks of more than there is."""
+        """The last checkpoint; None if it is missing, or reaches behind the mark."""
         derived = load_derived(self._files)
         if derived is None and not self._log.segment_starts:
             derived = Derived()
@@ -230,7 +237,7 @@ class _Recovery:
         return derived
 
     def _discard_queues(self, recovery: QueueRecovery, derived: Derived | None) -> Derived:
-        """Have the queues made anew; what a start may know of them until a checkpoint."""
+        """Remove the queues' files; returns what a start may trust until the next checkpoint."""
         ends = recovery.known_ends(derived)
         rebuilding = replace(
             derived or Derived(),
@@ -238,17 +245,17 @@ class _Recovery:
             bounds={key: Bounds(end, end) for key, end in ends.items()},
             is_rebuilding=True,
         )
-        # Before the first file goes: another crash must find the ends, and trust no new file.
+        # Saved before the first file is removed: after a crash the next start trusts no file.
         save_derived(self._files, rebuilding)
         recovery.discard(ends)
         return rebuilding
 
     def _segments(self) -> list[Segment]:
-        """The log's files: all that the mark speaks of must be there, whole."""
+        """The log's files. Those of acknowledged data must be there, whole."""
         mark, size = self._mark, self._mark.segment_size
-        found = {int(name) for name in self._files.names(LOG_DIRECTORY) if name.isdecimal()}
+        found = segment_starts(self._files)
         start = mark.log_start - mark.log_start % size
-        for base in sorted(found):
+        for base in found:
             if base < start or base % size:
                 self._remove(segment_name(base))
         segments = []
@@ -259,20 +266,20 @@ class _Recovery:
                 reason = "a file of acknowledged log is missing"
                 raise DamagedStoreError(name, 0, reason, min(size, mark.end - base), 0)
             acknowledged = min(size, mark.end - base)
-            file_size = _size_of(self._files, name)
-            if file_size < acknowledged:
+            found_size = file_size(self._files, name)
+            if found_size < acknowledged:
                 reason = "a file of acknowledged log is too short"
-                raise DamagedStoreError(name, file_size, reason, acknowledged, file_size)
+                raise DamagedStoreError(name, found_size, reason, acknowledged, found_size)
             segments.append(Segment(self._files, base, size, create=False))
             base += size
-        for other in sorted(found):
-            # Made while an older file was not on the disk yet: nothing of it was ever promised.
+        for other in found:
+            # Created while an older file was not on the disk: none of it was acknowledged.
             if other > base:
                 self._remove(segment_name(other))
         return segments
 
     def _read_acknowledged(self, recovery: QueueRecovery, start: int) -> None:
-        """Add what the mark vouches for to the queues."""
+        """Add the records before the mark to the queues."""
         position = start
         while position < self._mark.end:
             segment = self._log.segment_at(position)
@@ -283,10 +290,9 @@ class _Recovery:
                 if end == segment.end:
                     data = split_filler(data)
                 for scanned in scan(data, position, self._configs.dead_before):
-                    count = len(scanned.positions)
-                    broken = recovery.first_break(scanned)
-                    if broken < count:
-                        at = int(scanned.positions[broken])
+                    count = recovery.following_count(scanned)
+                    if count < len(scanned.positions):
+                        at = int(scanned.positions[count])
                         reason = "the record does not go on where its queue ends"
                         raise DamagedStoreError(segment.name, at - segment.start, reason, 0, 0)
                     recovery.add(scanned, count)
@@ -299,31 +305,28 @@ class _Recovery:
             position = end
 
     def _read_tail(self, recovery: QueueRecovery) -> int:
-        """Keep the whole records behind the mark; returns where they end."""
+        """Keep the whole records behind the mark; returns the end of the last one."""
         position = self._mark.end
         while True:
             segment = self._log.segment_at(position)
             if segment is None:
                 return position
             data = segment.bytes[position - segment.start :]
-            starts, sizes, is_full = whole_prefix(data, position)
-            if len(starts):
-                layout, _ = read_layout(data, starts, sizes, None)
+            chain = whole_prefix(data, position)
+            if len(chain.starts):
+                layout, _ = read_layout(data, chain.starts, chain.sizes, None)
                 scanned = columns_of(layout, position, self._configs.dead_before)
-                count = recovery.first_break(scanned)
+                count = recovery.following_count(scanned)
                 recovery.add(scanned, count)
                 self._kept_count += count
                 self._store_ms = max(self._store_ms, scanned.newest_ms)
-                if count < len(starts):
-                    return position + int(starts[count])
-                if not is_full:
-                    return position + int(starts[-1] + sizes[-1])
-            if not is_full:
-                return position
+                chain = chain.first(count)
+            if not chain.has_filler:
+                return position + chain.end
             position = segment.end
 
     def _cut(self, end: int) -> int:
-        """Clear the log behind its end, on the disk; returns how many bytes were not zero."""
+        """Clear the log behind its end, durably; returns the size of what was not zero."""
         cut_size = 0
         for base in self._log.segment_starts:
             if base >= end:
@@ -334,7 +337,7 @@ class _Recovery:
                 self._remove(segment.name)
         last = self._log.segment_at(end)
         if last is not None:
-            # Else a stale record could line up with the end of a new one, and come back to life.
+            # A stale record that begins where a new one ends would else be kept by the next start.
             cut_size += _used_size(last.bytes[end - last.start :])
             last.clear_from(end)
             last.sync()
@@ -351,11 +354,12 @@ class _Recovery:
         return index, max(position, self._log.start)
 
     def _lite_parents(self, queues: QueueTable) -> Iterator[LiteParent]:
-        """The topics that have lite topics, or were made for them."""
+        """The topics that have lite topics, or may have them."""
         counts = lite_topic_counts(self._files)
-        table = self._configs.load(TOPICS).get(TOPIC_TABLE)
-        topics = table if isinstance(table, dict) else {}
-        declared = [name for name, each in topics.items() if is_lite_parent(each.get("attributes"))]
+        topics = self._configs.load_table(TOPICS)
+        declared = [
+            name for name, config in topics.items() if is_lite_parent(config.get("attributes"))
+        ]
         for topic in sorted({*counts, *declared}):
             messages = sum(queue.end - queue.start for queue in queues if queue.topic == topic)
             yield LiteParent(topic, counts[topic], messages)
@@ -365,16 +369,8 @@ class _Recovery:
         self._removed.append(name)
 
 
-def _size_of(files: Files, name: str) -> int:
-    file = files.open(name)
-    try:
-        return file.size()
-    finally:
-        file.close()
-
-
 def _used_size(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
-    """Up to where data is not zero; a whole step of zeros ends the search."""
+    """The end of the data that is not zero; a whole step of zeros ends the search."""
     used = 0
     for begin in range(0, len(data), _ZEROS_STEP):
         found = np.flatnonzero(data[begin : begin + _ZEROS_STEP])

@@ -1,4 +1,3 @@
-"""Verification and repair of a damaged store (`rmq fsck`).
-
-Start at `damage_survey`, then `repair`.
+"""Verifies and repairs a damaged store (`rmq fsck`). Start at `inspection`, then
+`damage_survey` and `repair`.
 """

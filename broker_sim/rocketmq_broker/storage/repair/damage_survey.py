@@ -1,14 +1,14 @@
-"""Finds what is damaged in a store and what of its queues is lost: a plan of its repair.
+"""Finds the damage of a store and the lost messages of its queues: makes a plan of the repair.
 
-Where the log's checksums hold, its records are believed. Elsewhere each record has to prove itself,
-by its place, its sizes, its body's checksum, its text, and the entry of its queue; between two
-that do lies damage. Gaps in the offsets of a queue are then what is lost.
+Where the log's checksums match, its records are trusted. Elsewhere each record must prove itself:
+by its position, its sizes, its body's checksum, its text, and its queue's entry. The bytes between
+two proven records are damage. Gaps in the offsets of a queue are lost messages.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,14 +25,12 @@ from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_broker.storage.queues.derived import Derived, load_derived
 from rocketmq_broker.storage.queues.lost_messages import load_holes
 from rocketmq_broker.storage.repair.listed_messages import ListedMessages
-from rocketmq_broker.storage.repair.log_files import LogFiles
+from rocketmq_broker.storage.repair.log_files import LogFiles, LogRange, Say, silent
 from rocketmq_broker.storage.repair.queue_gaps import QueueGaps
-from rocketmq_broker.storage.repair.record_search import RecordSearch, Span
+from rocketmq_broker.storage.repair.record_search import RecordSearch
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange, RepairPlan
 
-Said = Callable[[str], None]
-_SEAL_SIZE: Final = 16 * 1024 * 1024
-_SILENT: Final[Said] = lambda _: None  # noqa: E731
+_CHECKSUM_RANGE_SIZE: Final = 16 * 1024 * 1024
 _UNPROVEN: Final = (
     "the bytes are not what was written, and which of its messages they belong to cannot be told"
 )
@@ -40,20 +38,42 @@ _UNPROVEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """What a survey reads."""
+    """The files that a survey reads."""
 
     log: LogFiles
     mark: Mark
-    seals: tuple[LogChecksum, ...]
-    """Those that can be read, up to the first that cannot."""
+    checksums: tuple[LogChecksum, ...]
+    """Readable checksums of the log, with the mark's."""
     rewritten: tuple[str, ...]
+    """Files that are damaged or missing, so that the repair writes them again."""
+
+    def differing(self, say: Say) -> list[LogRange]:
+        """The ranges of the log that differ from their checksums."""
+        found = []
+        for each in self.checksums:
+            say(f"comparing checksums up to {each.end:,} of {self.mark.end:,} bytes")
+            # A range whose start was deleted has no checksum any more.
+            is_whole = each.start >= self.mark.log_start
+            if is_whole and self.log.crc(each.start, each.end) != each.crc:
+                found.append(LogRange(each.start, each.end))
+        return found
+
+    def without_checksum(self) -> list[LogRange]:
+        """The ranges of the log whose checksums are not readable; they may be sound."""
+        found, reached = [], self.mark.log_start
+        for each in self.checksums:
+            if each.start > reached:
+                found.append(LogRange(reached, each.start))
+            reached = each.end
+        if reached < self.mark.end:
+            found.append(LogRange(reached, self.mark.end))
+        return found
 
 
 def survey_damage(
-    files: Files, folder: str, *, keeps_unproven: bool, progress: Said | None = None
+    files: Files, folder: str, *, keeps_unproven: bool, say: Say = silent
 ) -> RepairPlan:
-    """Look at everything, and change nothing."""
-    say = progress or _SILENT
+    """Read the whole store and plan its repair; changes nothing."""
     dead_before = Configs(files).dead_before
     derived = load_derived(files)
     sources = _sources(files, derived)
@@ -61,25 +81,25 @@ def survey_damage(
     if derived is not None and derived.position > mark.end:
         derived = None
     listed = ListedMessages(files, derived, dead_before, mark)
-    unsealed = _unsealed(sources)
-    bad = sorted((*_differing(sources, say), *unsealed))
+    without_checksum = sources.without_checksum()
+    unverified = sorted((*sources.differing(say), *without_checksum))
     search = RecordSearch(log, listed, dead_before, mark)
     damage: list[DamagedRange] = []
-    spans: list[Span] = []
+    proven: list[LogRange] = []
     for base in log.bases(mark.log_start, mark.end):
-        say(f"looking at {segment_name(base)}")
-        found, kept = search.look(base, bad)
+        say(f"searching {segment_name(base)}")
+        found, records = search.search(base, unverified)
         damage += found
-        spans += kept
-    unproven = 0
-    places, ends_of = [span.position for span in spans], [span.end for span in spans]
-    for start, end in bad:
-        inside = spans[bisect_right(ends_of, start) : bisect_left(places, end)]
-        is_located = any(each.position < end and each.end > start for each in damage)
-        if is_located or keeps_unproven or (start, end) in unsealed:
-            unproven += len(inside)
+        proven += records
+    unproven_count = 0
+    starts, ends_of = [each.start for each in proven], [each.end for each in proven]
+    for bad in unverified:
+        inside = proven[bisect_right(ends_of, bad.start) : bisect_left(starts, bad.end)]
+        is_located = any(each.overlaps(bad.start, bad.end) for each in damage)
+        if is_located or keeps_unproven or bad in without_checksum:
+            unproven_count += len(inside)
         else:
-            damage += _joined(inside, mark.segment_size)
+            damage += _as_damage(inside, mark.segment_size)
     gaps = QueueGaps(log, mark, dead_before, _merged(damage), load_holes(files))
     for base in log.bases(mark.log_start, mark.end):
         say(f"reading {segment_name(base)}")
@@ -88,19 +108,18 @@ def survey_damage(
     lost, ends = gaps.result(listed, search.hints)
     listed.close()
     if not damage:
-        # A queue may list what it likes: of a log without damage nothing is lost.
+        # A queue may list more messages, but a log without damage has lost none.
         lost = []
-    seals = _seals_after(sources, damage, bad)
     return RepairPlan(
         folder=folder,
         damaged_ranges=tuple(damage),
         lost=tuple(lost),
         unattributed_size=gaps.unattributed_size,
-        unproven_count=unproven,
+        unproven_count=unproven_count,
         rewritten=sources.rewritten,
         holes=tuple(gaps.all_holes(lost)),
         ends=tuple((topic, index, end) for (topic, index), end in sorted(ends.items()) if end),
-        seals=tuple(seals),
+        checksums=tuple(_repaired_checksums(sources, damage, unverified)),
         mark=replace(mark, anchor=mark.end, checksum=0),
         store_ms=max(gaps.newest_ms, derived.store_ms if derived is not None else 0),
     )
@@ -108,126 +127,96 @@ def survey_damage(
 
 def _sources(files: Files, derived: Derived | None) -> _Sources:
     mark = read_mark(files)
-    rewritten: list[str] = []
     if mark is None:
-        rewritten.append(MARK_NAME)
-        mark = _found_mark(files, derived)
-    log = LogFiles(files, mark.segment_size)
-    seals = read_log_checksums(files, anchor=mark.anchor)
-    reached = seals[-1].end if seals else mark.log_start
-    if reached < mark.anchor and MARK_NAME not in rewritten:
+        mark = _estimated_mark(files, derived)
+        rewritten = [MARK_NAME]
+    else:
+        rewritten = []
+    checksums = read_log_checksums(files, anchor=mark.anchor)
+    reached = checksums[-1].end if checksums else mark.log_start
+    if reached < mark.anchor and not rewritten:
         rewritten.append(LOG_CHECKSUMS_NAME)
-    kept = tuple(seal for seal in seals if seal.end > mark.log_start)
-    return _Sources(log, mark, kept, tuple(rewritten))
+    kept = [each for each in checksums if each.end > mark.log_start]
+    if mark.end > mark.anchor and MARK_NAME not in rewritten:
+        kept.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
+    return _Sources(LogFiles(files, mark.segment_size), mark, tuple(kept), tuple(rewritten))
 
 
-def _found_mark(files: Files, derived: Derived | None) -> Mark:
-    """What the mark will have said, by the rest of the store: at least as far as anything reaches.
+def _estimated_mark(files: Files, derived: Derived | None) -> Mark:
+    """A mark that reaches as far as anything else in the store does.
 
-    Nothing says any more where acknowledged data ended, so whatever is sound is taken for it.
+    The end of acknowledged data is not known without a mark, so all sound data counts as
+    acknowledged.
     """
     log = LogFiles(files, LogFiles.size_of(files))
-    bases = log.found
-    log_start = bases[0] if bases else 0
-    end = log_start if derived is None else max(derived.position, log_start)
-    seals = read_log_checksums(files, anchor=2**62)
-    end = max([end, *(seal.end for seal in seals)])
-    queue_file_entries = ListedMessages.entries_per_file(files)
+    log_start = log.found[0] if log.found else 0
+    checksums = read_log_checksums(files, anchor=2**62)
     mark = Mark(
         end=log.end,
         log_start=log_start,
         anchor=log.end,
         checksum=0,
         segment_size=log.segment_size,
-        queue_file_entries=queue_file_entries,
+        queue_file_entries=ListedMessages.entries_per_file(files),
     )
-    end = max(end, ListedMessages(files, None, {}, mark).end, RecordSearch.last_end(log))
+    end = max(
+        log_start,
+        derived.position if derived is not None else 0,
+        *(each.end for each in checksums),
+        ListedMessages(files, None, {}, mark).end,
+        RecordSearch.last_end(log),
+    )
     return replace(mark, end=end, anchor=end)
 
 
-def _differing(sources: _Sources, say: Said) -> list[tuple[int, int]]:
-    """Where the log is not what its checksums say."""
-    log, mark, found = sources.log, sources.mark, []
-    for seal in _all_seals(sources):
-        say(f"comparing checksums up to {seal.end:,} of {mark.end:,} bytes")
-        # One that began in deleted log cannot be compared any more, nor does a start.
-        is_whole = seal.start >= mark.log_start
-        if is_whole and _checksum(log, seal.start, seal.end) != seal.checksum:
-            found.append((seal.start, seal.end))
-    return found
-
-
-def _unsealed(sources: _Sources) -> list[tuple[int, int]]:
-    """Where no checksum can be read any more, which says nothing of the log itself."""
-    found, reached = [], sources.mark.log_start
-    for seal in _all_seals(sources):
-        if seal.start > reached:
-            found.append((reached, seal.start))
-        reached = seal.end
-    if reached < sources.mark.end:
-        found.append((reached, sources.mark.end))
-    return found
-
-
-def _all_seals(sources: _Sources) -> list[LogChecksum]:
-    mark, seals = sources.mark, list(sources.seals)
-    if MARK_NAME not in sources.rewritten and mark.end > mark.anchor:
-        seals.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
-    return seals
-
-
-def _checksum(log: LogFiles, start: int, end: int) -> int | None:
-    found = 0
-    for piece in log.pieces(start, end):
-        if piece is None:
-            return None
-        found = crc32(piece.data, found)
-    return found
-
-
-def _joined(spans: list[Span], segment_size: int) -> list[DamagedRange]:
-    """All of these records, and a filler behind them, as damage."""
+def _as_damage(records: list[LogRange], segment_size: int) -> list[DamagedRange]:
+    """These records as damage."""
     return [
-        DamagedRange(segment_name(span.position - span.position % segment_size), *at, _UNPROVEN)
-        for span in spans
-        for at in [(span.position, span.end - span.position)]
+        DamagedRange(
+            segment_name(each.start - each.start % segment_size),
+            each.start,
+            each.end - each.start,
+            _UNPROVEN,
+        )
+        for each in records
     ]
 
 
 def _merged(damage: list[DamagedRange]) -> list[DamagedRange]:
-    """Ascending, and those that touch within one file as one."""
+    """The ranges in ascending order; those that touch within one file are merged."""
     merged: list[DamagedRange] = []
-    for stretch in sorted(damage, key=lambda each: each.position):
+    for each in sorted(damage, key=lambda each: each.position):
         last = merged[-1] if merged else None
-        if last is not None and last.file == stretch.file and last.end >= stretch.position:
-            size = max(last.end, stretch.end) - last.position
-            merged[-1] = replace(last, size=size)
+        if last is not None and last.file == each.file and last.end >= each.position:
+            merged[-1] = replace(last, size=max(last.end, each.end) - last.position)
         else:
-            merged.append(stretch)
+            merged.append(each)
     return merged
 
 
-def _seals_after(
-    sources: _Sources, damage: list[DamagedRange], bad: list[tuple[int, int]]
+def _repaired_checksums(
+    sources: _Sources, damage: list[DamagedRange], unverified: list[LogRange]
 ) -> Iterator[LogChecksum]:
-    """Checksums of the log as it will be: the old ones where nothing changes."""
+    """Checksums of the repaired log: the old ones of ranges that do not change."""
     log, mark, reached = sources.log, sources.mark, sources.mark.log_start
-    for seal in _all_seals(sources):
-        yield from _new_seals(log, reached, seal.start, damage)
-        is_bad = (max(seal.start, mark.log_start), seal.end) in bad
-        if is_bad or any(each.position < seal.end and each.end > seal.start for each in damage):
-            start = max(seal.start, mark.log_start)
-            yield LogChecksum(start, seal.end, crc32(log.repaired(start, seal.end, damage), 0))
+    for each in sources.checksums:
+        yield from _new_checksums(log, reached, each.start, damage)
+        start = max(each.start, mark.log_start)
+        is_changed = any(bad.overlaps(each.start, each.end) for bad in damage)
+        if is_changed or LogRange(start, each.end) in unverified:
+            crc = crc32(log.repaired(start, each.end, damage), 0)
+            yield LogChecksum(start, each.end, crc)
         else:
-            yield seal
-        reached = seal.end
-    yield from _new_seals(log, reached, mark.end, damage)
+            yield each
+        reached = each.end
+    yield from _new_checksums(log, reached, mark.end, damage)
 
 
-def _new_seals(
+def _new_checksums(
     log: LogFiles, start: int, end: int, damage: list[DamagedRange]
 ) -> Iterator[LogChecksum]:
     while start < end:
-        stop = min(end, start + _SEAL_SIZE, start - start % log.segment_size + log.segment_size)
+        file_end = start - start % log.segment_size + log.segment_size
+        stop = min(end, start + _CHECKSUM_RANGE_SIZE, file_end)
         yield LogChecksum(start, stop, crc32(log.repaired(start, stop, damage), 0))
         start = stop

@@ -1,14 +1,14 @@
-"""Verifies a whole store without changing it, and names every message that is damaged.
+"""Verifies a whole store without changing it, and names every damaged message.
 
-The log's checksums say whether its bytes are what was written; the consume queues say which
-messages are meant to be there, so damage can be named by queue and offset.
+The log's checksums show whether its bytes are what was written. The consume queues list the
+messages that must be there, so damage is named by queue and offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,102 +20,106 @@ from rocketmq_arrow.decode.layout import (
     QUEUE_OFFSET_AT,
     read_layout,
 )
-from rocketmq_broker.storage.adoption.rocketmq_queues import BLANK_SIZE, queue_files
+from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.disk.checksum import crc32
-from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
 from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
-from rocketmq_broker.storage.log.scan import Bytes
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
-from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, Entries
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name, segment_starts
+from rocketmq_broker.storage.queues.consume_queue import (
+    BLANK_ENTRY_SIZE,
+    Entries,
+    QueueKey,
+    read_entries,
+)
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, load_derived
-from rocketmq_broker.storage.queues.lite_queues import served_topics
+from rocketmq_broker.storage.queues.lite_queues import queue_directories
+from rocketmq_broker.storage.repair.log_files import Say, silent
 
 _ENTRIES_PER_STEP: Final = 16_384
 
 Ranges = list[tuple[int, int]]
-Said = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Inspection:
-    """What a store holds, and what is wrong with it."""
+    """The contents of a store, and its damage."""
 
     log_start: int = 0
     log_end: int = 0
-    """How far acknowledged data reaches, or the files do where nothing says it."""
+    """End of acknowledged data; the end of the files if there is no mark."""
     has_mark: bool = True
     has_own_files: bool = True
-    """It is this broker's store, not RocketMQ's own."""
+    """False for a store that RocketMQ wrote."""
     is_rebuilding: bool = False
-    """The next start makes the queues from the log, as after a repair: none was looked at."""
+    """True if the next start rebuilds the queues, as after a repair: they were not checked."""
     message_count: int = 0
     queue_count: int = 0
     verified_size: int = 0
-    """Bytes of the log that were compared with a checksum of ours."""
+    """Bytes of the log that were compared with their checksums."""
     problems: list[str] = field(default_factory=list)
-    damaged: dict[tuple[str, int], Ranges] = field(default_factory=dict)
-    """Offsets `[first, end)` of the messages that cannot be served, by queue."""
+    damaged: dict[QueueKey, Ranges] = field(default_factory=dict)
+    """Offsets `[start, end)` of the messages that cannot be served, by queue."""
 
     @property
     def is_sound(self) -> bool:
         return not self.problems and not self.damaged
 
 
-def inspect(files: Files, progress: Said | None = None) -> Inspection:
-    """Compare everything; the caller holds the store's lock. `progress` is told how far it is."""
-    say: Said = progress or (lambda _: None)
+def inspect(files: Files, say: Say = silent) -> Inspection:
+    """Verify the whole store. The caller holds its lock."""
     found = Inspection()
     log = _Log(files)
     mark = _read_mark(files, found)
     if mark is not None:
         found.log_start, found.log_end = mark.log_start, mark.end
-        _compare_seals(files, log, mark, found, say)
+        _compare_checksums(files, log, mark, found, say)
     elif log.starts:
         found.log_start, found.log_end = log.starts[0], log.end
     derived = load_derived(files)
     found.is_rebuilding = derived is not None and derived.is_rebuilding
     if found.is_rebuilding:
-        # What the queues list is from before: no start reads it.
+        # The queues' files are older than the log, and no start reads them.
         return found
-    for topic in served_topics(files):
-        for name in files.names(join(QUEUE_DIRECTORY, topic)):
-            if name.isdecimal():
-                found.queue_count += 1
-                directory = join(QUEUE_DIRECTORY, topic, name)
-                damaged = _inspect_queue(files, directory, log, found, say)
-                if damaged:
-                    found.damaged[topic, int(name)] = damaged
+    for key, directory in queue_directories(files):
+        found.queue_count += 1
+        damaged = _inspect_queue(files, directory, log, found, say)
+        if damaged:
+            found.damaged[key] = damaged
     return found
 
 
+class _LogFile(NamedTuple):
+    start: int
+    data: Bytes
+
+
 class _Log:
-    """The log's files as they are, mapped."""
+    """The log's files, mapped."""
 
     def __init__(self, files: Files) -> None:
         self._files: dict[int, Bytes] = {}
-        for name in files.names(LOG_DIRECTORY):
-            if name.isdecimal():
-                file = files.open(join(LOG_DIRECTORY, name))
-                size = file.size()
-                view = file.map(size) if size else memoryview(b"")
-                self._files[int(name)] = np.frombuffer(view, np.uint8)
-                file.close()
-        self.starts = sorted(self._files)
+        self.starts = segment_starts(files)
+        for start in self.starts:
+            file = files.open(segment_name(start))
+            size = file.size()
+            view = file.map(size) if size else memoryview(b"")
+            self._files[start] = np.frombuffer(view, np.uint8)
+            file.close()
 
     @property
     def end(self) -> int:
         return self.starts[-1] + len(self._files[self.starts[-1]])
 
-    def at(self, position: int) -> tuple[int, Bytes] | None:
-        """The file with this position, and where it begins."""
+    def at(self, position: int) -> _LogFile | None:
+        """The file that holds a position; None if none does."""
         index = int(np.searchsorted(self.starts, position, side="right")) - 1
         if index < 0:
             return None
         start = self.starts[index]
         data = self._files[start]
-        return (start, data) if position < start + len(data) else None
+        return _LogFile(start, data) if position < start + len(data) else None
 
 
 def _read_mark(files: Files, found: Inspection) -> Mark | None:
@@ -130,51 +134,51 @@ def _read_mark(files: Files, found: Inspection) -> Mark | None:
     return mark
 
 
-def _compare_seals(files: Files, log: _Log, mark: Mark, found: Inspection, say: Said) -> None:
-    seals: list[LogChecksum] = []
+def _compare_checksums(files: Files, log: _Log, mark: Mark, found: Inspection, say: Say) -> None:
+    checksums: list[LogChecksum] = []
     try:
-        seal_file = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor)
-        seal_file.close()
-        seals = [seal for seal in seal_file.seals if seal.start >= mark.log_start]
+        file = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor)
+        file.close()
+        checksums = [each for each in file.checksums if each.start >= mark.log_start]
     except (DamagedStoreError, MissingFileError) as error:
         found.problems.append(f"{error.file} byte={error.position}: {error.reason}")
     if mark.end > mark.anchor:
-        seals.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
-    for seal in seals:
-        checksum, position = 0, seal.start
-        while position < seal.end:
-            place = log.at(position)
-            if place is None:
+        checksums.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
+    for checksum in checksums:
+        crc, position = 0, checksum.start
+        while position < checksum.end:
+            file_at = log.at(position)
+            if file_at is None:
                 name = segment_name(position - position % mark.segment_size)
                 found.problems.append(f"{name}: acknowledged log from byte {position} is missing")
                 break
-            start, data = place
-            piece = data[position - start : seal.end - start]
-            checksum = crc32(piece.data, checksum)
+            piece = file_at.data[position - file_at.start : checksum.end - file_at.start]
+            crc = crc32(piece.data, crc)
             position += len(piece)
             found.verified_size += len(piece)
             say(f"comparing the log: {found.verified_size * 100 // (mark.end - mark.log_start)} %")
-        if position == seal.end and checksum != seal.checksum:
+        if position == checksum.end and crc != checksum.crc:
             found.problems.append(
-                f"{LOG_DIRECTORY}: positions {seal.start} to {seal.end} are not what was written, "
-                f"expected {seal.checksum:#x} and found {checksum:#x}"
+                f"{LOG_DIRECTORY}: positions {checksum.start} to {checksum.end} are not what was "
+                f"written, expected {checksum.crc:#x} and found {crc:#x}"
             )
 
 
-def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Said) -> Ranges:
+def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Say) -> Ranges:
+    """The damaged offsets of one queue."""
     damaged: Ranges = []
-    for first, entries in queue_files(files, directory):
+    for first, entries in read_entries(files, directory):
         unused = np.flatnonzero(entries["size"] <= 0)
         used = entries[: int(unused[0])] if len(unused) else entries
         for begin in range(0, len(used), _ENTRIES_PER_STEP):
             step = used[begin : begin + _ENTRIES_PER_STEP]
             offsets = first + begin + np.arange(len(step))
-            is_meant = (step["size"] != BLANK_SIZE) & (step["position"] >= found.log_start)
-            # What lies behind the mark was never acknowledged: a start keeps or cuts it.
-            is_meant &= step["position"] < found.log_end
-            step, offsets = step[is_meant], offsets[is_meant]
+            is_checked = (step["size"] != BLANK_ENTRY_SIZE) & (step["position"] >= found.log_start)
+            # Records behind the mark were never acknowledged: a start keeps or cuts them.
+            is_checked &= step["position"] < found.log_end
+            step, offsets = step[is_checked], offsets[is_checked]
             found.message_count += len(step)
-            say(f"looking at messages: {found.message_count:,} in {found.queue_count:,} queues")
+            say(f"checking messages: {found.message_count:,} in {found.queue_count:,} queues")
             sound = _are_sound(log, step, offsets)
             for offset in offsets[~sound].tolist():
                 if damaged and damaged[-1][1] == offset:
@@ -187,7 +191,7 @@ def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, s
 def _are_sound(
     log: _Log, entries: Entries, offsets: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Which entries have their record, with the body that its checksum speaks of."""
+    """True for entries whose record is in the log, with a sound body."""
     sound = np.zeros(len(entries), np.bool_)
     positions = entries["position"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
@@ -195,10 +199,10 @@ def _are_sound(
     indices = np.searchsorted(bases, positions, side="right") - 1
     for index in np.unique(indices[indices >= 0]).tolist():
         start = int(bases[index])
-        place = log.at(start)
-        if place is None:
+        file = log.at(start)
+        if file is None:
             continue
-        data = place[1]
+        data = file.data
         rows = np.flatnonzero((indices == index) & (positions - start + sizes <= len(data)))
         _, damaged = read_layout(data, positions[rows] - start, sizes[rows], None)
         rows = np.delete(rows, damaged)
@@ -206,17 +210,15 @@ def _are_sound(
         is_here = layout.int64(PHYSICAL_OFFSET_AT) == positions[rows]
         is_here &= layout.int64(QUEUE_OFFSET_AT) == offsets[rows]
         checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
-        view = data.data
-        for place_in, (begin, end) in enumerate(
-            zip(layout.body_start.tolist(), layout.body_end.tolist(), strict=True)
-        ):
-            is_here[place_in] &= crc32(view[begin:end], 0) & CRC_MASK == checksums[place_in]
+        bodies = zip(layout.body_start.tolist(), layout.body_end.tolist(), strict=True)
+        for row, (begin, end) in enumerate(bodies):
+            is_here[row] &= crc32(data.data[begin:end], 0) & CRC_MASK == checksums[row]
         sound[rows] = is_here
     return sound
 
 
-def describe(damaged: Mapping[tuple[str, int], Ranges]) -> list[str]:
-    """One line a queue: its damaged offsets."""
+def describe(damaged: Mapping[QueueKey, Ranges]) -> list[str]:
+    """One line for each queue with its damaged offsets."""
     return [
         f"{topic}/{queue}: "
         + ", ".join(

@@ -1,46 +1,61 @@
-"""The commit log's files as they are on the disk: whole, short or missing. Only read, never opened
-for good: what a repair looks at before it changes anything.
-"""
+"""The commit log's files as they are on the disk: whole, short or missing. Reads only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.log.scan import Bytes
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
+from rocketmq_arrow.kernels.gather import Bytes
+from rocketmq_broker.storage.disk.checksum import crc32
+from rocketmq_broker.storage.disk.files import Files, file_size
+from rocketmq_broker.storage.log.segment import segment_name, segment_starts
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
+
+Say = Callable[[str], None]
+"""Shows the step that a long check or repair is at."""
+
+
+def silent(_: str) -> None:
+    """Shows nothing."""
+
+
+class LogRange(NamedTuple):
+    """Bytes `[start, end)` of the log."""
+
+    start: int
+    end: int
 
 
 class LogFiles:
-    """The log by positions; its files are mapped one at a time."""
+    """The log by positions; one file at a time is mapped."""
 
     def __init__(self, files: Files, segment_size: int) -> None:
-        self._files, self.segment_size = files, segment_size
-        self.found = _bases(files)
+        self._files = files
+        self.segment_size = segment_size
+        self.found = segment_starts(files)
         self._mapped: tuple[int, Bytes] | None = None
 
     @staticmethod
     def size_of(files: Files) -> int:
-        """The size that the log's files have, where no mark says it."""
-        found = _bases(files)
+        """The size of the log's files, if no mark has it."""
+        found = segment_starts(files)
         steps = [found[index + 1] - base for index, base in enumerate(found[:-1])]
-        longest = max((_size_of(files, base) for base in found), default=0)
+        longest = max((file_size(files, segment_name(base)) for base in found), default=0)
         return min([*steps, longest or 1])
 
     @property
     def end(self) -> int:
-        """Behind the last file."""
+        """The end of the last file."""
         return self.found[-1] + self.segment_size if self.found else 0
 
     def bases(self, start: int, end: int) -> range:
-        """Where the files of `[start, end)` begin, whether they are there or not."""
+        """The starts of the files of `[start, end)`, also of missing ones."""
         return range(start - start % self.segment_size, end, self.segment_size)
 
     def data(self, base: int) -> Bytes | None:
-        """One file's bytes, as long as its file is meant to be; None where there is none."""
+        """The bytes of one file, with zeros up to its full size; None if it is missing."""
         if base not in self.found:
             return None
         if self._mapped is None or self._mapped[0] != base:
@@ -55,7 +70,34 @@ class LogFiles:
             self._mapped = base, data
         return self._mapped[1]
 
-    def pieces(self, start: int, end: int) -> Iterator[Bytes | None]:
+    def crc(self, start: int, end: int) -> int | None:
+        """CRC-32 of `[start, end)`; None if a file is missing."""
+        found = 0
+        for piece in self._pieces(start, end):
+            if piece is None:
+                return None
+            found = crc32(piece.data, found)
+        return found
+
+    def repaired(self, start: int, end: int, damage: Sequence[DamagedRange]) -> bytearray:
+        """The bytes that `[start, end)` has after blank records replaced the damage."""
+        result = bytearray(end - start)
+        position = start
+        for piece in self._pieces(start, end):
+            stop = min(end, position - position % self.segment_size + self.segment_size)
+            if piece is not None:
+                result[position - start : stop - start] = piece.tobytes()
+            position = stop
+        for each in damage:
+            first, last = max(each.position, start), min(each.end, end)
+            if first < last:
+                data = memoryview(each.blank(self.segment_size))
+                result[first - start : last - start] = data[
+                    first - each.position : last - each.position
+                ]
+        return result
+
+    def _pieces(self, start: int, end: int) -> Iterator[Bytes | None]:
         """`[start, end)`, file by file."""
         while start < end:
             base = start - start % self.segment_size
@@ -63,33 +105,3 @@ class LogFiles:
             data = self.data(base)
             yield None if data is None else data[start - base : stop - base]
             start = stop
-
-    def repaired(self, start: int, end: int, damaged_ranges: Sequence[DamagedRange]) -> bytearray:
-        """The bytes that `[start, end)` has once the stretches are written over."""
-        result = bytearray(end - start)
-        position = start
-        for piece in self.pieces(start, end):
-            stop = min(end, position - position % self.segment_size + self.segment_size)
-            if piece is not None:
-                result[position - start : stop - start] = piece.tobytes()
-            position = stop
-        for stretch in damaged_ranges:
-            first, last = max(stretch.position, start), min(stretch.end, end)
-            if first < last:
-                data = memoryview(stretch.blank(self.segment_size))
-                result[first - start : last - start] = data[
-                    first - stretch.position : last - stretch.position
-                ]
-        return result
-
-
-def _bases(files: Files) -> list[int]:
-    return sorted(int(name) for name in files.names(LOG_DIRECTORY) if name.isdecimal())
-
-
-def _size_of(files: Files, base: int) -> int:
-    file = files.open(segment_name(base))
-    try:
-        return file.size()
-    finally:
-        file.close()

@@ -1,124 +1,142 @@
-"""Which offsets of which queues have no message once the damage is taken out of the log."""
+"""The offsets that have no message once blank records replace the damage of the log."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 
 from rocketmq_arrow.decode.layout import read_layout
+from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.log.blank_records import BLANK_SIZE_MIN
 from rocketmq_broker.storage.log.durable_mark import Mark
-from rocketmq_broker.storage.log.scan import Bytes, QueueRows, chain, columns_of
-from rocketmq_broker.storage.queues.lost_messages import Hole, Holes, QueueKey
-from rocketmq_broker.storage.repair.listed_messages import Listed, ListedMessages
+from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, QueueRows, chain_of, columns_of
+from rocketmq_broker.storage.queues.consume_queue import QueueKey
+from rocketmq_broker.storage.queues.lost_messages import Hole, Holes
+from rocketmq_broker.storage.repair.listed_messages import ListedMessages, ListedQueue
 from rocketmq_broker.storage.repair.log_files import LogFiles
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
+from rocketmq_wire.model import Bounds
 
-_ROWS_PER_CHUNK: Final = 16_384
+
+class _Gap(NamedTuple):
+    """Offsets `[start, end)` without records, and the log positions of the records around them."""
+
+    start: int
+    end: int
+    before: int
+    after: int
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptQueue:
     """One queue, by the records that are left."""
 
     first: int
     first_position: int
     next: int
-    position: int
-    """Of its last record."""
-    gaps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Offsets `[start, end)` between records at two log positions."""
+    last_position: int
+    gaps: list[_Gap] = field(default_factory=list)
 
 
 class QueueGaps:
-    """Reads what is left of the log, file after file."""
+    """Reads the sound part of the log, file after file."""
 
     def __init__(
         self,
         log: LogFiles,
         mark: Mark,
         dead_before: Mapping[str, int],
-        damaged_ranges: Sequence[DamagedRange],
+        damage: Sequence[DamagedRange],
         holes: Holes,
     ) -> None:
         self.newest_ms = 0
         self.unattributed_size = 0
-        self._log, self._mark, self._dead_before = log, mark, dead_before
-        self._stretches = list(damaged_ranges)
+        self._log = log
+        self._mark = mark
+        self._dead_before = dead_before
+        self._damage = list(damage)
         self._old_holes = holes.living(mark.log_start, dead_before)
-        self._kept: dict[QueueKey, _Kept] = {}
+        self._kept: dict[QueueKey, _KeptQueue] = {}
         self._times: dict[int, int] = {}
         self._oldest_ms = 0
 
     def read(self, base: int) -> None:
-        """Take in one file."""
+        """Read one file of the log."""
         data = self._log.data(base)
         limit = min(self._log.segment_size, self._mark.end - base)
         at = 0
-        for stretch in [s for s in self._stretches if base <= s.position < base + limit]:
+        for bad in [each for each in self._damage if base <= each.position < base + limit]:
             if data is not None:
-                self._read_piece(data[: stretch.position - base], base, at)
-            self._times[stretch.position] = self.newest_ms
-            at = stretch.end - base
+                self._read_piece(data[: bad.position - base], base, at)
+            self._times[bad.position] = self.newest_ms
+            at = bad.end - base
         if data is not None:
             self._read_piece(data[:limit], base, at)
 
     def timed(self) -> list[DamagedRange]:
-        """The stretches with the time of what stands before them, or else behind."""
+        """The damage with the store times of the records before it, or else behind it."""
         return [
             replace(each, store_ms=self._times[each.position] or self._oldest_ms)
-            for each in self._stretches
+            for each in self._damage
         ]
 
     def result(
         self, listed: ListedMessages, hints: Mapping[QueueKey, int]
     ) -> tuple[list[Hole], dict[QueueKey, int]]:
-        """What is lost now, and each queue's next offset."""
-        late = [each for each in self._stretches if each.end > listed.position]
-        unknown = [each.size - listed.known_size(each.position, each.end) for each in late]
+        """The messages that are lost now, and each queue's next offset."""
+        unlisted = [each for each in self._damage if each.end > listed.position]
+        unknown = [each.size - listed.known_size(each.position, each.end) for each in unlisted]
         self.unattributed_size = sum(size for size in unknown if size >= BLANK_SIZE_MIN)
         lost: list[Hole] = []
         ends: dict[QueueKey, int] = {}
-        for key in sorted(
-            {*self._kept, *listed.queues, *listed.bounds, *self._old_holes.served().queues}
-        ):
+        old_queues = self._old_holes.served().queues
+        for key in sorted({*self._kept, *listed.queues, *listed.bounds, *old_queues}):
             kept = self._kept.get(key)
-            begin, end = self._bounds(key, kept, listed, hints)
-            if self.unattributed_size and (kept is None or kept.position < late[-1].position):
-                # Whatever was in there must not get its offset a second time.
+            bounds = self._bounds(key, kept, listed, hints)
+            end = bounds.end
+            if self.unattributed_size and (
+                kept is None or kept.last_position < unlisted[-1].position
+            ):
+                # The damage may have had messages of this queue: their offsets are not used again.
                 end += self.unattributed_size // BLANK_SIZE_MIN
             ends[key] = end
-            gaps = [] if kept is None else list(kept.gaps)
             if kept is None:
-                gaps.append((begin, end, -1, self._mark.end))
+                gaps = [_Gap(bounds.start, end, -1, self._mark.end)]
             else:
-                gaps.insert(0, (begin, kept.first, -1, kept.first_position))
-                gaps.append((kept.next, end, kept.position, self._mark.end))
-            for start, stop, before, after in gaps:
-                for first, last in self._without_old(key, start, stop):
-                    lost.append(Hole(*key, first, last, self._blank_between(before, after)))
+                gaps = [
+                    _Gap(bounds.start, kept.first, -1, kept.first_position),
+                    *kept.gaps,
+                    _Gap(kept.next, end, kept.last_position, self._mark.end),
+                ]
+            for gap in gaps:
+                for first, last in self._without_old(key, gap.start, gap.end):
+                    position = self._blank_between(gap.before, gap.after)
+                    lost.append(Hole(*key, first, last, position))
         return lost, ends
 
     def all_holes(self, lost: Sequence[Hole]) -> list[Hole]:
-        """With those of earlier repairs; what they stood at may be damaged itself by now."""
+        """The lost messages with the holes of earlier repairs, whose blanks may be damaged now."""
         old = []
         for hole in self._old_holes:
-            at = [s.position for s in self._stretches if s.position <= hole.position < s.end]
+            at = [
+                each.position for each in self._damage if each.position <= hole.position < each.end
+            ]
             old.append(replace(hole, position=at[0]) if at else hole)
         return sorted((*old, *lost))
 
     def _bounds(
         self,
         key: QueueKey,
-        kept: _Kept | None,
+        kept: _KeptQueue | None,
         listed: ListedMessages,
         hints: Mapping[QueueKey, int],
-    ) -> tuple[int, int]:
-        queue, bounds = listed.queues.get(key, Listed(None, 0)), listed.bounds.get(key)
+    ) -> Bounds:
+        """The offsets that a queue had before the damage."""
+        queue, bounds = listed.queues.get(key, ListedQueue(None, 0)), listed.bounds.get(key)
         holes = self._old_holes.of(*key)
         ends = [queue.end, hints.get(key, 0), kept.next if kept is not None else 0]
         ends += [bounds.end] if bounds is not None else []
@@ -127,40 +145,42 @@ class QueueGaps:
         if queue.first is not None:
             begin = queue.first
         elif key in listed.queues or bounds is None:
-            # It lists nothing that is kept: what it had has expired.
+            # The queue lists no message that is kept: its older ones have expired.
             begin = kept.first if kept is not None else max(queue.end, bounds.end if bounds else 0)
         else:
             begin = bounds.start
         begins = [begin, *(hole.start for hole in holes[:1])]
-        return min(*begins, end if kept is None else kept.first), end
+        return Bounds(min(*begins, end if kept is None else kept.first), end)
 
     def _read_piece(self, data: Bytes, base: int, at: int) -> None:
         while at < len(data):
-            starts, end, is_full = chain(data, at, _ROWS_PER_CHUNK)
-            if len(starts):
-                layout, _ = read_layout(data, starts, np.diff(starts, append=end), None)
+            chain = chain_of(data, at, ROWS_PER_CHUNK)
+            if len(chain.starts):
+                layout, _ = read_layout(data, chain.starts, chain.sizes, None)
                 scanned = columns_of(layout, base, self._dead_before)
                 for part in scanned.queues:
-                    self._take(part, scanned.positions[part.rows].tolist())
+                    self._add(part, scanned.positions[part.rows].tolist())
                 self.newest_ms = max(self.newest_ms, scanned.newest_ms)
                 self._oldest_ms = self._oldest_ms or scanned.newest_ms
-            if is_full or not len(starts):
+            if chain.has_filler or not len(chain.starts):
                 return
-            at = end
+            at = chain.end
 
-    def _take(self, part: QueueRows, positions: list[int]) -> None:
+    def _add(self, part: QueueRows, positions: list[int]) -> None:
         key, offsets = (part.topic, part.queue_index), part.offsets
         first = int(offsets[0])
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Kept(first, positions[0], first, positions[0])
-        before = np.append(kept.next, offsets[:-1] + 1)
-        for row in np.flatnonzero(offsets != before).tolist():
-            place = positions[row - 1] if row else kept.position
-            kept.gaps.append((int(before[row]), int(offsets[row]), place, positions[row]))
-        kept.next, kept.position = int(offsets[-1]) + 1, positions[-1]
+            kept = self._kept[key] = _KeptQueue(first, positions[0], first, positions[0])
+        expected = np.append(kept.next, offsets[:-1] + 1)
+        for row in np.flatnonzero(offsets != expected).tolist():
+            before = positions[row - 1] if row else kept.last_position
+            gap = _Gap(int(expected[row]), int(offsets[row]), before, positions[row])
+            kept.gaps.append(gap)
+        kept.next, kept.last_position = int(offsets[-1]) + 1, positions[-1]
 
     def _without_old(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of `[start, end)` between the holes of earlier repairs."""
         for hole in self._old_holes.of(*key):
             if start < hole.start < end:
                 yield start, hole.start
@@ -170,9 +190,9 @@ class QueueGaps:
             yield start, end
 
     def _blank_between(self, before: int, after: int) -> int:
-        """The log position of the damage that is between two records."""
+        """The log position of the damage between two records."""
         size = self._log.segment_size
-        blanks = [each.position for each in self._stretches if each.has_time(size)]
+        blanks = [each.position for each in self._damage if each.has_time(size)]
         index = bisect_right(blanks, before)
         if index < len(blanks) and blanks[index] < after:
             return blanks[index]

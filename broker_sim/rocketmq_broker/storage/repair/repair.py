@@ -1,18 +1,17 @@
-"""Repairs a store that the broker refuses: sets damage aside, and leaves holes in its place.
+"""Repairs a store that the broker refuses: sets damage aside, and leaves holes in the queues.
 
-    1. the damaged bytes are copied into a folder of their own, below `quarantine`
-    2. the plan is stored: from here on no broker starts, and a repair carries on with this plan
-    3. blank records are written over the damage, holes noted, checksums and mark written anew
-    4. consume queues and key index are left to the next start, which reads the whole log
-    5. the report joins the copies, and the plan goes
+    1. copy the damaged bytes into a new folder below `quarantine`
+    2. store the plan: until step 5 no broker starts, and a repair continues this plan
+    3. write blank records over the damage; store the holes, the log checksums and the mark
+    4. leave consume queues and key index to the next start, which reads the whole log
+    5. add the report to the copies, and remove the plan
 
-A crash anywhere is followed by the same repair: before 2 from the same bytes, later by the plan.
+After a crash the same repair follows: before step 2 from the same bytes, later from the plan.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -21,13 +20,14 @@ from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import File, Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME
+from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME, write_log_checksums
 from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, save_derived
 from rocketmq_broker.storage.queues.lost_messages import save_holes
 from rocketmq_broker.storage.recovery.recover import ABORT_NAME
-from rocketmq_broker.storage.repair.damage_survey import Said, survey_damage
+from rocketmq_broker.storage.repair.damage_survey import survey_damage
+from rocketmq_broker.storage.repair.log_files import Say, silent
 from rocketmq_broker.storage.repair.repair_plan import (
     QUARANTINE_DIRECTORY,
     DamagedRange,
@@ -47,11 +47,11 @@ def plan_repair(
     *,
     keeps_unproven: bool = False,
     rebuilds_queues: bool = False,
-    progress: Said | None = None,
+    say: Say = silent,
 ) -> RepairPlan:
-    """What a repair would do; changes nothing. The caller holds the store's lock.
+    """Plan a repair; changes nothing. The caller holds the store's lock.
 
-    With `rebuilds_queues` it does something also where only queues are damaged.
+    With `rebuilds_queues` the plan is not empty even if only queues are damaged.
 
     Raises:
         StorageError: it is not this broker's store, or its configuration cannot be read.
@@ -65,17 +65,14 @@ def plan_repair(
             "checksums of can be repaired: put the damaged files back from a backup or a replica"
         )
         raise StorageError(LOG_DIRECTORY, 0, reason)
-    plan = survey_damage(
-        files, _next_folder(files), keeps_unproven=keeps_unproven, progress=progress
-    )
+    plan = survey_damage(files, _next_folder(files), keeps_unproven=keeps_unproven, say=say)
     if plan.is_empty and rebuilds_queues:
         return replace(plan, rewritten=(QUEUE_DIRECTORY,))
     return plan
 
 
-def carry_out(files: Files, plan: RepairPlan, progress: Said | None = None) -> None:
-    """Do what the plan says; afterwards the broker starts. The caller holds the store's lock."""
-    say: Callable[[str], None] = progress or (lambda _: None)
+def carry_out(files: Files, plan: RepairPlan, say: Say = silent) -> None:
+    """Carry out a plan; then the broker starts again. The caller holds the store's lock."""
     if PLAN_NAME not in files.names(""):
         _set_aside(files, plan, say)
         write_file(files, PLAN_NAME, plan.encode())
@@ -83,14 +80,14 @@ def carry_out(files: Files, plan: RepairPlan, progress: Said | None = None) -> N
     files.make_directory(CONFIG_DIRECTORY)
     if plan.holes:
         save_holes(files, plan.holes)
-    write_file(files, LOG_CHECKSUMS_NAME, b"".join(seal.encode() for seal in plan.seals))
+    write_log_checksums(files, plan.checksums)
     write_first_mark(files, plan.mark)
-    # Whatever queues and index there are is not looked at any more: the log says it all.
+    # The next start ignores the files of queues and index: the log has all messages.
     ends = {(topic, index): Bounds(end, end) for topic, index, end in plan.ends}
     log_start = plan.mark.log_start
     derived = Derived(log_start, plan.store_ms, bounds=ends, is_rebuilding=True)
     save_derived(files, derived)
-    # What lies behind a mark that was found anew may be torn: the start is to cut it.
+    # Bytes behind an estimated mark may be torn: the next start must cut them.
     files.open(ABORT_NAME, create=True).close()
     files.sync_directory("")
     text = json.dumps(plan.report(), ensure_ascii=False, indent=2)
@@ -100,23 +97,23 @@ def carry_out(files: Files, plan: RepairPlan, progress: Said | None = None) -> N
 
 
 def _next_folder(files: Files) -> str:
-    """The first folder that no finished repair has used."""
+    """The first folder without a finished repair."""
     number = 1
     while REPORT_NAME in files.names(join(QUARANTINE_DIRECTORY, f"{number:04d}")):
         number += 1
     return join(QUARANTINE_DIRECTORY, f"{number:04d}")
 
 
-def _set_aside(files: Files, plan: RepairPlan, say: Callable[[str], None]) -> None:
+def _set_aside(files: Files, plan: RepairPlan, say: Say) -> None:
     files.make_directory(QUARANTINE_DIRECTORY)
     files.make_directory(plan.folder)
     files.sync_directory("")
     files.sync_directory(QUARANTINE_DIRECTORY)
-    for stretch in plan.damaged_ranges:
-        if not stretch.is_missing:
-            say(f"copying {stretch.size:,} bytes of {stretch.file}")
-            _copy_stretch(files, plan, stretch)
-    # Small, and what they said may matter to whoever looks at the damage later.
+    for damage in plan.damaged_ranges:
+        if not damage.is_missing:
+            say(f"copying {damage.size:,} bytes of {damage.file}")
+            _copy(files, plan, damage)
+    # They are small, and may help to explain the damage later.
     for name in (MARK_NAME, LOG_CHECKSUMS_NAME, DERIVED_NAME):
         data = read_file(files, name)
         if data is not None:
@@ -124,22 +121,22 @@ def _set_aside(files: Files, plan: RepairPlan, say: Callable[[str], None]) -> No
     files.sync_directory(plan.folder)
 
 
-def copy_name(stretch: DamagedRange, segment_size: int) -> str:
-    """The copy of a stretch: its file, where in it, and how long."""
-    base = stretch.file.rpartition("/")[2]
-    return f"commitlog-{base}-{stretch.position % segment_size}-{stretch.size}"
+def copy_name(damage: DamagedRange, segment_size: int) -> str:
+    """The name of a copy: the damaged file, the byte in it, and the size."""
+    base = damage.file.rpartition("/")[2]
+    return f"commitlog-{base}-{damage.position % segment_size}-{damage.size}"
 
 
-def _copy_stretch(files: Files, plan: RepairPlan, stretch: DamagedRange) -> None:
-    source = files.open(stretch.file)
+def _copy(files: Files, plan: RepairPlan, damage: DamagedRange) -> None:
+    source = files.open(damage.file)
     size = plan.mark.segment_size
-    copy = files.open(join(plan.folder, copy_name(stretch, size)), create=True)
+    copy = files.open(join(plan.folder, copy_name(damage, size)), create=True)
     try:
-        begin, done = stretch.position % size, 0
+        begin, done = damage.position % size, 0
         copy.resize(0)
-        while done < stretch.size:
-            # Less where the file is too short.
-            data = source.pread(min(_COPY_SIZE, stretch.size - done), begin + done)
+        while done < damage.size:
+            # A file that is too short returns less.
+            data = source.pread(min(_COPY_SIZE, damage.size - done), begin + done)
             if not data:
                 break
             copy.pwrite(data, done)
@@ -150,17 +147,17 @@ def _copy_stretch(files: Files, plan: RepairPlan, stretch: DamagedRange) -> None
         copy.close()
 
 
-def _blank_out(files: Files, plan: RepairPlan, say: Callable[[str], None]) -> None:
+def _blank_out(files: Files, plan: RepairPlan, say: Say) -> None:
     files.make_directory(LOG_DIRECTORY)
     size = plan.mark.segment_size
-    for stretch in plan.damaged_ranges:
-        say(f"writing over {stretch.size:,} bytes of {stretch.file}")
-        file = files.open(stretch.file, create=True)
+    for damage in plan.damaged_ranges:
+        say(f"writing over {damage.size:,} bytes of {damage.file}")
+        file = files.open(damage.file, create=True)
         try:
             if file.size() != size:
                 file.resize(size)
-            data = stretch.blank(size)
-            file.pwrite(data, stretch.position % size)
+            data = damage.blank(size)
+            file.pwrite(data, damage.position % size)
             file.sync()
         finally:
             file.close()

@@ -1,13 +1,13 @@
-"""What a repair will do, decided before it changes anything: values, and their form as JSON.
+"""The plan of a repair, made before it changes anything, and its form as JSON (`repair.plan`).
 
-The plan is stored before the first change and removed after the last one, so a repair that was cut
-short is carried out again as it was decided, whatever it had changed by then.
+The plan is stored before the first change and removed after the last one. So a repair that was
+interrupted is carried out again as planned, with whatever it had changed by then.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from rocketmq_broker.storage.disk.files import Files, read_file
@@ -15,7 +15,8 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.blank_records import blank, has_blank_record
 from rocketmq_broker.storage.log.durable_mark import Mark
 from rocketmq_broker.storage.log.log_checksums import LogChecksum
-from rocketmq_broker.storage.queues.lost_messages import Hole, QueueKey
+from rocketmq_broker.storage.queues.consume_queue import QueueKey
+from rocketmq_broker.storage.queues.lost_messages import Hole
 from rocketmq_broker.storage.settings import PLAN_NAME
 
 QUARANTINE_DIRECTORY: Final = "quarantine"
@@ -28,52 +29,55 @@ class DamagedRange:
 
     file: str
     position: int
-    """In the log."""
+    """Log position of the first damaged byte."""
     size: int
     reason: str
     is_missing: bool = False
-    """The file is not there, so there is nothing to copy."""
+    """True if the file is missing, so there is nothing to copy."""
     store_ms: int = 0
-    """The time of what stands before it, which what replaces it gets."""
+    """Store time of the record before the damage, which the blank records get."""
 
     @property
     def end(self) -> int:
         return self.position + self.size
 
+    def overlaps(self, start: int, end: int) -> bool:
+        return self.position < end and self.end > start
+
     def blank(self, segment_size: int) -> bytes:
-        """What is written over it."""
+        """The blank records that replace the damage."""
         ends_file = self.end % segment_size == 0
         return blank(self.position, self.size, ends_file=ends_file, store_ms=self.store_ms)
 
     def has_time(self, segment_size: int) -> bool:
-        """Whether what is written over it begins with a record: holes stand there."""
+        """True if a blank record, not only a filler, replaces the damage: holes refer to it."""
         return has_blank_record(self.size, ends_file=self.end % segment_size == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What is set aside, and what the store is afterwards."""
+    """The damage to set aside, and the state of the store afterwards."""
 
     folder: str
-    """Where the damaged bytes go."""
+    """Folder for the copies of the damaged bytes."""
     damaged_ranges: tuple[DamagedRange, ...]
     lost: tuple[Hole, ...]
-    """Offsets whose messages are gone, by what this repair found."""
+    """Offsets of the messages that this repair gives up."""
     unattributed_size: int
-    """Bytes of damage of which nobody knows whose messages they were."""
+    """Size of damage that no known message had."""
     unproven_count: int
-    """Messages kept beside the damage: sound in all that can still be checked, but the checksum
-    that proved each of their bytes is among what is damaged."""
+    """Number of messages kept beside the damage: they pass all checks that are left, but the
+    checksum of their range differs or is damaged."""
     rewritten: tuple[str, ...]
-    """Files that are written anew because they were damaged or missing."""
+    """Files that are written again because they were damaged or missing."""
     holes: tuple[Hole, ...]
     """All holes of the store, with those of earlier repairs."""
     ends: tuple[tuple[str, int, int], ...]
-    """(topic, queue, next offset)."""
-    seals: tuple[LogChecksum, ...]
+    """Topic, queue index and next offset of each queue."""
+    checksums: tuple[LogChecksum, ...]
     mark: Mark
     store_ms: int
-    """The newest store time that is known."""
+    """Newest known store time."""
 
     @property
     def is_empty(self) -> bool:
@@ -81,30 +85,30 @@ class RepairPlan:
 
     @property
     def lost_count(self) -> int:
-        """How many offsets are lost."""
+        """Number of lost offsets."""
         return sum(hole.end - hole.start for hole in self.lost)
 
     def lost_by_queue(self) -> dict[QueueKey, list[tuple[int, int]]]:
-        """The lost offsets `[start, end)` of each queue."""
+        """Lost offsets `[start, end)` by queue."""
         found: dict[QueueKey, list[tuple[int, int]]] = {}
         for hole in self.lost:
             found.setdefault((hole.topic, hole.queue_index), []).append((hole.start, hole.end))
         return found
 
     def report(self) -> dict[str, Any]:
-        """What people and scripts are told."""
+        """The content of `report.json`, for people and scripts."""
         return {
             "quarantine": self.folder,
             "damaged": [
                 {
-                    "file": stretch.file,
-                    "position": stretch.position % self.mark.segment_size,
-                    "length": stretch.size,
-                    "logPosition": stretch.position,
-                    "missing": stretch.is_missing,
-                    "reason": stretch.reason,
+                    "file": each.file,
+                    "position": each.position % self.mark.segment_size,
+                    "length": each.size,
+                    "logPosition": each.position,
+                    "missing": each.is_missing,
+                    "reason": each.reason,
                 }
-                for stretch in self.damaged_ranges
+                for each in self.damaged_ranges
             ],
             "lost": [
                 {
@@ -123,32 +127,25 @@ class RepairPlan:
         }
 
     def encode(self) -> bytes:
-        mark = self.mark
         content = {
             "version": _VERSION,
             "folder": self.folder,
-            "stretches": [
-                [each.file, each.position, each.size, each.reason, each.is_missing, each.store_ms]
-                for each in self.damaged_ranges
-            ],
+            "stretches": list(map(astuple, self.damaged_ranges)),
             "lost": [hole.as_json() for hole in self.lost],
             "untold": self.unattributed_size,
             "unproven": self.unproven_count,
-            "anew": list(self.rewritten),
+            "anew": self.rewritten,
             "holes": [hole.as_json() for hole in self.holes],
-            "ends": [list(end) for end in self.ends],
-            "seals": [[seal.start, seal.end, seal.checksum] for seal in self.seals],
-            "mark": [
-                *(mark.end, mark.log_start, mark.anchor, mark.checksum),
-                *(mark.segment_size, mark.queue_file_entries),
-            ],
+            "ends": self.ends,
+            "seals": list(map(astuple, self.checksums)),
+            "mark": astuple(self.mark),
             "storeTime": self.store_ms,
         }
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def load_plan(files: Files) -> RepairPlan | None:
-    """The plan of a repair that was cut short. Raises StorageError where it is not readable."""
+    """The plan of a repair that was interrupted. Raises StorageError if it is unreadable."""
     data = read_file(files, PLAN_NAME)
     if data is None:
         return None
@@ -165,7 +162,7 @@ def load_plan(files: Files) -> RepairPlan | None:
             rewritten=tuple(content["anew"]),
             holes=tuple(map(Hole.of_json, content["holes"])),
             ends=tuple((topic, index, end) for topic, index, end in content["ends"]),
-            seals=tuple(LogChecksum(*each) for each in content["seals"]),
+            checksums=tuple(LogChecksum(*each) for each in content["seals"]),
             mark=Mark(*content["mark"]),
             store_ms=content["storeTime"],
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker import Broker, BrokerConfig
+from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_lmq_offsets
 from rocketmq_broker.storage.disk.config_files import (
     CONSUMER_OFFSETS,
     GROUPS,
@@ -87,7 +88,7 @@ def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
     files.open(f"config/{LMQ_OFFSETS}", create=True).pwrite(text.encode(), 0)
     configs = Configs(files)
     with pytest.raises(ConfigFileError, match=rf"file=config/{LMQ_OFFSETS}: t@g"):
-        configs.adopt_lmq_offsets()
+        adopt_lmq_offsets(configs)
     assert configs.load(CONSUMER_OFFSETS) == good
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC
-from rocketmq_broker.storage.adoption.rocketmq_timers import adopt_timers
+from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_timers
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.errors import DamagedStoreError
