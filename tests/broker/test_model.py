@@ -34,13 +34,13 @@ from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueuesReply, Un
 from rocketmq_wire.requests.messages import SendBack, SendMessage
 from rocketmq_wire.requests.offsets import CommitOffset
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
-from support.broker_model import DEAD, ENDS, GROUP, HALVES, RETRY, Model, Place
 from support.engines import NOW_MS, queue_of
-from support.model_broker import Broker
-from support.pop_model import PopModel
-from support.pop_order_model import PopOrderModel
+from support.models.crashing_engine import CrashingEngine
+from support.models.log_model import DEAD, ENDS, GROUP, HALVES, RETRY, LogModel, Place
+from support.models.orderly_pop_model import OrderlyPopModel
+from support.models.pop_model import PopModel
+from support.models.timer_model import TimerModel
 from support.pops import turn
-from support.timer_model import TimerModel
 
 ORDERS: list[Place] = [("orders", 0), ("orders", 1)]
 CONSUMED = [*ORDERS, RETRY]
@@ -64,9 +64,9 @@ class Comparison(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.real, self.model = Broker(), Model(NOW_MS)
+        self.real, self.model = CrashingEngine(), LogModel(NOW_MS)
         self.pops = PopModel(self.real.broker)
-        self.orders = PopOrderModel(self.real.broker)
+        self.orders = OrderlyPopModel(self.real.broker)
         self.timers = TimerModel(self.real.broker)
         self.asked: dict[int, int] = {}
         self.count = 0

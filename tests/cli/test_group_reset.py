@@ -21,7 +21,7 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients
 from rocketmq_wire.requests.offsets import OffsetsReply, ResetClientOffsets
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 WAIT_S = 30.0
 QUEUES = tuple(QueueId("orders", "broker-a", index) for index in range(2))

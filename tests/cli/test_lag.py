@@ -21,7 +21,7 @@ from rocketmq_wire.requests.groups import GetConsumers
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 QUEUE = QueueId("orders", "broker-a", 0)
 

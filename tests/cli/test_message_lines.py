@@ -28,7 +28,7 @@ from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendReply, SendStatus
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 WAIT_S = 20.0
 Produce = Callable[..., int]

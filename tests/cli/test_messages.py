@@ -26,7 +26,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import PERMISSION_READ, BrokerAddresses, QueueId, TopicConfig
 from rocketmq_wire.requests.topics import CreateTopic, ListTopicConfigs, TopicConfigsReply
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 WAIT_S = 20.0
 _MS = timedelta(milliseconds=1)

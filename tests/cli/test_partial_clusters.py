@@ -15,7 +15,7 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import GroupsReply, ListGroups
 from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply, TopicStatsReply
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 LETTERS = "%DLQ%billing"
 

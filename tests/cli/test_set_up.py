@@ -21,7 +21,7 @@ from rocketmq_wire.model import BrokerAddresses, QueueId
 from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
 from rocketmq_wire.requests.contract import Reply, Request
 from support.scripted_broker import Script, ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 OFFSET = {
     "version": 1,

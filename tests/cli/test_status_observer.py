@@ -18,7 +18,7 @@ from rocketmq_wire.requests.groups import GroupsReply, ListGroups
 from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
 from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply, TopicStatsReply
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 HERE, THERE = (QueueId("orders", f"broker-{letter}", 0) for letter in "ab")
 STATS = QueueStats(0, 15, 1_000)

@@ -12,7 +12,7 @@ from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.loss import LossPolicy
 from rocketmq_wire.model import OffsetRange
-from support.simulated_broker import ORDERS, Driver, Faults, SimulatedQueue
+from support.simulated_queue import ORDERS, Driver, Faults, SimulatedQueue
 
 Scene = tuple[SimulatedQueue, ReadLimits, Faults, OffsetRange, int, float]
 Changes = Sequence[tuple[int, Callable[[SimulatedQueue], None]]]

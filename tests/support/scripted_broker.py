@@ -26,7 +26,7 @@ from rocketmq_wire.requests.offsets import (
     OffsetReply,
 )
 from rocketmq_wire.requests.topics import GetRoute, RouteReply
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 Script = Callable[[Request[Reply]], "Reply | BrokerError | None"]
 

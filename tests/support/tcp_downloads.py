@@ -12,7 +12,7 @@ from rocketmq_wire.model import (
     QueueId,
 )
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue, offsets_in
+from support.simulated_queue import SimulatedQueue, offsets_in
 
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(4)]
 SPEC = ReadSpec("readers")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_wire.model import OffsetRange
 from support.fetch_scenes import Changes, Scene, run_scene, scenes
-from support.simulated_broker import ORDERS, SimulatedQueue, first_offset_in
+from support.simulated_queue import ORDERS, SimulatedQueue, first_offset_in
 
 
 @st.composite

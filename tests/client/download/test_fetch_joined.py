@@ -8,7 +8,7 @@ from rocketmq_client.download.contract import ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, broker_error
 from rocketmq_wire.requests.messages import PullReply, PullStatus
-from support.simulated_broker import (
+from support.simulated_queue import (
     LIMITS,
     Faults,
     SimulatedQueue,

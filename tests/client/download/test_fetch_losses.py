@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
 from rocketmq_wire.model import Bounds
-from support.simulated_broker import (
+from support.simulated_queue import (
     SimulatedQueue,
     driver_of,
     first_offset_in,

@@ -19,7 +19,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.requests.messages import PullReply, PullStatus
 from support.fetch_scenes import run_scene, scenes
-from support.simulated_broker import (
+from support.simulated_queue import (
     LIMITS,
     Faults,
     SimulatedQueue,

@@ -18,7 +18,7 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
 from support.records import BORN_HOST, STORE_HOST, lay_out
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 QUEUE = QueueId("orders", "broker-a", 0)
 POSITION = 4_096

@@ -19,7 +19,7 @@ from rocketmq_wire.requests.topics import GetTopicStats
 from support.fake_shell import queue
 from support.fault_proxy import unreachable_address
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 QUEUES = [queue(index) for index in range(HELD_QUEUES_MAX)]
 CONNECT_MS = 500

@@ -22,7 +22,7 @@ from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue, offsets_in
+from support.simulated_queue import SimulatedQueue, offsets_in
 
 QUEUE = QueueId("orders", "broker-a", 0)
 END = 3_000

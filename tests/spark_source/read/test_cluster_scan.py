@@ -20,7 +20,7 @@ from support.fake_clock import FakeClock
 from support.fake_cluster import FakeCluster, FakeWorld
 from support.records import BORN_HOST, STORE_HOST, lay_out
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 QUEUE = QueueId("orders", "broker-a", 0)
 BORN_MS = 1_700_000_000_000

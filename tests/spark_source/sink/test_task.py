@@ -57,7 +57,7 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendReply, SendStatus
 from support.fault_proxy import FaultProxy
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 from support.transactional_writes import RoutelessTransport
 from support.visible_messages import visible
 

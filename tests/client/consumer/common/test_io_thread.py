@@ -14,7 +14,7 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 QUEUE = QueueId("orders", "broker-a", 0)
 Answers = queue.SimpleQueue[Reply | RocketMQError]

@@ -25,7 +25,7 @@ from rocketmq_wire.model import (
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue, offsets_in
+from support.simulated_queue import SimulatedQueue, offsets_in
 from support.tcp_downloads import (
     QUEUES,
     SPEC,

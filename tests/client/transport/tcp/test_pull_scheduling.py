@@ -12,7 +12,7 @@ from rocketmq_client.transport.tcp.download import PULLS_PER_BROKER_MAX, due_pul
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.requests.messages import PullReply, PullStatus
-from support.simulated_broker import fake_records
+from support.simulated_queue import fake_records
 
 COUNT = 320
 

@@ -12,7 +12,7 @@ from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
 from rocketmq_wire.requests.messages import PullMessages, PullReply
-from support.simulated_broker import ORDERS, SimulatedQueue, offsets_in, window_of
+from support.simulated_queue import ORDERS, SimulatedQueue, offsets_in, window_of
 
 TICK_MS = 100
 END = 40_000

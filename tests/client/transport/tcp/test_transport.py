@@ -37,7 +37,7 @@ from rocketmq_wire.model import (
 from rocketmq_wire.requests.groups import ListGroupClients
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from rocketmq_wire.requests.topics import GetRoute, RouteReply
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 from support.tcp_downloads import (
     QUEUES,
     read,

@@ -15,7 +15,7 @@ from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages
 from support.scripted_broker import ScriptedBroker
-from support.simulated_broker import SimulatedQueue
+from support.simulated_queue import SimulatedQueue
 
 BODIES = StructType([StructField("body", BinaryType())])
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(3)]

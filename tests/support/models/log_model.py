@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass
-class Model:
+class LogModel:
     """The state after some steps."""
 
     now_ms: int

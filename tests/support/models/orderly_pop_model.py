@@ -33,7 +33,7 @@ class _Taken:
         return max(self.until_ms.values(), default=0)
 
 
-class PopOrderModel:
+class OrderlyPopModel:
     """Asks the broker, and checks what it answers."""
 
     def __init__(self, broker: EngineUnderTest) -> None:

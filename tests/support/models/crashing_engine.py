@@ -10,12 +10,12 @@ from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import Heartbeat
 from rocketmq_wire.requests.topics import CreateTopic
-from support.broker_model import GROUP, Place
 from support.crash_files import CrashFiles, Disk
 from support.engines import EngineUnderTest
+from support.models.log_model import GROUP, Place
 
 
-class Broker:
+class CrashingEngine:
     """The engine on a disk that can lose power."""
 
     def __init__(self) -> None:
