@@ -1,1 +1,145 @@
-"""Sockets, routes, pulls, sends and consumer groups over RocketMQ's protocol."""
+"""A RocketMQ client: producers, consumers, and a cluster's topics, queues and groups.
+
+Start reading at `cluster`, `producer.producer` and `consumer.push`. People import the names below
+from here. A name is loaded at its first use, so importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketmq_client.cluster import Cluster, open_cluster
+    from rocketmq_client.consumer.common.flow_limits import FlowLimits
+    from rocketmq_client.consumer.common.listener import (
+        ConsumeContext,
+        ConsumeStatus,
+        OrderlyStatus,
+    )
+    from rocketmq_client.consumer.common.messages import ReceivedMessage
+    from rocketmq_client.consumer.common.settings import (
+        ConsumeFrom,
+        ConsumerSettings,
+        MessageModel,
+        PopSettings,
+    )
+    from rocketmq_client.consumer.lite_pull import LitePullConsumer
+    from rocketmq_client.consumer.pop import PopConsumer
+    from rocketmq_client.consumer.pull import PullConsumer, PullResult
+    from rocketmq_client.consumer.push import PushConsumer
+    from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
+    from rocketmq_client.loss import LossPolicy, RangeLostError
+    from rocketmq_client.producer.column_batches import MessageColumns
+    from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, Half
+    from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+    from rocketmq_client.producer.timed_messages import delayed
+    from rocketmq_client.producer.transactional import (
+        TransactionListener,
+        TransactionProducer,
+        TransactionSent,
+    )
+    from rocketmq_client.settings import ConnectionSettings
+    from rocketmq_client.tls import TlsSettings
+    from rocketmq_wire.errors import RocketMQError
+    from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, Subscription, TopicConfig
+    from rocketmq_wire.requests.transactions import Resolution
+    from rocketmq_wire.signing import Credentials
+
+_LAZY = {
+    "Bounds": "rocketmq_wire.model",
+    "Cluster": "rocketmq_client.cluster",
+    "ConnectionSettings": "rocketmq_client.settings",
+    "ConsumeContext": "rocketmq_client.consumer.common.listener",
+    "ConsumeFrom": "rocketmq_client.consumer.common.settings",
+    "ConsumeStatus": "rocketmq_client.consumer.common.listener",
+    "ConsumerSettings": "rocketmq_client.consumer.common.settings",
+    "Credentials": "rocketmq_wire.signing",
+    "EndOutcomeUnknownError": "rocketmq_client.producer.half_messages",
+    "FlowLimits": "rocketmq_client.consumer.common.flow_limits",
+    "Half": "rocketmq_client.producer.half_messages",
+    "LitePullConsumer": "rocketmq_client.consumer.lite_pull",
+    "LossPolicy": "rocketmq_client.loss",
+    "Message": "rocketmq_wire.model",
+    "MessageColumns": "rocketmq_client.producer.column_batches",
+    "MessageModel": "rocketmq_client.consumer.common.settings",
+    "OffsetRange": "rocketmq_wire.model",
+    "OrderlyStatus": "rocketmq_client.consumer.common.listener",
+    "PopConsumer": "rocketmq_client.consumer.pop",
+    "PopSettings": "rocketmq_client.consumer.common.settings",
+    "Producer": "rocketmq_client.producer.producer",
+    "PullConsumer": "rocketmq_client.consumer.pull",
+    "PullResult": "rocketmq_client.consumer.pull",
+    "PushConsumer": "rocketmq_client.consumer.push",
+    "QueueId": "rocketmq_wire.model",
+    "RangeChunk": "rocketmq_client.download.contract",
+    "RangeLostError": "rocketmq_client.loss",
+    "ReadLimits": "rocketmq_client.download.contract",
+    "ReadSpec": "rocketmq_client.download.contract",
+    "ReceivedMessage": "rocketmq_client.consumer.common.messages",
+    "Resolution": "rocketmq_wire.requests.transactions",
+    "RocketMQError": "rocketmq_wire.errors",
+    "SendOutcomeUnknownError": "rocketmq_client.producer.producer",
+    "Subscription": "rocketmq_wire.model",
+    "TlsSettings": "rocketmq_client.tls",
+    "TopicConfig": "rocketmq_wire.model",
+    "TransactionListener": "rocketmq_client.producer.transactional",
+    "TransactionProducer": "rocketmq_client.producer.transactional",
+    "TransactionSent": "rocketmq_client.producer.transactional",
+    "delayed": "rocketmq_client.producer.timed_messages",
+    "open_cluster": "rocketmq_client.cluster",
+}
+
+__all__ = [
+    "Bounds",
+    "Cluster",
+    "ConnectionSettings",
+    "ConsumeContext",
+    "ConsumeFrom",
+    "ConsumeStatus",
+    "ConsumerSettings",
+    "Credentials",
+    "EndOutcomeUnknownError",
+    "FlowLimits",
+    "Half",
+    "LitePullConsumer",
+    "LossPolicy",
+    "Message",
+    "MessageColumns",
+    "MessageModel",
+    "OffsetRange",
+    "OrderlyStatus",
+    "PopConsumer",
+    "PopSettings",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PushConsumer",
+    "QueueId",
+    "RangeChunk",
+    "RangeLostError",
+    "ReadLimits",
+    "ReadSpec",
+    "ReceivedMessage",
+    "Resolution",
+    "RocketMQError",
+    "SendOutcomeUnknownError",
+    "Subscription",
+    "TlsSettings",
+    "TopicConfig",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSent",
+    "delayed",
+    "open_cluster",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
