@@ -180,5 +180,5 @@ def test_a_download_waits_and_says_so_once(
     assert sum(batch.num_rows for batch in read_ranges(plan, [OffsetRange(queue, 0, 5)])) == 5
     (line,) = [line for line in caplog.messages if line.startswith("waiting for ")]
     assert " for up to 20 s: [ROCKETMQ_CONNECTION." in line
-    (line,) = [line for line in caplog.messages if line.endswith("s, the download goes on")]
+    (line,) = [line for line in caplog.messages if line.endswith("s, the download resumes")]
     assert " answers again after " in line

@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.settings import ConnectionSettings, split_addresses
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.grpc.channels import Channels
 from rocketmq_client.transport.grpc.connection import (
     RECEIVE_WINDOW,
     SILENCE_MS_MAX,
@@ -24,11 +25,10 @@ from rocketmq_client.transport.grpc.connection import (
     GrpcConnection,
     Inbox,
     MessageReceived,
-    connect_to_first,
     next_event,
 )
+from rocketmq_client.transport.grpc.download import Download
 from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
-from rocketmq_client.transport.grpc.reading import Reading
 from rocketmq_client.transport.grpc.sending import STREAMED_SIZE_MAX, SendStream
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.errors import (
@@ -72,23 +72,19 @@ class GrpcTransport:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         """Raises ValueError for endpoints that are no addresses."""
-        self.settings = settings
-        self._addresses = split_addresses(settings.endpoints or "")
-        if not self._addresses:
-            raise ValueError(f"endpoints names no address: {settings.endpoints!r}")
+        self._settings = settings
+        self._channels = Channels(settings)
         self._process_id = os.getpid()
         self._clock = ActiveClock()
         self._connection: GrpcConnection | None = None
         self._unreachable: tuple[float, ConnectError] | None = None
         """Why no connection could be made, and until when this answers what is submitted."""
-        self._idle_reader: GrpcConnection | None = None
         self._pending: dict[int, _Pending] = {}
         self._sends = SendStream()
         self._done: list[tuple[int, Result]] = []
         self._ticket = 0
         self._inbox: Inbox = SimpleQueue()
         self._is_woken = False
-        self._closings = 0
 
     # --- the contract -------------------------------------------------------------------------
 
@@ -163,49 +159,18 @@ class GrpcTransport:
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""
         self._check_process()
-        return Reading(self, ranges, spec).chunks()
+        return Download(self, self._settings, self._channels, self._clock, ranges, spec).chunks()
 
     def close(self) -> None:
         """Close every connection. What is under way is forgotten; a later call connects again."""
-        for connection in (self._connection, self._idle_reader):
-            if connection is not None:
-                connection.close()
-        self._connection = self._idle_reader = None
-        self._closings += 1
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        self._channels.close()
         self._pending.clear()
         self._sends.forget()
         self._done.clear()
         self._inbox = SimpleQueue()
-
-    # --- what a download uses -----------------------------------------------------------------
-
-    @property
-    def clock(self) -> ActiveClock:
-        """Runs only inside the transport."""
-        return self._clock
-
-    def take_reader(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
-        """A connection for one stream: its window must not be shared with calls."""
-        reader, self._idle_reader = self._idle_reader, None
-        if reader is not None:
-            if not reader.is_stale and reader.receive_window == receive_window:
-                reader.inbox = inbox
-                return reader
-            reader.close()
-        return self._connect(inbox, receive_window)
-
-    @property
-    def closings(self) -> int:
-        """How often the transport was closed: what was taken before is not given back after."""
-        return self._closings
-
-    def give_back(self, reader: GrpcConnection, closings: int) -> None:
-        """A stream ended and left its connection as it was; the next one may use it."""
-        is_same = closings == self._closings and self._process_id == os.getpid()
-        if is_same and self._idle_reader is None:
-            self._idle_reader = reader
-        else:
-            reader.close()
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -263,7 +228,7 @@ class GrpcTransport:
             if began < until:
                 raise ConnectError(error.address, error.reason)
         try:
-            connection = self._connect(self._inbox, RECEIVE_WINDOW)
+            connection = self._channels.connect(self._inbox, RECEIVE_WINDOW)
         except ConnectError as error:
             now = time.monotonic()
             self._unreachable = (now + (now - began), error)
@@ -274,17 +239,6 @@ class GrpcTransport:
     @property
     def _is_busy(self) -> bool:
         return bool(self._pending) or not self._sends.is_idle
-
-    def _connect(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
-        connect = partial(
-            GrpcConnection,
-            inbox=inbox,
-            connect_timeout_ms=self.settings.connect_timeout_ms,
-            security=self.settings.security,
-            receive_window=receive_window,
-        )
-        connection, self._addresses = connect_to_first(self._addresses, connect)
-        return connection
 
     def _turn(self, timeout_ms: int) -> None:
         """Let something happen: an answer, an expiry, a wake, or `timeout_ms` passing by."""
