@@ -35,7 +35,7 @@ class Client:
     async def call(self, *wanted: Request[Any], timeout: float = 10) -> list[Any]:
         method = method_of(wanted[0])
         stub = self.channel.unary_unary(method.path)
-        content = await stub(b"".join(method.encode(wanted)), timeout=timeout)
+        content = await stub(method.encode(wanted), timeout=timeout)
         return method.decode_outcomes(wanted, content)
 
     def stream(

@@ -58,7 +58,6 @@ def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 0),
         # A peer that vanished without a word would keep its streams, and their chunks, for ever.
-        # Not sooner: a client without threads answers no ping while its consumer works.
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 120_000),
     ]

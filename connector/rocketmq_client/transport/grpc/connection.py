@@ -5,8 +5,8 @@ forked from a process that must not have it. Its threads do not survive a fork, 
 whose parent had connections can have none.
 
 - A unary call puts its message and its end in the inbox. A streamed one has a thread of its own,
-  which waits for a message only while fewer than one are untaken: what the peer sends beyond that
-  waits in the sockets and in the call's window.
+  which asks for a message when the one before was taken: what the peer sends beyond that waits in
+  gRPC and in the sockets, up to the call's window.
 - Pings notice a peer that is away, also while a call is silent: a machine that vanished does not
   close its connections.
 """
@@ -41,7 +41,6 @@ from rocketmq_wire.errors import (
     RocketMQError,
     WrongSettingsError,
 )
-from rocketmq_wire.model import Buffer
 from rocketmq_wire.signing import Credentials, sign_call
 
 MESSAGE_SIZE_MAX: Final = 64 * 1024 * 1024
@@ -187,38 +186,35 @@ class GrpcConnection:
         """True when no call should be started here. A plain channel connects again by itself."""
         return self.is_ending or (self._relay is not None and self._relay.is_over)
 
-    def start(self, path: str, message: Sequence[Buffer], *, timeout_ms: int) -> int:
+    def start(self, path: str, message: bytes, *, timeout_ms: int) -> int:
         """Begin a call with one answer; its number in the events."""
         number = next(self._numbers)
         future = self._channel.unary_unary(path).future(
-            _joined(message), timeout=timeout_ms / 1_000, metadata=self._metadata()
+            message, timeout=timeout_ms / 1_000, metadata=self._metadata()
         )
         self._unary[number] = future
         future.add_done_callback(partial(self._on_answer, self.inbox, number))
         return number
 
-    def stream(self, path: str, message: Sequence[Buffer], *, timeout_ms: int | None = None) -> int:
+    def stream(self, path: str, message: bytes, *, timeout_ms: int | None = None) -> int:
         """Begin a call with many answers; each is waited for when the one before was `taken`."""
         timeout = None if timeout_ms is None else timeout_ms / 1_000
-        call = self._channel.unary_stream(path)(
-            _joined(message), timeout=timeout, metadata=self._metadata()
-        )
+        call = self._channel.unary_stream(path)(message, timeout=timeout, metadata=self._metadata())
         return self._read(call, None)
 
-    def exchange(self, path: str, message: Sequence[Buffer]) -> int:
+    def exchange(self, path: str, message: bytes) -> int:
         """Begin a stream of messages both ways, which is open until it is cancelled or ends."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        outgoing.put(_joined(message))
-        call = self._channel.stream_stream(path)(
-            iter(outgoing.get, None), metadata=self._metadata()
-        )
+        outgoing.put(message)
+        words = iter(outgoing.get, None)
+        call = self._channel.stream_stream(path)(words, metadata=self._metadata())
         return self._read(call, outgoing)
 
-    def send(self, number: int, message: Sequence[Buffer]) -> None:
+    def send(self, number: int, message: bytes) -> None:
         """Send one more message of an exchange."""
         stream = self._streams.get(number)
         if stream is not None and stream.outgoing is not None:
-            stream.outgoing.put(_joined(message))
+            stream.outgoing.put(message)
 
     def taken(self, event: MessageReceived) -> None:
         """A message was taken: the next one is waited for."""
@@ -310,7 +306,7 @@ class GrpcConnection:
 
 
 class _Stream:
-    """A streamed call, and how many of its messages may be read ahead of their taker: one."""
+    """A streamed call; a message is asked for when the one before was taken."""
 
     def __init__(self, call: Any, outgoing: SimpleQueue[bytes | None] | None) -> None:
         self.call = call
@@ -410,10 +406,6 @@ def _metadata(
         return (*always, *sign_call(credentials, now))
 
     return sign
-
-
-def _joined(message: Sequence[Buffer]) -> bytes:
-    return b"".join(message)
 
 
 def _reason(error: Exception) -> str:

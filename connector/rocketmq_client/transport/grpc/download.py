@@ -115,7 +115,7 @@ class Download:
         reader = self._channels.lend(self._inbox, self._stream.window_size)
         self._reader = reader
         # No time-out: the caller may hold the generator suspended for as long as it likes.
-        self._call = reader.stream(PULL_RECORDS_PATH, [encode_pull_records(request)])
+        self._call = reader.stream(PULL_RECORDS_PATH, encode_pull_records(request))
         self._heard_ms = self._now_ms()
         return reader
 

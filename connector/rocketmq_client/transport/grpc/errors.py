@@ -77,6 +77,8 @@ def _unavailable(address: str, text: str) -> RocketMQError:
 
 def _exhausted(text: str) -> RocketMQError:
     # gRPC has one status for "too large", where waiting cannot help, and for "too many".
+    if "CLIENT:" in text:
+        return RemoteProtocolError(f"an answer is over the limit: {text}")
     if "larger than" in text:
         return BrokerError(_SYSTEM_ERROR, text)
     return broker_error(_BUSY, text)

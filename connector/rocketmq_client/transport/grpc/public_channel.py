@@ -112,7 +112,7 @@ class PublicChannel:
             self._keep_known()
             connection = self._connected()
             begin = connection.stream if name == _STREAMED else connection.start
-            number = begin(pops.path_of(name), [message], timeout_ms=timeout_ms)
+            number = begin(pops.path_of(name), message, timeout_ms=timeout_ms)
             self._pending[number] = pending
         except RocketMQError as error:
             _end(pending, error)
@@ -164,7 +164,7 @@ class PublicChannel:
     def _introduce(self, connection: GrpcConnection) -> None:
         """Open the stream with our settings and wait until they are taken. Raises RocketMQError."""
         self._is_known, self._refusal = False, None
-        self._stream = connection.exchange(pops.path_of("Telemetry"), [self._telemetry])
+        self._stream = connection.exchange(pops.path_of("Telemetry"), self._telemetry)
         end_at = time.monotonic() + self.settings.request_timeout_ms / 1_000
         try:
             while not self._is_known:
@@ -185,7 +185,7 @@ class PublicChannel:
         if time.monotonic() >= self._heartbeat_due:
             self._heartbeat_due = time.monotonic() + _HEARTBEAT_SECONDS
             timeout_ms = self.settings.request_timeout_ms
-            connection.start(pops.path_of("Heartbeat"), [self._heartbeat], timeout_ms=timeout_ms)
+            connection.start(pops.path_of("Heartbeat"), self._heartbeat, timeout_ms=timeout_ms)
 
     def _on_event(self, event: Event) -> None:
         connection = self._connection

@@ -6,8 +6,9 @@ it may have been stored.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +37,7 @@ STREAMED_SIZE_MAX: Final = 4 * 1024 * 1024
 class _Sent:
     on_answer: OnAnswer | None
     """None once it was given up: its answer still has its place in the order."""
-    started_ms: int
+    started_at: float
     deadline_ms: int
 
 
@@ -62,17 +63,14 @@ class SendStream:
     def send(
         self,
         connection: GrpcConnection,
-        message: Sequence[Buffer],
+        message: bytes,
         on_answer: OnAnswer,
         *,
         now_ms: int,
         timeout_ms: int,
     ) -> None:
-        """Send one batch, as `grpc_records.encode_send_records` makes it.
-
-        Raises ConnectError and ConnectionLostError; this batch then has no answer to wait for.
-        """
-        sent = _Sent(on_answer, now_ms, now_ms + timeout_ms)
+        """Send one batch, as `encode_send_records` makes it."""
+        sent = _Sent(on_answer, time.monotonic(), now_ms + timeout_ms)
         if self.call is None:
             self.call = connection.exchange(SEND_RECORDS_STREAM_PATH, message)
         else:
@@ -105,9 +103,9 @@ class SendStream:
         for sent in self._waiting:
             if sent.on_answer is not None and now_ms >= sent.deadline_ms:
                 on_answer, sent.on_answer = sent.on_answer, None
-                waited_ms = now_ms - sent.started_ms
-                is_silent = is_silent or not connection.heard_since(sent.started_ms)
-                on_answer(DeadlineExceededError(connection.address, f"waited {waited_ms} ms"))
+                waited_ms = (time.monotonic() - sent.started_at) * 1_000
+                is_silent = is_silent or not connection.heard_since(sent.started_at)
+                on_answer(DeadlineExceededError(connection.address, f"waited {waited_ms:.0f} ms"))
         return is_silent
 
     def fail(self, error: RocketMQError) -> None:

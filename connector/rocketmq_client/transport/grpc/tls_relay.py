@@ -26,6 +26,7 @@ from rocketmq_wire.errors import TlsError
 _BUFFER_SIZE: Final = 256 * 1024
 _ACCEPT_SECONDS: Final = 10.0
 _PROBE_SECONDS: Final = 0.5
+_PATH_SIZE_MAX: Final = 80
 
 
 class TlsRelay:
@@ -36,7 +37,9 @@ class TlsRelay:
         """Why the server ended the connection behind a greeting that went well."""
         self.is_over = False
         self._encrypted = encrypted
-        self._directory = tempfile.mkdtemp(prefix="rmq-")
+        # The path of a socket has room for a hundred bytes.
+        is_long = len(tempfile.gettempdir()) > _PATH_SIZE_MAX
+        self._directory = tempfile.mkdtemp(prefix="rmq-", dir="/tmp" if is_long else None)
         path = os.path.join(self._directory, "s")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)

@@ -68,7 +68,7 @@ class _Pending:
 
 
 class GrpcTransport:
-    """One thread's way to a broker; connects when first used, and afresh in a forked process."""
+    """One thread's way to a broker; connects when first used."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         """Raises ValueError for endpoints that are no addresses."""
@@ -252,8 +252,10 @@ class GrpcTransport:
         self._expire_sends()
 
     def _take_events(self) -> None:
-        while (event := next_event(self._inbox, 0)) is not None:
-            self._on_event(event)
+        while not self._inbox.empty():
+            event = next_event(self._inbox, 0)
+            if event is not None:
+                self._on_event(event)
 
     def _on_event(self, event: Event) -> None:
         connection = self._connection
@@ -305,8 +307,8 @@ class GrpcTransport:
     ) -> None:
         """Give the connection up if this end of a call speaks against it."""
         if ended.status == UNAVAILABLE:
-            if isinstance(error, ConnectError) and connection.was_answered:
-                # Other calls may have arrived before.
+            if isinstance(error, ConnectError):
+                # This call was not sent; others may have been, before.
                 error = ConnectionLostError(connection.address, error.reason)
             self._lose(error)
         elif ended.status == DEADLINE_EXCEEDED and not connection.heard_since(call.started_at):
@@ -338,7 +340,7 @@ class GrpcTransport:
 
     def _check_process(self) -> None:
         if os.getpid() != self._process_id:
-            # Forked: the sockets belong to the parent. Closing our copies does not disturb them.
+            # Forked: the channels belong to the parent.
             self._process_id = os.getpid()
             self.close()
 

@@ -27,20 +27,15 @@ _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _VARINT_SIZE_MAX: Final = 10
 
 
-def field_parts(small_fields: bytes, large_fields: Mapping[int, Sequence[Buffer]]) -> list[Buffer]:
-    """One message of its serialised small fields and of large ones, in parts and without a copy."""
+def join_fields(small_fields: bytes, large_fields: Mapping[int, Sequence[Buffer]]) -> bytes:
+    """One message of its serialised small fields and of large ones, each copied once."""
     parts: list[Buffer] = [small_fields]
     for number, field in large_fields.items():
         size = sum(_size(part) for part in field)
         if size:
             parts.append(_varint(number << 3 | _LENGTH_DELIMITED) + _varint(size))
             parts.extend(field)
-    return parts
-
-
-def join_fields(small_fields: bytes, large_fields: Mapping[int, Sequence[Buffer]]) -> bytes:
-    """The same, joined."""
-    return b"".join(field_parts(small_fields, large_fields))
+    return b"".join(parts)
 
 
 def split_fields(message: Buffer) -> tuple[bytes, dict[int, memoryview]]:

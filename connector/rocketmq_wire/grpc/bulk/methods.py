@@ -21,8 +21,7 @@ class Method:
 
     name: str
     request_types: tuple[type[AnyRequest], ...]
-    encode_requests: Callable[[Sequence[AnyRequest]], Sequence[Buffer]]
-    """In parts, so that a large body is sent from where it lies."""
+    encode_requests: Callable[[Sequence[AnyRequest]], bytes]
     decode_requests: Callable[[bytes], tuple[AnyRequest, ...]]
     encode_outcomes: Callable[[Sequence[AnyRequest], Sequence[Outcome]], bytes]
     """Raises the BrokerError of a call whose answer has no place for one."""
@@ -34,8 +33,8 @@ class Method:
     def path(self) -> str:
         return f"/{SERVICE}/{self.name}"
 
-    def encode(self, wanted: Sequence[AnyRequest]) -> Sequence[Buffer]:
-        """The call's request, in parts.
+    def encode(self, wanted: Sequence[AnyRequest]) -> bytes:
+        """The call's request.
 
         Raises LocalProtocolError for values that protobuf cannot carry.
         """
@@ -48,7 +47,7 @@ class Method:
 def alone(
     name: str,
     request_types: tuple[type[AnyRequest], ...],
-    encode_request: Callable[[Any], Sequence[Buffer]],
+    encode_request: Callable[[Any], bytes],
     decode_request: Callable[[bytes], AnyRequest],
     encode_reply: Callable[[Any, Any], bytes],
     decode_reply: Callable[[Any, Buffer], Outcome],
@@ -84,7 +83,7 @@ def small(
     return alone(
         name,
         request_types,
-        lambda request: (serialize(request_class(**to_fields(request))),),
+        lambda request: serialize(request_class(**to_fields(request))),
         lambda content: from_message(parse(f"{name}Request", content)),
         lambda _, reply: serialize(reply_to_message(reply)),
         lambda _, content: reply_from_message(parse(response_name, content)),

@@ -13,7 +13,6 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.fields import (
     BODY_FIELD,
     SIZES_FIELD,
-    field_parts,
     join_fields,
     split_fields,
 )
@@ -92,7 +91,7 @@ class PullRecords:
 # --- reading --------------------------------------------------------------------------------
 
 
-def encode_pull(request: PullMessages) -> Sequence[Buffer]:
+def encode_pull(request: PullMessages) -> bytes:
     message = message_class("PullMessagesRequest")(
         group=request.group,
         queue=queue_to_message(request.queue),
@@ -105,7 +104,7 @@ def encode_pull(request: PullMessages) -> Sequence[Buffer]:
         commit=request.commit,
         suspend_ms=request.suspend_ms,
     )
-    return (serialize(message),)
+    return serialize(message)
 
 
 def decode_pull(content: bytes) -> PullMessages:
@@ -247,7 +246,7 @@ def reply_of_chunk(chunk: RecordChunk) -> PullReply:
 # --- writing --------------------------------------------------------------------------------
 
 
-def encode_send_message(request: SendMessage) -> Sequence[Buffer]:
+def encode_send_message(request: SendMessage) -> bytes:
     message = message_class("SendMessageRequest")(
         group=request.group,
         queue=queue_to_message(request.queue),
@@ -259,7 +258,7 @@ def encode_send_message(request: SendMessage) -> Sequence[Buffer]:
         reconsume_times_max=request.reconsume_times_max,
         default_queue_count=request.default_queue_count,
     )
-    return field_parts(serialize(message), {BODY_FIELD: (request.body,)})
+    return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
 
 
 def decode_send_message(content: Buffer) -> SendMessage:
@@ -279,7 +278,7 @@ def decode_send_message(content: Buffer) -> SendMessage:
     )
 
 
-def encode_send_batch(request: SendBatch) -> Sequence[Buffer]:
+def encode_send_batch(request: SendBatch) -> bytes:
     message = message_class("SendBatchRequest")(
         group=request.group,
         queue=queue_to_message(request.queue),
@@ -289,7 +288,7 @@ def encode_send_batch(request: SendBatch) -> Sequence[Buffer]:
         sys_flag=request.sys_flag,
         default_queue_count=request.default_queue_count,
     )
-    return field_parts(serialize(message), {BODY_FIELD: (request.body,)})
+    return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
 
 
 def decode_send_batch(content: Buffer) -> SendBatch:
@@ -307,14 +306,14 @@ def decode_send_batch(content: Buffer) -> SendBatch:
     )
 
 
-def encode_send_records(request: SendRecords) -> Sequence[Buffer]:
+def encode_send_records(request: SendRecords) -> bytes:
     message = message_class("SendRecordsRequest")(
         group=request.group, queue=queue_to_message(request.queue)
     )
     large: dict[int, Sequence[Buffer]] = {BODY_FIELD: (request.records,)}
     if request.sizes is not None:
         large = {SIZES_FIELD: (request.sizes,), BODY_FIELD: (request.records,)}
-    return field_parts(serialize(message), large)
+    return join_fields(serialize(message), large)
 
 
 def decode_send_records(content: Buffer) -> SendRecords:

@@ -26,10 +26,6 @@ from rocketmq_wire.stubs import message_class, parse, serialize
 ITEMS_MAX: Final = 10_000
 
 
-def _whole(message: Any) -> tuple[bytes]:
-    return (serialize(message),)
-
-
 def _checked(results: Sequence[Any], wanted: Sequence[AnyRequest]) -> Sequence[Any]:
     if len(results) != len(wanted):
         raise RemoteProtocolError(f"{len(wanted)} questions got {len(results)} answers")
@@ -92,7 +88,7 @@ def _request_of_query(query: Any) -> AnyRequest:
 GET_OFFSETS: Final = Method(
     name="GetOffsets",
     request_types=(*_KINDS, SearchOffset),
-    encode_requests=lambda wanted: _whole(
+    encode_requests=lambda wanted: serialize(
         message_class("GetOffsetsRequest")(queries=[_query_of(request) for request in wanted])
     ),
     decode_requests=lambda content: tuple(
@@ -109,8 +105,8 @@ GET_OFFSETS: Final = Method(
 )
 
 
-def _encode_get_progress(wanted: Sequence[Any]) -> tuple[bytes]:
-    return _whole(
+def _encode_get_progress(wanted: Sequence[Any]) -> bytes:
+    return serialize(
         message_class("GetCommittedOffsetRequest")(
             group=wanted[0].group,
             queues=[queue_to_message(request.queue) for request in wanted],
@@ -143,9 +139,9 @@ GET_PROGRESS: Final = Method(
 )
 
 
-def _encode_commit_progress(wanted: Sequence[Any]) -> tuple[bytes]:
+def _encode_commit_progress(wanted: Sequence[Any]) -> bytes:
     entry = message_class("QueueOffset")
-    return _whole(
+    return serialize(
         message_class("CommitOffsetRequest")(
             group=wanted[0].group,
             offsets=[

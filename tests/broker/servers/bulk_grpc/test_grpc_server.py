@@ -162,7 +162,7 @@ def test_a_stream_of_batches_is_answered_in_order_after_the_disk() -> None:
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
         for index in (0, 1, 0):
-            await stream.write(b"".join(encode_send_records(batch(index, 2))))
+            await stream.write(encode_send_records(batch(index, 2)))
         await until(lambda: len(shell.sent) == 3)
         shell.gate.set()
         await stream.done_writing()
@@ -179,10 +179,10 @@ def test_a_refused_batch_keeps_its_place_in_the_stream() -> None:
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
         shell.refusal = BrokerBusyError(2, "busy")
-        await stream.write(b"".join(encode_send_records(batch(0, 1))))
+        await stream.write(encode_send_records(batch(0, 1)))
         refused = decode_send_outcome(await stream.read())
         shell.refusal = None
-        await stream.write(b"".join(encode_send_records(batch(0, 1))))
+        await stream.write(encode_send_records(batch(0, 1)))
         stored = decode_send_outcome(await stream.read())
         await stream.done_writing()
         assert isinstance(refused, BrokerBusyError)
@@ -198,7 +198,7 @@ def test_a_stream_of_batches_makes_the_broker_hold_only_so_many() -> None:
         shell.gate = asyncio.Event()
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
-        content = b"".join(encode_send_records(batch(0, 1)))
+        content = encode_send_records(batch(0, 1))
 
         async def write_all() -> None:
             for _ in range(SENDS_IN_FLIGHT_MAX * 4):

@@ -21,6 +21,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.messages import SendRecords, SendReply
+from rocketmq_wire.requests.offsets import GetMaxOffset
 from support.fake_shell import FakeQueue, FakeShell, queue, record
 from support.grpc_serving import Serving, serving
 
@@ -103,6 +104,18 @@ def test_a_late_answer_goes_to_nobody_and_keeps_its_place(
     reply = take(transport, 1)[second]
     assert isinstance(reply, SendReply)
     assert (reply.start, reply.count) == (1, 5)
+
+
+def test_a_late_answer_among_others_in_time_speaks_against_no_connection(
+    server: Serving, transport: GrpcTransport
+) -> None:
+    gate = server.shell.gate = asyncio.Event()
+    ticket = submit(transport, batch(0, 1), timeout_ms=300)
+    transport.call(GetMaxOffset(queue(0)), timeout_ms=TIMEOUT_MS)
+    assert isinstance(take(transport, 1)[ticket], DeadlineExceededError)
+    server.loop.call_soon_threadsafe(gate.set)
+    assert transport.call(batch(0, 1), timeout_ms=TIMEOUT_MS).start == 1
+    assert len({peer.key for peer in server.shell.peers}) == 1
 
 
 def test_what_is_under_way_when_the_broker_dies_has_an_unknown_outcome(

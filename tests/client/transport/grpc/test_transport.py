@@ -431,6 +431,7 @@ def test_a_refusal_for_good_is_raised_at_once(transport: GrpcTransport, shell: F
 
 _FORKING = """
 import os, sys
+from rocketmq_client.consumer.public_pop import PublicPopClient
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.transport.grpc.transport import GrpcTransport

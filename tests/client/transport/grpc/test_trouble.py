@@ -13,9 +13,10 @@ import pytest
 
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.grpc.connection import MESSAGE_SIZE_MAX
 from rocketmq_client.transport.grpc.transport import GrpcTransport
 from rocketmq_client.transport.net.clock import ActiveClock
-from rocketmq_wire.errors import BrokerBusyError, ConnectError
+from rocketmq_wire.errors import BrokerBusyError, ConnectError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH
 from rocketmq_wire.grpc.bulk.records import (
     PullRecords,
@@ -26,7 +27,8 @@ from rocketmq_wire.grpc.bulk.records import (
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
-from rocketmq_wire.requests.topics import GetRoute
+from rocketmq_wire.requests.topics import GetRoute, ListTopics
+from rocketmq_wire.stubs import SERVICE
 from support.fake_shell import FakeQueue, FakeShell, queue, record
 from support.fault_proxy import unreachable_address
 from support.grpc_serving import serving
@@ -101,6 +103,23 @@ def test_what_a_broker_sends_behind_a_refusal_is_not_read() -> None:
     spec = ReadSpec("group", limits=ReadLimits(outage_ms=10**9, pull_timeout_ms=10**9))
     assert [chunk.queue for chunk in transport.read_ranges(wanted, spec)] == [queue(0), queue(1)]
     assert len(streams) == 2
+    transport.close()
+    other.stop(None).wait()
+
+
+def test_an_answer_over_the_limit_breaks_the_protocol() -> None:
+    other = grpc.server(
+        futures.ThreadPoolExecutor(1), options=[("grpc.max_send_message_length", -1)]
+    )
+    handlers = {
+        "ListTopics": grpc.unary_unary_rpc_method_handler(lambda *_: bytes(MESSAGE_SIZE_MAX + 1))
+    }
+    other.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    transport = transport_to(f"127.0.0.1:{port}")
+    with pytest.raises(RemoteProtocolError, match="over the limit"):
+        transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
     transport.close()
     other.stop(None).wait()
 
