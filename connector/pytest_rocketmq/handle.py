@@ -184,7 +184,7 @@ class RocketMQ:
         """How many messages a group has not consumed; where it has no progress, all there are."""
         bounds = self._bounds(self.cluster.queues(topic or self.topic))
         behind = 0
-        for queue, at in self.cluster.progress(group or self.group, tuple(bounds)).items():
+        for queue, at in self.cluster.committed_offsets(group or self.group, tuple(bounds)).items():
             if isinstance(at, RocketMQError):
                 raise at
             held = bounds[queue]

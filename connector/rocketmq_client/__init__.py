@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
     from rocketmq_client.loss import LossPolicy, RangeLostError
     from rocketmq_client.producer.column_batches import MessageColumns
-    from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, Half
+    from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, HalfMessage
     from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
     from rocketmq_client.producer.timed_messages import delayed
     from rocketmq_client.producer.transactional import (
@@ -57,7 +57,7 @@ _LAZY = {
     "Credentials": "rocketmq_wire.signing",
     "EndOutcomeUnknownError": "rocketmq_client.producer.half_messages",
     "FlowLimits": "rocketmq_client.consumer.common.flow_limits",
-    "Half": "rocketmq_client.producer.half_messages",
+    "HalfMessage": "rocketmq_client.producer.half_messages",
     "LitePullConsumer": "rocketmq_client.consumer.lite_pull",
     "LossPolicy": "rocketmq_client.loss",
     "Message": "rocketmq_wire.model",
@@ -101,7 +101,7 @@ __all__ = [
     "Credentials",
     "EndOutcomeUnknownError",
     "FlowLimits",
-    "Half",
+    "HalfMessage",
     "LitePullConsumer",
     "LossPolicy",
     "Message",

@@ -107,13 +107,13 @@ class Cluster:
         """Close every connection; a later call opens them again."""
         self.transport.close()
 
-    def places(self) -> dict[str, str]:
+    def broker_addresses(self) -> dict[str, str]:
         """The addresses of brokers that are known by now, by name."""
-        return self.transport.places()
+        return self.transport.broker_addresses()
 
-    def hint(self, places: Mapping[str, str]) -> None:
+    def hint(self, addresses: Mapping[str, str]) -> None:
         """Where another found brokers, for when no name server answers."""
-        self.transport.hint(places)
+        self.transport.hint(addresses)
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Cluster:
 
     # --- groups -------------------------------------------------------------------------------
 
-    def progress(
+    def committed_offsets(
         self, group: str, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
         """What a group has committed; None where it has committed nothing.

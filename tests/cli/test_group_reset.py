@@ -64,7 +64,7 @@ def test_a_group_with_members_is_moved_by_its_broker(
         words += [] if index is None else ["--queue", str(index)]
         assert main([*words, "--execute"]) == 0, capfd.readouterr().err
         # Members take ten seconds until they go on there, as RocketMQ's own do.
-        assert cluster.progress(group, cluster.queues(topic)) == {
+        assert cluster.committed_offsets(group, cluster.queues(topic)) == {
             queue: 0 if index in (None, queue.index) else 4 for queue in cluster.queues(topic)
         }
         offset = ["group", "reset-offsets", group, "--topic", topic, "--to-offset", "1", *where]

@@ -137,9 +137,9 @@ def test_a_group_is_moved_only_by_who_says_execute(
     assert (planned["committed"], planned["wanted"]) == (3, committed)
     assert planned["again"] == max(0, 3 - committed)
     assert planned["skipped"] == max(0, committed - 3)
-    assert cluster.progress(group, [queue]) == {queue: 3}
+    assert cluster.committed_offsets(group, [queue]) == {queue: 3}
     assert main([*move, "--execute"]) == 0
-    assert cluster.progress(group, [queue]) == {queue: committed}
+    assert cluster.committed_offsets(group, [queue]) == {queue: committed}
 
 
 def test_a_group_is_deleted_only_by_who_says_yes(

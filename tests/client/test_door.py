@@ -22,7 +22,7 @@ NAMES = [
     "Credentials",
     "EndOutcomeUnknownError",
     "FlowLimits",
-    "Half",
+    "HalfMessage",
     "LitePullConsumer",
     "LossPolicy",
     "Message",

@@ -110,10 +110,10 @@ def test_progress_is_none_until_it_is_committed_and_may_go_back(cluster, topic):
     fill(cluster, queue, 9)
     cluster.pull(queue, 0, 1, group=group)
     # Some brokers answer a young topic's first offset here, and the client sees through it.
-    assert cluster.progress(group, [queue]) == {queue: None}
+    assert cluster.committed_offsets(group, [queue]) == {queue: None}
     for offset in (0, 7, 3):
         assert cluster.commit(group, {queue: offset}) == {queue: None}
-        assert cluster.progress(group, [queue]) == {queue: offset}
+        assert cluster.committed_offsets(group, [queue]) == {queue: offset}
     stats = cluster.group_stats(group, topic)[queue]
     assert (stats.broker_offset, stats.consumer_offset) == (9, 3)
     assert group in cluster.groups()
@@ -123,7 +123,7 @@ def test_a_commit_by_a_group_that_the_broker_never_saw_makes_the_group(cluster, 
     queue, group = queue_of(topic), f"fresh-{topic}"
     fill(cluster, queue, 9)
     assert cluster.commit(group, {queue: 4}) == {queue: None}
-    assert cluster.progress(group, [queue]) == {queue: 4}
+    assert cluster.committed_offsets(group, [queue]) == {queue: 4}
 
 
 def test_a_group_with_nobody_online_has_no_members(cluster, topic):

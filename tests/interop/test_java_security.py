@@ -134,7 +134,7 @@ def guarded(
             yield Guarded(version, place.name_server, authority.ca_file)
             # What Java consumed has Java's progress.
             queue = QueueId(TOPIC, BROKER, 0)
-            assert cluster.progress("readers", [queue]) == {queue: 8}
+            assert cluster.committed_offsets("readers", [queue]) == {queue: 8}
 
 
 def test_java_clients_with_rights_send_and_consume_and_others_are_refused(

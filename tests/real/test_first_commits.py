@@ -21,4 +21,4 @@ def test_the_first_progress_of_all_queues_is_kept(broker: RealCluster, topic: st
         for number in range(_GROUPS):
             group = f"{topic}-{number}"
             assert set(cluster.commit(group, offsets).values()) == {None}
-            assert cluster.progress(group, queues) == offsets
+            assert cluster.committed_offsets(group, queues) == offsets

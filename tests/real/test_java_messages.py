@@ -179,6 +179,6 @@ def test_records_with_ipv6_hosts_are_read_as_java_reads_them(
         assert all(len(row["offsetMsgId"]) == 56 for row in rows)
         streamed = queries.available(startingOffsets="earliest", group=f"group-{topic}")
         assert len(streamed.rows) == 14
-        assert loader.cluster.progress(f"group-{topic}", [queue]) == {queue: 14}
+        assert loader.cluster.committed_offsets(f"group-{topic}", [queue]) == {queue: 14}
     finally:
         broker.remove(node)

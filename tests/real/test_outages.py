@@ -144,7 +144,8 @@ def test_the_queues_of_a_broker_that_is_added_are_found(
         queries.until(
             query,
             lambda: (
-                loader.cluster.progress(f"group-{topic}", [first, second]) == {first: 13, second: 7}
+                loader.cluster.committed_offsets(f"group-{topic}", [first, second])
+                == {first: 13, second: 7}
             ),
         )
         assert batches.rows == loader.rows(first, second)

@@ -35,7 +35,7 @@ def test_batches_and_streams_are_read_through_a_proxy(
     options = {"nameServer": proxy, "startingOffsets": "earliest", "group": group}
     first = queries.available(maxOffsetsPerTrigger="1000", **options)
     assert first.rows == loader.rows(*queues)
-    assert loader.cluster.progress(group, queues) == dict.fromkeys(queues, 1_200)
+    assert loader.cluster.committed_offsets(group, queues) == dict.fromkeys(queues, 1_200)
     loader.put(queues[1], 30)
     assert queries.available(**options).rows == loader.rows(queues[1], start=1_200)
 

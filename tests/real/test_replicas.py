@@ -91,7 +91,7 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     batches = Batches()
     query = queries.start(queries.load(**options), batches)
     queries.until(query, lambda: len(batches.rows) == 3_000)
-    queries.until(query, lambda: loader.cluster.progress(group, [queue]) == {queue: 3_000})
+    queries.until(query, lambda: loader.cluster.committed_offsets(group, [queue]) == {queue: 3_000})
 
     end(master)
     assert rows_of(read()) == loader.rows(queue)
@@ -106,7 +106,7 @@ def test_a_replica_serves_what_its_master_suggests_and_what_its_master_cannot(
     await_master(loader.cluster, f"other-{group}", queue, 5)
     loader.put(queue, 50)
     queries.until(query, lambda: len(batches.rows) >= 3_050)
-    queries.until(query, lambda: loader.cluster.progress(group, [queue]) == {queue: 3_050})
+    queries.until(query, lambda: loader.cluster.committed_offsets(group, [queue]) == {queue: 3_050})
     assert batches.rows == loader.rows(queue)
     # Now the replica goes, in order as well: its master is asked again, whatever it suggests.
     end(slave)

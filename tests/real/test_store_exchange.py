@@ -55,7 +55,7 @@ def held_by(cluster: Cluster, queues: Sequence[QueueId], group: str) -> Held:
             offset = reply.next_begin
         records[queue] = b"".join(parts)
     # The versions answer differently for the queues that nothing was committed of.
-    return Held(records, bounds, dict(cluster.progress(group, queues[:2])))
+    return Held(records, bounds, dict(cluster.committed_offsets(group, queues[:2])))
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def test_spark_reads_and_writes_through_tls_with_the_rights_it_needs_alone(
         assert rows_of(frame) == loader.rows(*queues)
         queries = Queries(spark, encrypted.name_server, READABLE, tmp_path)
         assert queries.available(**options).rows == loader.rows(*queues)
-        assert cluster.progress(READERS, queues) == dict.fromkeys(queues, 300)
+        assert cluster.committed_offsets(READERS, queues) == dict.fromkeys(queues, 300)
     rows = spark.range(40).selectExpr("string(id) body")
     writer = rows.write.format("rocketmq").mode("append")
     writer.options(**keyed(encrypted, WRITER), topic=READABLE).save()

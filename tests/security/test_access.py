@@ -146,7 +146,7 @@ def test_whoever_signs_rightly_sends_and_reads(broker: Broker, transport: str) -
         assert read(cluster, "open") == 1
         (queue,) = cluster.queues("open")
         assert cluster.commit("readers", {queue: 1}) == {queue: None}
-        assert cluster.progress("readers", [queue]) == {queue: 1}
+        assert cluster.committed_offsets("readers", [queue]) == {queue: 1}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_who_may_subscribe_alone_is_not_told_where_queues_end(
         with open_cluster(settings_for(broker, transport, READER)) as cluster:
             (queue,) = cluster.queues("unseen")
             assert cluster.commit("readers", {queue: 1}) == {queue: None}
-            assert cluster.progress("readers", [queue]) == {queue: 1}
+            assert cluster.committed_offsets("readers", [queue]) == {queue: 1}
             chunks = cluster.read_ranges([OffsetRange(queue, 0, 1)], ReadSpec("readers"))
             assert [(chunk.start, chunk.end) for chunk in chunks] == [(0, 1)]
             with refused("NO_PERMISSION"):

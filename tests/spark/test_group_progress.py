@@ -18,7 +18,7 @@ from support.queries import Batches, Queries
 
 
 def progress(loader: Loader, group: str, *queues: QueueId) -> list[object]:
-    return list(loader.cluster.progress(group, queues).values())
+    return list(loader.cluster.committed_offsets(group, queues).values())
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_a_topic_is_copied_up_to_its_end_and_the_group_goes_on_from_there(
     assert "980 messages in 2 queues" in ended.stdout
     copied = pq.read_table(output)
     assert numbers(copied["body"].to_pylist()) == [*range(10, 500), *range(510, 1_000)]
-    assert cluster.progress("copier", queues) == dict.fromkeys(queues, 500)
+    assert cluster.committed_offsets("copier", queues) == dict.fromkeys(queues, 500)
 
 
 def test_a_dry_run_says_what_would_be_read_and_reads_nothing(
@@ -144,7 +144,7 @@ def test_a_stream_that_ends_and_starts_again_writes_every_message_once(
     assert "ended after 200 messages" in second.stdout
     assert numbers(read_rows(output, ["body"])["body"].to_pylist()) == list(range(1_200))
     queues = cluster.queues(topic)
-    assert cluster.progress("streamer", queues) == dict.fromkeys(queues, 600)
+    assert cluster.committed_offsets("streamer", queues) == dict.fromkeys(queues, 600)
 
 
 def test_messages_without_a_time_are_told_and_all_others_counted(

@@ -35,7 +35,7 @@ def test_queries_and_a_consumer_share_queues_and_take_over(
     def is_read() -> bool:
         """Everything sent is read, and the broker knows it."""
         ends = {queue: len(loader.sent[queue]) for queue in queues}
-        return dict(loader.cluster.progress(group, queues)) == ends
+        return dict(loader.cluster.committed_offsets(group, queues)) == ends
 
     put(5)
     first = queries.start(load(), one, "one")

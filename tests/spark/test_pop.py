@@ -19,7 +19,7 @@ POP = {"consumeMode": "pop", "group": GROUP, "startingOffsets": "earliest"}
 
 
 def progress(loader: Loader, topic: str) -> int:
-    found = loader.cluster.progress(GROUP, loader.cluster.queues(topic))
+    found = loader.cluster.committed_offsets(GROUP, loader.cluster.queues(topic))
     return sum(offset for offset in found.values() if isinstance(offset, int))
 
 

@@ -58,7 +58,7 @@ def test_grpc_streams_the_same(
         group=f"group-{topic}",
     )
     assert batches.rows == loader.rows(*queues)
-    progress = loader.cluster.progress(f"group-{topic}", queues)
+    progress = loader.cluster.committed_offsets(f"group-{topic}", queues)
     assert progress == dict.fromkeys(queues, 200)
 
 
@@ -91,7 +91,7 @@ def test_a_restart_may_divide_limit_and_name_its_work_anew(
     )  # fmt: skip
     assert again.sizes == [30, 30]
     assert sorted(failing.rows + again.rows) == loader.rows(*queues)
-    assert loader.cluster.progress(f"b-{topic}", queues) == dict.fromkeys(queues, 30)
+    assert loader.cluster.committed_offsets(f"b-{topic}", queues) == dict.fromkeys(queues, 30)
 
 
 def test_a_topic_that_a_restart_leaves_out_is_read_on_when_it_is_selected_again(
@@ -235,8 +235,8 @@ def test_two_sources_in_one_query(loader: Loader, topic: str, queries: Queries) 
     )
     assert queries.start(frame, batches, availableNow=True).awaitTermination(120)
     assert batches.rows == loader.rows(here, there)
-    assert loader.cluster.progress(f"a-{topic}", [here]) == {here: 40}
-    assert loader.cluster.progress(f"b-{topic}", [there]) == {there: 15}
+    assert loader.cluster.committed_offsets(f"a-{topic}", [here]) == {here: 40}
+    assert loader.cluster.committed_offsets(f"b-{topic}", [there]) == {there: 15}
 
 
 def test_an_idle_topic_does_not_keep_a_busy_one_waiting(

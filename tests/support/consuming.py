@@ -41,7 +41,7 @@ class Topic:
 
     def committed(self, group: str) -> dict[QueueId, int | None]:
         with open_cluster(self.connection) as cluster:
-            found = cluster.progress(group, self.queues)
+            found = cluster.committed_offsets(group, self.queues)
         return {q: at if at is None or isinstance(at, int) else -1 for q, at in found.items()}
 
     def ends(self) -> dict[QueueId, int]:

@@ -108,11 +108,11 @@ class FakeCluster:
         self.clock = clock or FakeClock().clock
         self.is_closed = False
 
-    def places(self) -> dict[str, str]:
+    def broker_addresses(self) -> dict[str, str]:
         return {queue.broker: "x:1" for queue in self.world.queues}
 
-    def hint(self, places: Mapping[str, str]) -> None:
-        self.world.hinted.update(places)
+    def hint(self, addresses: Mapping[str, str]) -> None:
+        self.world.hinted.update(addresses)
 
     def topics(self) -> tuple[str, ...]:
         self._name_server("topics")
@@ -175,7 +175,7 @@ class FakeCluster:
             times[queue] = held.stored[index][0] if is_there else None
         return times
 
-    def progress(
+    def committed_offsets(
         self, group: str, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
         return {

@@ -185,7 +185,9 @@ class OffsetCommitter:
         before = [queue for queue in wanted if queue in self._committed]
         stored: dict[QueueId, int | None] = {}
         failure: RocketMQError | None = None
-        for queue, answer in (cluster.progress(self._group, before) if before else {}).items():
+        for queue, answer in (
+            cluster.committed_offsets(self._group, before) if before else {}
+        ).items():
             if isinstance(answer, RocketMQError):
                 failure = answer
                 wanted.pop(queue)

@@ -126,7 +126,7 @@ class OffsetCommitListener(StreamingQueryListener):
                 raise GroupInUseError(self._group, members)
             self._is_alone = True
         stored: dict[QueueId, int | None] = {}
-        for queue, answer in cluster.progress(self._group, wanted).items():
+        for queue, answer in cluster.committed_offsets(self._group, wanted).items():
             if isinstance(answer, RocketMQError):
                 _log.warning("group %s %s: not committed: %s", self._group, queue, answer)
             else:

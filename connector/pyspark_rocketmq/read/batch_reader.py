@@ -53,7 +53,7 @@ class BatchReader(DataSourceReader):
         cluster = open_cluster(connection_settings(options.connection))
         try:
             queues = self._narrowed(cluster, plan_queues(cluster, options))
-            places = cluster.places()
+            addresses = cluster.broker_addresses()
         finally:
             cluster.close()
         # Queues unknown so far belong to a read of whole topics up to what is there.
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         tasks = plan_batch(queues, Split.of(options), late_topics)
         counts = ((known.queue, known.end - known.start) for known in queues)
         log_batch("read", counts, len(tasks), is_shown=options.log_batches)
-        return [TaskPartition(task, places) for task in tasks]
+        return [TaskPartition(task, addresses) for task in tasks]
 
     def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
         """What of the queues is read: all of it, unless filters say otherwise."""

@@ -39,7 +39,7 @@ class LookupReader(DataSourceReader):
                 for topic in named_topics(options) or ()
                 for place in _places(cluster, options, topic)
             ]
-            places = cluster.places()
+            addresses = cluster.broker_addresses()
         finally:
             cluster.close()
         split = Split(
@@ -49,7 +49,7 @@ class LookupReader(DataSourceReader):
         tasks = divide(ranges, split)
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("look-up", counts, len(tasks), is_shown=options.log_batches)
-        return range_partitions(tasks, places)
+        return range_partitions(tasks, addresses)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""

@@ -105,7 +105,7 @@ def _at_progress(
 ) -> Places:
     group = options.consumer.group or ""
     offsets: dict[QueueId, int] = {}
-    for queue, answer in cluster.progress(group, tuple(bounds)).items():
+    for queue, answer in cluster.committed_offsets(group, tuple(bounds)).items():
         if isinstance(answer, RocketMQError):
             raise answer
         if answer is not None:

@@ -101,7 +101,7 @@ class OffsetDriver(ABC):
             if is_logged:
                 ranges = drop_recreated_queues(self._cluster, options, ranges, planned)
             tasks = divide(ranges, Split.of(options))
-            return range_partitions(tasks, self._cluster.places())
+            return range_partitions(tasks, self._cluster.broker_addresses())
 
     def report_latest(self) -> Offset | None:
         """See `StreamDriver`."""

@@ -209,7 +209,7 @@ def _show_progress(name_server: str) -> None:
         ends = {queue: stat.end for queue, stat in cluster.topic_stats(TOPIC).items()}
         give_up_at = time.monotonic() + _LAG_TIMEOUT_S
         while True:
-            stored = cluster.progress(GROUP, queues)
+            stored = cluster.committed_offsets(GROUP, queues)
             committed = {
                 queue: offset if isinstance(offset, int) else 0 for queue, offset in stored.items()
             }

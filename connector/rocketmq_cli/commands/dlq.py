@@ -243,7 +243,7 @@ def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> 
     # Behind the end: the topic was deleted since, and these letters are others.
     return {
         queue: 0 if at is None or at > ends[queue].end else at
-        for queue, at in raise_first(cluster.progress(REPLAY_GROUP, ends)).items()
+        for queue, at in raise_first(cluster.committed_offsets(REPLAY_GROUP, ends)).items()
     }
 
 

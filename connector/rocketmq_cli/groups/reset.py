@@ -77,7 +77,7 @@ def plan_move(
     """What a move would do, queue by queue; offsets stay within what the queues hold."""
     queues = queues_of(cluster, topic, index)
     bounds = raise_first(cluster.bounds(queues))
-    committed = raise_first(cluster.progress(group, queues))
+    committed = raise_first(cluster.committed_offsets(group, queues))
     searched: Mapping[QueueId, int] = {}
     if target.time_ms is not None and target.time_ms > 0:
         searched = raise_first(cluster.search_offsets(dict.fromkeys(queues, target.time_ms)))

@@ -35,7 +35,7 @@ _DELAYED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_S
 class EndOutcomeUnknownError(RocketMQError):
     """The transaction may or may not be ended: the answer was lost."""
 
-    def __init__(self, half: Half, resolution: Resolution, reason: str) -> None:
+    def __init__(self, half: HalfMessage, resolution: Resolution, reason: str) -> None:
         super().__init__(half, resolution, reason)
         self.half, self.resolution, self.reason = half, resolution, reason
 
@@ -48,7 +48,7 @@ class EndOutcomeUnknownError(RocketMQError):
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class HalfMessage:
     """A half message that a broker holds: all that ends it."""
 
     group: str
@@ -95,22 +95,22 @@ def as_half(request: SendMessage) -> SendMessage:
     return replace(request, sys_flag=request.sys_flag | FLAG_TRANSACTION_PREPARED)
 
 
-def half_of(request: SendMessage, reply: SendReply, unique_key: str) -> Half:
+def half_of(request: SendMessage, reply: SendReply, unique_key: str) -> HalfMessage:
     """Where a half message lies. Raises RemoteProtocolError for an answer that does not say so."""
     _, position = parse_offset_message_id(reply.message_id)
     # Brokers of 4.9 do not repeat the transaction's id, which is the unique key.
     key = reply.transaction_id or unique_key
     queue = QueueId(request.queue.topic, request.queue.broker, reply.queue_index)
-    return Half(request.group, queue, reply.start, position, key, reply.message_id)
+    return HalfMessage(request.group, queue, reply.start, position, key, reply.message_id)
 
 
 def end_many(
     cluster: Cluster,
-    ends: Sequence[tuple[Half, Resolution]],
+    ends: Sequence[tuple[HalfMessage, Resolution]],
     *,
     in_order: bool = False,
     before_each: Callable[[], None] | None = None,
-) -> Iterator[tuple[Half, RocketMQError | None]]:
+) -> Iterator[tuple[HalfMessage, RocketMQError | None]]:
     """End half messages, many at once: each with why it is not known to be ended, or None.
 
     What a broker certainly did not take is tried again for as long as an outage may last. What it
@@ -128,7 +128,7 @@ def end_many(
             [(half.queue.broker, half.end(resolution)) for half, resolution in some],
             timeout_ms=cluster.settings.request_timeout_ms,
         )
-        again: list[tuple[Half, Resolution]] = []
+        again: list[tuple[HalfMessage, Resolution]] = []
         for (half, resolution), reply in zip(some, replies, strict=True):
             is_untaken = isinstance(reply, (ConnectError, BrokerBusyError))
             if is_untaken and not retry.is_over:
@@ -148,15 +148,15 @@ def end_many(
 class _Line:
     """What is to be ended; one a queue at a time when the order counts."""
 
-    def __init__(self, ends: Sequence[tuple[Half, Resolution]], *, in_order: bool) -> None:
+    def __init__(self, ends: Sequence[tuple[HalfMessage, Resolution]], *, in_order: bool) -> None:
         self._in_order = in_order
-        self._queues: dict[QueueId | None, deque[tuple[Half, Resolution]]] = {}
+        self._queues: dict[QueueId | None, deque[tuple[HalfMessage, Resolution]]] = {}
         for end in ends:
             self._queues.setdefault(self._key(end), deque()).append(end)
 
-    def take(self) -> list[tuple[Half, Resolution]]:
+    def take(self) -> list[tuple[HalfMessage, Resolution]]:
         """What may be ended at once now; empty when nothing is left."""
-        taken: list[tuple[Half, Resolution]] = []
+        taken: list[tuple[HalfMessage, Resolution]] = []
         for key, waiting in list(self._queues.items())[:_IN_FLIGHT_MAX]:
             count = 1 if self._in_order else _IN_FLIGHT_MAX
             taken += [waiting.popleft() for _ in range(min(count, len(waiting)))]
@@ -164,7 +164,7 @@ class _Line:
                 del self._queues[key]
         return taken
 
-    def put_back(self, ends: Sequence[tuple[Half, Resolution]]) -> None:
+    def put_back(self, ends: Sequence[tuple[HalfMessage, Resolution]]) -> None:
         """They are to be tried again, before those behind them."""
         for end in reversed(ends):
             self._queues.setdefault(self._key(end), deque()).appendleft(end)
@@ -174,5 +174,5 @@ class _Line:
         if self._in_order:
             self._queues.pop(queue, None)
 
-    def _key(self, end: tuple[Half, Resolution]) -> QueueId | None:
+    def _key(self, end: tuple[HalfMessage, Resolution]) -> QueueId | None:
         return end[0].queue if self._in_order else None

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import Half, as_half, end_many, half_message, half_of
+from rocketmq_client.producer.half_messages import (
+    HalfMessage,
+    as_half,
+    end_many,
+    half_message,
+    half_of,
+)
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.transaction_checks import CheckService
 from rocketmq_client.settings import ConnectionSettings
@@ -29,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 class TransactionListener(Protocol):
     """What a producer does between the halves, and what it knows of it later."""
 
-    def execute(self, message: Message, half: Half) -> Resolution:
+    def execute(self, message: Message, half: HalfMessage) -> Resolution:
         """Do what the message is about, now that the broker holds it. An exception: unknown."""
         ...
 
@@ -42,7 +48,7 @@ class TransactionListener(Protocol):
 class TransactionSent:
     """A transaction as its sender left it."""
 
-    half: Half
+    half: HalfMessage
     resolution: Resolution
     error: RocketMQError | None = None
     """Why it is not known to be ended; the broker will ask."""
@@ -112,7 +118,7 @@ class TransactionProducer:
             return TransactionSent(half, resolution, error)
         return TransactionSent(half, resolution)
 
-    def send_half(self, message: Message, queue: QueueId | None = None) -> Half:
+    def send_half(self, message: Message, queue: QueueId | None = None) -> HalfMessage:
         """Send half, for `end_transaction` to end; without a queue, queues take turns."""
         self._checks.add_topic(message.topic)
         prepared = half_message(message, self.group, self._immunity_seconds)
@@ -124,7 +130,7 @@ class TransactionProducer:
             raise sent.result
         return half_of(request, sent.result, decode_properties(request.properties)[UNIQUE_KEY])
 
-    def end_transaction(self, half: Half, resolution: Resolution) -> None:
+    def end_transaction(self, half: HalfMessage, resolution: Resolution) -> None:
         """Commit or roll back. Raises EndOutcomeUnknownError, and what the broker refuses.
 
         With `UNKNOWN` nothing is sent: the broker will ask.

@@ -44,13 +44,13 @@ class BrokerDirectory:
                 **{(broker.name, id_): self._mapped(at) for id_, at in broker.addresses.items()},
             }
 
-    def places(self) -> dict[str, str]:
+    def broker_addresses(self) -> dict[str, str]:
         """Where the masters are, for somebody who has no name server to ask."""
         return {name: at for name, at in self._addresses.items() if name not in self._masterless}
 
-    def hint(self, places: Mapping[str, str]) -> None:
+    def hint(self, addresses: Mapping[str, str]) -> None:
         """Where somebody else found brokers: of use when no name server answers."""
-        for name, at in places.items():
+        for name, at in addresses.items():
             if name not in self._addresses:
                 self._addresses[name] = at
                 self._suspects.add(name)

@@ -47,11 +47,11 @@ class Transport(Protocol):
         """Make `completed` return, now or at its next call. The one thread-safe method."""
         ...
 
-    def places(self) -> dict[str, str]:
+    def broker_addresses(self) -> dict[str, str]:
         """The addresses of brokers that it knows by name."""
         ...
 
-    def hint(self, places: Mapping[str, str]) -> None:
+    def hint(self, addresses: Mapping[str, str]) -> None:
         """Where another found brokers, for when nobody else can be asked."""
         ...
 

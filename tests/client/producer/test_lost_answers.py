@@ -10,7 +10,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, Half
+from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, HalfMessage
 from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
 from rocketmq_client.producer.transactional import TransactionProducer
 from rocketmq_client.settings import ConnectionSettings
@@ -59,7 +59,7 @@ class Deaf:
     def __init__(self, proxy: FaultProxy) -> None:
         self._proxy = proxy
 
-    def execute(self, message: Message, half: Half) -> Resolution:
+    def execute(self, message: Message, half: HalfMessage) -> Resolution:
         del message, half
         self._proxy.way = Way.HALF_OPEN
         return Resolution.COMMIT

@@ -12,7 +12,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.timed_messages import delayed
 from rocketmq_client.producer.transaction_checks import CheckService
@@ -63,7 +63,7 @@ class Listener:
         self.asked: list[ReceivedMessage] = []
         self.was_asked = threading.Event()
 
-    def execute(self, message: Message, half: Half) -> Resolution:
+    def execute(self, message: Message, half: HalfMessage) -> Resolution:
         assert half.transaction_id
         self.executed.append(message.body)
         return Resolution[str(message.keys).split("-")[0]]
@@ -139,7 +139,7 @@ def test_a_listener_that_fails_leaves_it_to_the_checks(
     connection: ConnectionSettings, topic: str
 ) -> None:
     class Failing(Listener):
-        def execute(self, message: Message, half: Half) -> Resolution:
+        def execute(self, message: Message, half: HalfMessage) -> Resolution:
             raise RuntimeError(f"the data base is away: {message.keys} {half.position}")
 
     with TransactionProducer(connection, f"p-{topic}", Failing(), topics=[topic]) as producer:
@@ -151,7 +151,9 @@ def test_a_listener_that_fails_leaves_it_to_the_checks(
 def test_an_end_of_something_else_is_refused(connection: ConnectionSettings, topic: str) -> None:
     with TransactionProducer(connection, f"p-{topic}", Listener(), topics=[topic]) as producer:
         half = producer.send_half(Message(topic, b"x", keys="ROLLBACK"))
-        wrong = Half(half.group, half.queue, half.offset + 1, half.position, half.transaction_id)
+        wrong = HalfMessage(
+            half.group, half.queue, half.offset + 1, half.position, half.transaction_id
+        )
         with pytest.raises(BrokerError, match="transaction state table offset wrong"):
             producer.end_transaction(wrong, COMMIT)
         producer.end_transaction(half, ROLLBACK)

@@ -157,7 +157,7 @@ def test_commits_wait_for_the_master(master: ScriptedBroker, replica: ScriptedBr
         (error,) = cluster.commit("readers", {QUEUE: 5}).values()
         assert isinstance(error, ConnectError)
         assert "master is away" in str(error)
-        (error,) = cluster.progress("readers", [QUEUE]).values()
+        (error,) = cluster.committed_offsets("readers", [QUEUE]).values()
         assert isinstance(error, ConnectError)
         master.others = both
         assert cluster.commit("readers", {QUEUE: 5}) == {QUEUE: None}

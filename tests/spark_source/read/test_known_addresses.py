@@ -72,7 +72,7 @@ def test_replicas_instead_of_masters_have_no_address() -> None:
     directory.learn(
         [BrokerAddresses("broker-a", "c", {0: "h:1"}), BrokerAddresses("broker-b", "c", {1: "h:2"})]
     )
-    assert directory.places() == {"broker-a": "h:1"}
+    assert directory.broker_addresses() == {"broker-a": "h:1"}
 
 
 def test_a_new_worker_reads_without_a_name_server(broker: Broker) -> None:
@@ -81,7 +81,7 @@ def test_a_new_worker_reads_without_a_name_server(broker: Broker) -> None:
         (queue,) = cluster.queues("orders")
         with Producer(cluster.settings) as producer:
             producer.send_batch(queue, [Message("orders", b"%d" % n) for n in range(100)])
-        addresses = cluster.places()
+        addresses = cluster.broker_addresses()
     assert addresses.keys() == {queue.broker}
     spec = ReadSpec("g", limits=ReadLimits(outage_ms=500))
     ranges = [OffsetRange(queue, 0, 100)]

@@ -135,7 +135,7 @@ def test_old_spark_gives_nothing_and_limits_hold_all_the_same(
     assert ends[3] == ends[2]
     assert rows(made, start, ends[0]) == loader.rows(queue, end=10)
     made.stop()
-    assert loader.cluster.progress("g-old", [queue]) == {queue: 25}
+    assert loader.cluster.committed_offsets("g-old", [queue]) == {queue: 25}
     # A restart: old Spark tells the last place by asking for an empty range.
     again = reader(maxOffsetsPerTrigger="10")
     assert again.partitions(ends[1], ends[1]) == []

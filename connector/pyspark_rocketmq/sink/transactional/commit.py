@@ -36,7 +36,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.producer.half_messages import (
     EndOutcomeUnknownError,
-    Half,
+    HalfMessage,
     end_many,
     half_of,
 )
@@ -75,12 +75,12 @@ class HalfMessagesWritten(WriterCommitMessage):
 # --- tasks ------------------------------------------------------------------------------------
 
 
-def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> list[Half]:
+def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> list[HalfMessage]:
     """Send half messages, and wait for every answer; in the order of the requests.
 
     When one fails, the others are rolled back, and its error is raised.
     """
-    halves: list[tuple[int, Half]] = []
+    halves: list[tuple[int, HalfMessage]] = []
     try:
         for sent in producer.send_many(requests):
             if isinstance(sent.result, RocketMQError):
@@ -94,7 +94,7 @@ def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> l
     return [half for _, half in sorted(halves, key=lambda pair: pair[0])]
 
 
-def roll_back(cluster: Cluster, halves: Sequence[Half]) -> None:
+def roll_back(cluster: Cluster, halves: Sequence[HalfMessage]) -> None:
     """Roll half messages back, as far as that can be done: the rest is never committed either."""
     failed = 0
     try:
@@ -173,11 +173,11 @@ class Commits:
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
             self.abort(query, batch, self._halves_of(ours))
 
-    def _halves_of(self, written: Sequence[HalfMessagesWritten]) -> list[Half]:
+    def _halves_of(self, written: Sequence[HalfMessagesWritten]) -> list[HalfMessage]:
         packed = (one.halves for one in written if one.halves)
         return [half for data in packed for half in unpack_half_messages(data, self._group)]
 
-    def commit(self, query: str, batch: int, halves: Sequence[Half]) -> None:
+    def commit(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> None:
         """Make a batch's rows visible, each once.
 
         Raises UnfinishedTransactionError, and ReplayError or WriteIdError: it is another's.
@@ -197,7 +197,7 @@ class Commits:
         turn = FencingToken(self._log, decision, decided_at, heads)
         self._finish(turn, decision.halves, Visible(self._cluster, decision))
 
-    def _is_decided(self, query: str, batch: int, halves: Sequence[Half]) -> bool:
+    def _is_decided(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> bool:
         """Finish it if it is, by another driver; roll these back then."""
         # Its tasks have looked: a driver that took this one for dead may have decided since.
         found = self._retry(lambda: self._log.find(query, batch))
@@ -213,7 +213,7 @@ class Commits:
             raise self._another(query, batch, f"comes behind {newest}, which is decided")
         return False
 
-    def decision_of(self, query: str, batch: int, halves: Sequence[Half]) -> Decision:
+    def decision_of(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> Decision:
         """The decision to commit these, none of which is committed yet."""
         queues = sorted({half.queue for half in halves})
         starts = {}
@@ -249,7 +249,7 @@ class Commits:
             visible = Visible(self._cluster, decision)
             self._finish(turn, self._invisible(visible, decision.halves), visible)
 
-    def abort(self, query: str, batch: int, halves: Sequence[Half]) -> None:
+    def abort(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> None:
         """Roll a batch back, unless it is decided."""
         try:
             decision = self._log.find_surely(query, batch)
@@ -266,7 +266,7 @@ class Commits:
             query,
         )
 
-    def _finish(self, turn: FencingToken, halves: Sequence[Half], visible: Visible) -> None:
+    def _finish(self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible) -> None:
         decision = turn.decision
         left, lost = list(halves), 0
         checks: Retry | None = None
@@ -297,14 +297,14 @@ class Commits:
         self._log.store_finished(decision)
 
     def _end(
-        self, turn: FencingToken, halves: Sequence[Half], visible: Visible
-    ) -> dict[Half, RocketMQError | None]:
+        self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible
+    ) -> dict[HalfMessage, RocketMQError | None]:
         """End them; those that are not visible after all, in their order, and why.
 
         None: not tried, since one before it in its queue could not be ended.
         """
         ends = [(half, Resolution.COMMIT) for half in halves]
-        failed: dict[Half, RocketMQError | None] = dict.fromkeys(halves)
+        failed: dict[HalfMessage, RocketMQError | None] = dict.fromkeys(halves)
         in_order = self._plan.in_order
         for half, error in end_many(self._cluster, ends, in_order=in_order, before_each=turn.take):
             if error is None:
@@ -337,7 +337,7 @@ class Commits:
     def _sleep(self, seconds: float) -> None:
         self._cluster.clock.sleep_ms(int(seconds * 1_000))
 
-    def _invisible(self, visible: Visible, halves: Iterable[Half]) -> list[Half]:
+    def _invisible(self, visible: Visible, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
         return self._retry(lambda: visible.invisible(halves))
 
     def _checks_retry(self) -> Retry:
@@ -348,8 +348,8 @@ class Commits:
         return retry_decision(self._cluster, work)
 
     def _await_checks(
-        self, turn: FencingToken, halves: Sequence[Half], visible: Visible, checks: Retry
-    ) -> list[Half]:
+        self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible, checks: Retry
+    ) -> list[HalfMessage]:
         """Answer the brokers until all is visible; what is not in the end."""
         from rocketmq_client.producer.transaction_checks import (
             CheckService,  # Takes 45 ms, and seldom.

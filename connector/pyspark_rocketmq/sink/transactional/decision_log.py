@@ -35,7 +35,7 @@ from pyspark_rocketmq.sink.transactional.half_messages import (
 )
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.retry import DECISION, DECISION_ROUTE, DECISION_SHOWN, Retry
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TopicNotFoundError
@@ -62,7 +62,7 @@ class Decision:
     query: str
     batch: int
     group: str
-    halves: tuple[Half, ...] = field(repr=False)
+    halves: tuple[HalfMessage, ...] = field(repr=False)
     starts: dict[QueueId, int] = field(repr=False)
     """Where their queues ended before the first of them was committed."""
     is_finished: bool = False
@@ -324,7 +324,7 @@ class DecisionLog:
     def _decision(self, record: _Record) -> Decision:
         queue, content = record.queue, record.content
         group = str(content["group"])
-        halves: list[Half] = []
+        halves: list[HalfMessage] = []
         for offset in content["parts"]:
             part = self._body(QueueId(queue.topic, queue.broker, _PARTS), offset)
             halves += unpack_half_messages(part, group)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_wire.model import QueueId
 
 HALF_SCHEMA: Final = pa.schema(
@@ -22,7 +22,7 @@ HALF_SCHEMA: Final = pa.schema(
 )
 
 
-def pack_half_messages(halves: Sequence[Half]) -> bytes:
+def pack_half_messages(halves: Sequence[HalfMessage]) -> bytes:
     """Half messages as compressed Arrow."""
     columns: list[list[object]] = [
         [half.queue.topic for half in halves],
@@ -40,11 +40,11 @@ def pack_half_messages(halves: Sequence[Half]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpack_half_messages(data: bytes, group: str) -> list[Half]:
+def unpack_half_messages(data: bytes, group: str) -> list[HalfMessage]:
     """What `pack_half_messages` packed."""
     with pa.ipc.open_stream(data) as reader:
         columns = reader.read_all().to_pydict()
     return [
-        Half(group, QueueId(topic, broker, queue), offset, position, key)
+        HalfMessage(group, QueueId(topic, broker, queue), offset, position, key)
         for topic, broker, queue, offset, position, key in zip(*columns.values(), strict=True)
     ]

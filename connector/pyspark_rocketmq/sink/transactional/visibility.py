@@ -12,7 +12,7 @@ from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.loss import LossPolicy
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -30,13 +30,13 @@ class Visible:
         """Where to look on; what is visible stays so."""
         self._seen: set[str] = set()
 
-    def invisible(self, halves: Iterable[Half]) -> list[Half]:
+    def invisible(self, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
         """Those that readers do not see yet. Raises RocketMQError; then it can be asked again."""
         unseen = self._unseen(halves)
         self._look({half.queue for half in unseen})
         return self._unseen(unseen)
 
-    def _unseen(self, halves: Iterable[Half]) -> list[Half]:
+    def _unseen(self, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
         return [half for half in halves if half.transaction_id not in self._seen]
 
     def _look(self, queues: set[QueueId]) -> None:

@@ -259,7 +259,7 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
         count = 0
         for topic in topics:
             queues = clusters[0].queues(topic)
-            committed = clusters[0].progress(group, queues)
+            committed = clusters[0].committed_offsets(group, queues)
             for queue, bounds in clusters[0].bounds(queues).items():
                 if isinstance(bounds, Bounds):
                     offset = committed.get(queue)

@@ -143,11 +143,11 @@ class GrpcTransport:
         done, self._done = self._done, []
         return done
 
-    def places(self) -> dict[str, str]:
-        """See `Transport.places`: it asks one address for everything."""
+    def broker_addresses(self) -> dict[str, str]:
+        """See `Transport.broker_addresses`: it asks one address for everything."""
         return {}
 
-    def hint(self, places: Mapping[str, str]) -> None:
+    def hint(self, addresses: Mapping[str, str]) -> None:
         """See `Transport.hint`: of no use here."""
 
     def wake(self) -> None:

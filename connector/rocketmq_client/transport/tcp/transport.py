@@ -104,14 +104,14 @@ class TcpTransport:
         """See `Transport.wake`."""
         self._exchange.wake()
 
-    def places(self) -> dict[str, str]:
-        """See `Transport.places`."""
-        return self._requests.directory.places()
+    def broker_addresses(self) -> dict[str, str]:
+        """See `Transport.broker_addresses`."""
+        return self._requests.directory.broker_addresses()
 
-    def hint(self, places: Mapping[str, str]) -> None:
+    def hint(self, addresses: Mapping[str, str]) -> None:
         """See `Transport.hint`."""
         self._check_process()
-        self._requests.directory.hint(places)
+        self._requests.directory.hint(addresses)
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
         """See `Transport.read_ranges`."""

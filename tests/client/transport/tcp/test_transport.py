@@ -311,7 +311,7 @@ def test_bounds_report_an_unreachable_broker_in_its_place(broker):
 def test_progress_that_was_never_committed_is_none(broker):
     with open_cluster(settings_for(broker)) as cluster:
         assert cluster.commit("readers", {QUEUES[0]: 42}) == {QUEUES[0]: None}
-        assert cluster.progress("readers", QUEUES[:2]) == {QUEUES[0]: 42, QUEUES[1]: None}
+        assert cluster.committed_offsets("readers", QUEUES[:2]) == {QUEUES[0]: 42, QUEUES[1]: None}
 
 
 def test_a_proxys_failure_over_an_empty_group_means_no_members(broker):

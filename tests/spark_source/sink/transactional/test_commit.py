@@ -20,7 +20,7 @@ from pyspark_rocketmq.sink.transactional.half_messages import (
 )
 from pyspark_rocketmq.sink.transactional.visibility import Visible
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, RocketMQError
@@ -418,12 +418,13 @@ def test_keys_are_looked_for_behind_the_starts_only(
     messages = visible(connection, topic)
     queues = [QueueId(topic, messages[0].broker, index) for index in range(3)]
     halves = [
-        Half(GROUP, QueueId(topic, m.broker, m.queue_index), 0, 0, m.message_id) for m in messages
+        HalfMessage(GROUP, QueueId(topic, m.broker, m.queue_index), 0, 0, m.message_id)
+        for m in messages
     ]
-    unknown = Half(GROUP, queues[0], 0, 0, "unknown")
+    unknown = HalfMessage(GROUP, queues[0], 0, 0, "unknown")
     with open_cluster(connection) as cluster:
 
-        def unseen(start: int) -> list[Half]:
+        def unseen(start: int) -> list[HalfMessage]:
             starts = dict.fromkeys(queues, start)
             decision = Decision("q", 0, GROUP, (*halves, unknown), starts)
             return Visible(cluster, decision).invisible(decision.halves)
@@ -434,7 +435,7 @@ def test_keys_are_looked_for_behind_the_starts_only(
 
 def test_halves_survive_their_packing() -> None:
     queue = QueueId("t", "b", 3)
-    halves = [Half("g", queue, n, 2**40 + n, f"{n:032X}") for n in range(1_000)]
+    halves = [HalfMessage("g", queue, n, 2**40 + n, f"{n:032X}") for n in range(1_000)]
     packed = pack_half_messages(halves)
     assert unpack_half_messages(packed, "g") == halves
     assert unpack_half_messages(pack_half_messages([]), "g") == []

@@ -10,7 +10,7 @@ import pytest
 from pyspark_rocketmq.errors import DecisionsAwayError
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
 from pyspark_rocketmq.sink.transactional.fencing import wait_for_others
-from rocketmq_client.producer.half_messages import Half
+from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
     ConnectError,
@@ -122,7 +122,7 @@ def log_on(brokers: FakeBrokers) -> DecisionLog:
 
 def decision(query: str, batch: int) -> Decision:
     queue = QueueId("t", "broker-a", 0)
-    return Decision(query, batch, "g", (Half("g", queue, 0, 0, "key"),), {queue: 0}, count=1)
+    return Decision(query, batch, "g", (HalfMessage("g", queue, 0, 0, "key"),), {queue: 0}, count=1)
 
 
 def half_decided(brokers: FakeBrokers, query: str, batch: int, last: str) -> None:
@@ -321,7 +321,9 @@ def test_a_turn_is_no_decision_and_hides_none() -> None:
 def test_of_two_drivers_that_decide_at_once_the_first_has_decided() -> None:
     brokers = FakeBrokers(*BOTH)
     first, second = log_on(brokers), log_on(brokers)
-    other = replace(decision("q", 0), halves=(Half("g", QueueId("t", "broker-b", 1), 1, 1, "b"),))
+    other = replace(
+        decision("q", 0), halves=(HalfMessage("g", QueueId("t", "broker-b", 1), 1, 1, "b"),)
+    )
     ours = first.store(decision("q", 0))
     theirs = second.store(other)
     assert first.is_ours(decision("q", 0), ours)

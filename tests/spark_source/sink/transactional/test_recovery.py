@@ -13,7 +13,7 @@ from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks, 
 from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog, unpack_half_messages
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import Half, end_many
+from rocketmq_client.producer.half_messages import HalfMessage, end_many
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import TopicConfig
@@ -102,7 +102,7 @@ def test_what_is_given_up_holds_up_nothing_behind_it(
     assert [message.body for message in visible(connection, topic)] == [b"0", b"1", b"3", b"5"]
 
 
-def asked(half: Half, stamp: str) -> ReceivedMessage:
+def asked(half: HalfMessage, stamp: str) -> ReceivedMessage:
     text = f"PYSPARK_WRITE\x01{stamp}\x02UNIQ_KEY\x01{half.transaction_id}\x02".encode()
     host = bytes(4), 0
     return ReceivedMessage("t", "b", 0, 0, b"", text, 0, 0, 0, 0, host, 0, host, 0, 0)
