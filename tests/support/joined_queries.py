@@ -142,7 +142,7 @@ class JoinedQuery:
     ) -> BatchMember:
         seat = BatchMember(settings, group_settings(options))
         instance = cast(ClientInstance, self.instance)
-        seat._sit(instance, known)
+        seat._attach(instance, known)
         seat._instance, seat._state = instance, ConsumerState.RUNNING
         seat.rebalance()
         self.seat = seat

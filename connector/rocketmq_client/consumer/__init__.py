@@ -1,1 +1,4 @@
-"""RocketMQ's consumers: push, pull, lite pull and pop. Start at `push`."""
+"""RocketMQ's consumers: push, pull, lite pull and pop, and the batch member of Spark's `joinGroup`.
+
+Start at `push`, then `group_consumer`.
+"""

@@ -1,4 +1,7 @@
-"""What consumers that read of their own accord may ask of brokers: queues, offsets, progress."""
+"""The base of consumers that ask for messages themselves: pull and lite pull.
+
+The application may also ask brokers for a topic's queues, and for offsets of queues.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +27,40 @@ R = TypeVar("R", bound=Reply)
 
 
 class ActiveConsumer(GroupConsumer, ConsumerContext):
-    """Every question waits for its answer; all raise ClientStateError before the start."""
+    """Every question waits for its reply; all raise ClientStateError before the start."""
 
+    _consume_type = "CONSUME_ACTIVELY"
     _asked_topics: frozenset[str] = frozenset()
 
     def fetch_queues(self, topic: str) -> tuple[QueueId, ...]:
-        """A topic's queues as the name server knows them now. Raises TopicNotFoundError."""
+        """Ask the name server for a topic's queues. Raises TopicNotFoundError."""
         request, timeout_ms = GetRoute(topic), self.settings.request_timeout_ms
         reply = self._running().io.call(request, broker=None, timeout_ms=timeout_ms)
         return reply.route.readable_queues(topic)
 
     def min_offset(self, queue: QueueId) -> int:
-        """The first offset that is there."""
+        """The first available offset."""
         return self._ask(queue, GetMinOffset(queue)).value
 
     def max_offset(self, queue: QueueId) -> int:
-        """The next offset to be written."""
+        """The offset that the next message will get."""
         return self._ask(queue, GetMaxOffset(queue)).value
 
     def offset_for_timestamp(self, queue: QueueId, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
+        """The offset of the first message stored at or after a time."""
         return self._ask(queue, SearchOffset(queue, timestamp_ms)).value
 
     def committed(self, queue: QueueId) -> int | None:
-        """The group's progress in a queue; None when there is none."""
+        """The group's committed offset in a queue, or None."""
         try:
             return self._ask(queue, GetCommittedOffset(self.group, queue)).value
         except ProgressNotFoundError:
             return None
 
     def commit_offsets(self, offsets: Mapping[QueueId, int]) -> None:
-        """Store the group's progress, also backward. Raises the first broker's error."""
+        """Commit offsets, also smaller ones. Raises the first broker's error."""
         for topic in {queue.topic for queue in offsets}:
-            self._know(topic)
+            self._join_topic(topic)
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
             replies = self._running().io.call_many(
@@ -70,12 +74,12 @@ class ActiveConsumer(GroupConsumer, ConsumerContext):
                 raise reply
 
     def _ask(self, queue: QueueId, request: Request[R]) -> R:
-        self._know(queue.topic)
+        self._join_topic(queue.topic)
         timeout_ms = self.settings.request_timeout_ms
         return self._running().io.call(request, broker=queue.broker, timeout_ms=timeout_ms)
 
-    def _know(self, topic: str) -> None:
-        """Be a member of the group at the topic's brokers: some refuse strangers' progress."""
+    def _join_topic(self, topic: str) -> None:
+        """Join the group at the topic's brokers: some refuse the offsets of non-members."""
         if topic not in self._asked_topics:
             self._asked_topics |= {topic}
-            self._join(self._running())
+            self._announce(self._running())

@@ -1,8 +1,8 @@
-"""The six strategies by which a group's members share queues: pure, the same for every member.
+"""Which member reads which queue: the six strategies, and the change that a rebalance makes. Pure.
 
-Every member computes its own share from the same two lists, so the result must not differ from what
-a Java member computes: queues sorted by topic, broker and number, client ids sorted as text, both
-by UTF-16 code units.
+Every member computes its own share from the same two lists, so the result must equal that of a Java
+member: queues sorted by topic, broker and number, client ids sorted as text, both by UTF-16 code
+units.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _HASH_SIZE: Final = 4
 
 
 class Strategy(Protocol):
-    """How members share queues. Both lists come sorted, `own_id` is among the ids."""
+    """How members share queues. Both lists are sorted, and `own_id` is among the ids."""
 
     @property
     def name(self) -> str:
-        """RocketMQ's name of it."""
+        """RocketMQ's name of the strategy."""
         ...
 
     def share(
@@ -37,7 +37,7 @@ class Strategy(Protocol):
 def allocate(
     strategy: Strategy, own_id: str, queues: Iterable[QueueId], client_ids: Iterable[str]
 ) -> tuple[QueueId, ...]:
-    """The queues of `own_id`; none for whoever the broker does not list as a member."""
+    """The queues of `own_id`; none if the broker does not list it as a member."""
     members = sorted(set(client_ids), key=_utf16)
     if own_id not in members:
         return ()
@@ -51,7 +51,7 @@ def sort_queues(queues: Iterable[QueueId]) -> list[QueueId]:
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """Contiguous shares; the first members get one queue more where it does not come out even."""
+    """Contiguous shares; the first members get one queue more if the division leaves a rest."""
 
     name: str = "AVG"
 
@@ -66,7 +66,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class AverageByCircle:
-    """Members take turns."""
+    """Members get queues in rotation."""
 
     name: str = "AVG_BY_CIRCLE"
 
@@ -78,7 +78,7 @@ class AverageByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ByConfiguration:
-    """A fixed list, whoever else is there."""
+    """A fixed list, independent of other members."""
 
     queues: tuple[QueueId, ...]
     name: str = "CONFIG"
@@ -92,7 +92,7 @@ class ByConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Only brokers called `<room>@<anything>` of the given rooms are read."""
+    """Only brokers called `<room>@<anything>` of the given rooms."""
 
     rooms: frozenset[str]
     name: str = "MACHINE_ROOM"
@@ -104,7 +104,7 @@ class ByMachineRoom:
         size, rest = divmod(len(ours), len(client_ids))
         index = client_ids.index(own_id)
         block = ours[index * size : (index + 1) * size]
-        # Unlike AVG, what is left over follows behind all the blocks.
+        # Unlike AVG, the rest follows behind all blocks.
         left_over = ours[size * len(client_ids) + index :][: index < rest]
         return (*block, *left_over)
 
@@ -116,7 +116,7 @@ class ByMachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class NearbyMachineRoom:
-    """Queues go to members of their own room; rooms without members are shared by everybody."""
+    """Members share the queues of their room; all members share rooms without members."""
 
     inner: Strategy
     room_of_broker: Callable[[str], str]
@@ -124,7 +124,7 @@ class NearbyMachineRoom:
 
     @property
     def name(self) -> str:
-        """With the name of the strategy that shares within a room."""
+        """RocketMQ's name, with that of the strategy within a room."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
     def share(
@@ -146,7 +146,7 @@ class NearbyMachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """A ring of hashed client ids: few queues move when a member comes or goes."""
+    """A ring of hashed client ids: few queues move when a member joins or leaves."""
 
     virtual_nodes: int = _VIRTUAL_NODES
     name: str = "CONSISTENT_HASH"
@@ -164,23 +164,23 @@ class ConsistentHash:
             for client_id in client_ids
             for node in range(self.virtual_nodes)
         }
-        places = sorted(ring)
+        hashes = sorted(ring)
         shared = []
         for queue in queues:
-            place = bisect.bisect_left(places, self.hash_text(java_text(queue)))
-            if ring[places[place % len(places)]] == own_id:
+            index = bisect.bisect_left(hashes, self.hash_text(java_text(queue)))
+            if ring[hashes[index % len(hashes)]] == own_id:
                 shared.append(queue)
         return tuple(shared)
 
 
 def ring_hash(text: str) -> int:
-    """A place on the ring: the first four bytes of the text's MD5, unsigned."""
+    """A hash on the ring: the first four bytes of the text's MD5, unsigned."""
     digest = hashlib.md5(text.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:_HASH_SIZE], "big")
 
 
 def java_text(queue: QueueId) -> str:
-    """A queue as Java's client prints it, which is what gets hashed."""
+    """A queue as Java's client prints and hashes it."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.index}]"
 
 
@@ -191,7 +191,7 @@ def _utf16(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do: first give up what is lost, then begin with what is gained. Both sorted."""
+    """The queues to give up first, and to own then. Both sorted."""
 
     gained: tuple[QueueId, ...]
     lost: tuple[QueueId, ...]
@@ -211,8 +211,8 @@ def rebalance(
 ) -> Change:
     """The change for a group that shares its queues.
 
-    An empty list of members is what a broker answers before it has our heartbeat: nothing changes
-    then, for giving all up would only repeat messages.
+    A broker lists no members before it has our heartbeat. Then nothing changes: giving queues up
+    would only repeat messages.
     """
     if not members:
         return Change((), ())
@@ -220,7 +220,7 @@ def rebalance(
 
 
 def change_between(current: Collection[QueueId], wanted: Iterable[QueueId]) -> Change:
-    """From what is owned to what is wanted; broadcasting members want every queue."""
+    """The change from owned to wanted queues; broadcasting members want every queue."""
     target = set(wanted)
     gained = sort_queues(queue for queue in target if queue not in current)
     lost = sort_queues(queue for queue in current if queue not in target)

@@ -1,6 +1,6 @@
-"""What every consumer of a group is: a member that shares queues, whatever becomes of messages.
+"""The base of every consumer that shares the queues of its group, whatever it does with messages.
 
-CREATED --start--> RUNNING --the end--> SHUT_DOWN         a consumer is started once
+CREATED --start--> RUNNING --end--> SHUT_DOWN             a consumer is started once
    └──────start fails──────> START_FAILED
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeCounts
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_client.consumer.membership.client_instance import (
     ClientInstance,
     ClientStateError,
@@ -24,16 +25,19 @@ from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.membership.running_info import running_info
 from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
-from rocketmq_wire.requests.members import RunningInfoReply
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.members import ConsumeDirectly, RunningInfoReply
 
-_UNBALANCED_RETRY_MS: Final = 1_000
+_UNBALANCED_DELAY_MS: Final = 1_000
 _BROADCASTING_INSTANCE: Final = "DEFAULT"
-"""As in RocketMQ's Java client, which names all others by process and time."""
+"""As in RocketMQ's Java client, which names other instances by process and time."""
 
 
 class ConsumerState(enum.Enum):
-    """Where a consumer is in its life."""
+    """A consumer's state; the values end the texts of errors."""
 
     CREATED = "was not started yet: call start() first"
     RUNNING = "is running"
@@ -42,7 +46,9 @@ class ConsumerState(enum.Enum):
 
 
 class GroupConsumer(Member):
-    """Joins with `_acquire` and `_register`; in between `_puller` and `_queues` are made."""
+    """Joins its group by `_acquire` and `_register`; a subclass sets `_puller` and `_queues`
+    between them.
+    """
 
     _consume_type: ClassVar[str]
     _puller: QueuePuller
@@ -58,30 +64,50 @@ class GroupConsumer(Member):
         rpc_hooks: Sequence[RpcHook] = (),
     ) -> None:
         """Raises ValueError. `rpc_hooks` are called around every request to a server."""
-        self._rpc_hooks = tuple(rpc_hooks)
         if not connection.name_servers:
             raise ValueError("a consumer group needs name servers: endpoints speak no groups")
-        self.settings, self._connection = settings.on_the_wire, connection
-        self._names = instance_name, unit_name
+        self.settings = settings.on_the_wire
+        self._connection = connection
+        self._instance_name = instance_name
+        self._unit_name = unit_name
+        self._rpc_hooks = tuple(rpc_hooks)
         self._subscriptions: dict[str, Subscription] = dict(self.settings.subscriptions)
         self._version = time.time_ns() // 1_000_000
         self._instance: ClientInstance | None = None
         self._state = ConsumerState.CREATED
         self._rebalance_lock = threading.Lock()
-        """Held while queues are gained and lost, so that the end does not meet a rebalance."""
-        self._persist_due_ms = self._retry_due_ms = 0
+        """Held while queues are gained and lost, so that shutdown and rebalance do not overlap."""
+        self._persist_due_ms = 0
+        self._rebalance_due_ms = 0
+        """When an incomplete rebalance is repeated; 0 if the last one was complete."""
+
+    # --- for the application ------------------------------------------------------------------
 
     @property
     def queues(self) -> tuple[QueueId, ...]:
-        """The queues that this member has now, sorted."""
+        """The queues that this member owns now, sorted."""
         return tuple(sorted(self._queues.owned)) if self._instance is not None else ()
 
     @property
     def state(self) -> ConsumerState:
-        """Where it is in its life."""
         return self._state
 
-    # --- for its instance ---------------------------------------------------------------------
+    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
+        """Share a topic's queues too, or change its filter; every member must do the same.
+
+        Raises BrokerError if a broker refuses the expression.
+        """
+        wanted, topic = Subscription(expression, kind), wrapped(self.settings.namespace, topic)
+        if self._instance is not None and kind != "TAG":
+            self._instance.check_subscription(self.group, topic, wanted)
+        self._subscribe_to({**self._subscriptions, topic: wanted})
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic's queues up."""
+        topic = wrapped(self.settings.namespace, topic)
+        self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
+
+    # --- for the client instance --------------------------------------------------------------
 
     @property
     def group(self) -> str:
@@ -107,7 +133,7 @@ class GroupConsumer(Member):
             if self._instance is None or self._state is not ConsumerState.RUNNING:
                 return
             is_balanced = self._rebalance_queues()
-        self._retry_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_RETRY_MS
+        self._rebalance_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_DELAY_MS
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
         """See `Member.restart`."""
@@ -129,18 +155,30 @@ class GroupConsumer(Member):
             self._consume_counts(),
         )
 
-    # --- inside -------------------------------------------------------------------------------
+    def consume_directly(
+        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
+    ) -> None:
+        """See `Member.consume_directly`."""
+        del request
+        remark = "this consumer has no listener that could consume the message"
+        on_done(broker_error(ResponseCode.SYSTEM_ERROR, remark))
+
+    # --- for subclasses -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop consuming and store the consumed offsets; called once, before leaving the group."""
 
     def _consume_counts(self) -> ConsumeCounts | None:
-        """What a listener did, where there is one."""
+        """The listener's counts, if there is a listener."""
         return None
 
     def _rebalance_queues(self) -> bool:
-        """Gain and lose queues; False when that is to be tried again soon."""
+        """Gain and lose queues; False if the rebalance is to be repeated soon."""
         return self._queues.rebalance(self._subscriptions)
 
     def _running(self) -> ClientInstance:
-        """The instance. Raises ClientStateError unless the consumer is running."""
+        """The client instance. Raises ClientStateError unless the consumer is running."""
         instance = self._instance
         if instance is None:
             raise self._state_error()
@@ -150,48 +188,68 @@ class GroupConsumer(Member):
         return ClientStateError(f"the consumer of {self.settings.group} {self._state.value}")
 
     def _subscribe_to(self, subscriptions: Mapping[str, Subscription]) -> None:
-        """Share the queues of these topics from now on."""
+        """Replace all subscriptions."""
         self._subscriptions = dict(subscriptions)
         self._version = max(self._version + 1, time.time_ns() // 1_000_000)
         if self._instance is not None:
-            self._join(self._instance)
+            self._announce(self._instance)
 
-    def _join(self, instance: ClientInstance) -> None:
-        """Have the brokers know at once what is subscribed to."""
+    def _announce(self, instance: ClientInstance) -> None:
+        """Send the subscriptions to the brokers at once, and rebalance."""
         instance.refresh_routes()
         instance.send_heartbeats()
         instance.want_rebalance()
 
+    def _repeat_rebalance(self, instance: ClientInstance, time_ms: int) -> None:
+        """Want another rebalance if an incomplete one is due to be repeated."""
+        if self._rebalance_due_ms and time_ms >= self._rebalance_due_ms:
+            self._rebalance_due_ms = 0
+            instance.want_rebalance()
+
+    def _next_due_ms(self, *due_ms: int) -> int:
+        """The earliest of these times and the repeated rebalance."""
+        return min(*due_ms, self._rebalance_due_ms or due_ms[0])
+
     def _acquire(self) -> ClientInstance:
         if self._state is not ConsumerState.CREATED:
             raise self._state_error()
-        # Whatever goes wrong from here on: half a start is not tried again.
+        # Until RUNNING every error leaves this state: a consumer is not started twice.
         self._state = ConsumerState.START_FAILED
-        instance_name, unit_name = self._names
+        name = self._instance_name
         if self.settings.is_broadcasting:
-            # Its progress is in a file by this name, which the next process has to find.
-            instance_name = instance_name or _BROADCASTING_INSTANCE
-        return ClientInstance.acquire(self._connection, instance=instance_name, unit=unit_name)
+            # The next process has to find the offset file, whose path contains this name.
+            name = name or _BROADCASTING_INSTANCE
+        return ClientInstance.acquire(self._connection, instance=name, unit=self._unit_name)
 
     def _register(self, instance: ClientInstance) -> None:
-        settings = self.settings
         self._instance = instance
         try:
-            periods = {"heartbeat": settings.heartbeat_ms, "route": settings.route_ms}
-            periods["rebalance"] = settings.rebalance_ms
-            instance.register(self, periods, self._rpc_hooks)
+            instance.register(self, self.settings, self._rpc_hooks)
             self._check_filters(instance)
         except BaseException:
             self._instance = None
             instance.unregister(self)
             instance.release()
             raise
-        # Not before this are queues taken: a start that fails must not have consumed anything.
+        # Queues are owned only from here on: a failed start must not consume anything.
         self._state = ConsumerState.RUNNING
         instance.want_rebalance()
 
     def _check_filters(self, instance: ClientInstance) -> None:
-        """Have brokers judge expressions: a pull with a wrong one would be given every message."""
+        """Let brokers check expressions: a pull with an invalid one returns every message."""
         for topic, wanted in self._subscriptions.items():
             if wanted.kind != "TAG":
                 instance.check_subscription(self.settings.group, topic, wanted)
+
+    def _leave(self) -> None:
+        """Stop and leave the group; a second call does nothing."""
+        with self._rebalance_lock:
+            instance, self._instance = self._instance, None
+        if instance is None:
+            return
+        self._state = ConsumerState.SHUT_DOWN
+        try:
+            self._stop()
+            instance.unregister(self)
+        finally:
+            instance.release()

@@ -1,10 +1,10 @@
-"""The lite pull consumer: messages are asked for by `poll`, from queues shared or assigned.
+"""The lite pull consumer: `poll` returns messages of queues that are shared or assigned.
 
     with LitePullConsumer(connection, settings) as consumer:
         consumer.subscribe("orders")            # shared with the group
         messages = consumer.poll(1_000)
 
-Messages count as consumed when `poll` is called again, or `commit` is: at least once.
+Messages count as consumed at the next `poll` or at `commit`: delivery is at least once.
 """
 
 from __future__ import annotations
@@ -19,36 +19,30 @@ from rocketmq_client.consumer.active_consumer import ActiveConsumer
 from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
+from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
-from rocketmq_client.consumer.group_consumer import ConsumerState
-from rocketmq_client.consumer.membership.client_instance import ClientInstance, ClientStateError
+from rocketmq_client.consumer.membership.client_instance import ClientStateError
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Route, Subscription
-from rocketmq_wire.requests.contract import Reply
-from rocketmq_wire.requests.members import ConsumeDirectly
 
 _LOG = logging.getLogger(__name__)
 
 POLL_SIZE_MAX = 1_024
 WAITING_MAX = 10_000
-"""Of all queues together; RocketMQ's `pullThresholdForAll`."""
+"""The limit of waiting messages over all queues; RocketMQ's `pullThresholdForAll`."""
 
 
 @dataclass(slots=True)
-class _Arrived:
+class _Pulled:
     owned: OwnedQueue
     messages: list[ReceivedMessage]
 
 
 class LitePullConsumer(ActiveConsumer):
-    """One owner at a time, but `wake` and `close` may be called from any thread."""
-
-    _consume_type = "CONSUME_ACTIVELY"
+    """One thread at a time may use it, but any thread may call `wake` and `close`."""
 
     def __init__(
         self,
@@ -62,9 +56,9 @@ class LitePullConsumer(ActiveConsumer):
         rpc_hooks: Sequence[RpcHook] = (),
         on_queues: Callable[[Change], None] | None = None,
     ) -> None:
-        """Raises ValueError. `settings.subscriptions` are subscribed to at the start.
+        """Raises ValueError. The start subscribes to `settings.subscriptions`.
 
-        `on_queues` is told of queues gained and lost, in a thread of the consumer's.
+        A thread of the consumer calls `on_queues` with queues gained and lost.
         """
         super().__init__(
             connection,
@@ -73,18 +67,20 @@ class LitePullConsumer(ActiveConsumer):
             unit_name=unit_name,
             rpc_hooks=rpc_hooks,
         )
-        self.auto_commit, self._waiting_max, self._on_queues = auto_commit, waiting_max, on_queues
+        self.auto_commit = auto_commit
+        self._waiting_max = waiting_max
+        self._on_queues = on_queues
         self._assigned: dict[QueueId, int | None] | None = None
-        self._arrived: deque[_Arrived] = deque()
-        self._waiting = 0
+        self._pulled: deque[_Pulled] = deque()
+        self._waiting_count = 0
         self._changed = threading.Condition()
         self._is_woken = False
         self._polled: set[OwnedQueue] = set()
-        """Queues of which messages were polled that do not count as consumed yet; by `_changed`."""
+        """Queues with polled messages that do not count as consumed yet; guarded by `_changed`."""
         self._watch = TopicWatch()
-        self._callers: ConsumePool | None = None
+        self._pollers: ConsumePool | None = None
 
-    # --- for its owner ------------------------------------------------------------------------
+    # --- for the application ------------------------------------------------------------------
 
     def start(self) -> LitePullConsumer:
         """Join the group. Raises ClientStateError."""
@@ -97,7 +93,7 @@ class LitePullConsumer(ActiveConsumer):
             on_messages=self._on_messages,
             on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
             subscription_of=self._subscription_of,
-            is_full=lambda: self._waiting >= self._waiting_max,
+            is_full=lambda: self._waiting_count >= self._waiting_max,
             # `poll` returns messages before they are consumed.
             commits_on_pull=False,
         )
@@ -112,18 +108,10 @@ class LitePullConsumer(ActiveConsumer):
         """Share a topic's queues with the group. Raises ClientStateError after `assign`."""
         if self._assigned is not None:
             raise ClientStateError("queues were assigned: a consumer either shares or is assigned")
-        wanted, topic = Subscription(expression, kind), wrapped(self.settings.namespace, topic)
-        if self._instance is not None and kind != "TAG":
-            self._instance.check_subscription(self.group, topic, wanted)
-        self._subscribe_to({**self._subscriptions, topic: wanted})
-
-    def unsubscribe(self, topic: str) -> None:
-        """Give a topic's queues up."""
-        topic = wrapped(self.settings.namespace, topic)
-        self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
+        super().subscribe(topic, expression, kind)
 
     def assign(self, queues: Iterable[QueueId]) -> None:
-        """Read exactly these queues, whatever others do. Raises ClientStateError."""
+        """Read exactly these queues, without sharing. Raises ClientStateError."""
         if self._subscriptions:
             raise ClientStateError("topics are subscribed: a consumer either shares or is assigned")
         self._assigned = dict.fromkeys(queues)
@@ -132,32 +120,32 @@ class LitePullConsumer(ActiveConsumer):
     def poll(
         self, timeout_ms: int = 5_000, count_max: int = POLL_SIZE_MAX
     ) -> list[ReceivedMessage]:
-        """Messages of one queue, in order; none when none came in time.
+        """Messages of one queue, in order; an empty list if none arrive in time.
 
-        With auto-commit the messages of the call before count as consumed now. Without it nothing
-        does before `commit`: for owners that keep offsets themselves it may never be called.
+        With auto-commit the messages of the previous call count as consumed now. Without it only
+        `commit` makes them count; an application that stores offsets itself need not call it.
         """
         self._running()
         if self.auto_commit:
             self._mark_consumed()
         with self._changed:
-            self._changed.wait_for(lambda: self._arrived or self._is_woken, timeout_ms / 1_000)
+            self._changed.wait_for(lambda: self._pulled or self._is_woken, timeout_ms / 1_000)
             self._is_woken = False
-            while self._arrived:
-                arrived = self._arrived.popleft()
-                if arrived.owned.process.is_dropped:
-                    self._waiting -= len(arrived.messages)
+            while self._pulled:
+                pulled = self._pulled.popleft()
+                if pulled.owned.process.is_dropped:
+                    self._waiting_count -= len(pulled.messages)
                     continue
-                if len(arrived.messages) > count_max:
-                    rest = arrived.messages[count_max:]
-                    arrived.messages = arrived.messages[:count_max]
-                    self._arrived.appendleft(_Arrived(arrived.owned, rest))
-                self._waiting -= len(arrived.messages)
+                if len(pulled.messages) > count_max:
+                    rest = pulled.messages[count_max:]
+                    pulled.messages = pulled.messages[:count_max]
+                    self._pulled.appendleft(_Pulled(pulled.owned, rest))
+                self._waiting_count -= len(pulled.messages)
                 break
             else:
                 return []
-        self._take(arrived)
-        return arrived.messages
+        self._take(pulled)
+        return pulled.messages
 
     def poll_async(
         self,
@@ -165,9 +153,9 @@ class LitePullConsumer(ActiveConsumer):
         timeout_ms: int = 5_000,
         count_max: int = POLL_SIZE_MAX,
     ) -> None:
-        """`poll` in a thread of the consumer's, one call after the other.
+        """`poll` in a thread of the consumer, one call after the other.
 
-        `on_done` is called once, with the messages or with why there are none.
+        The thread calls `on_done` once, with the messages or the error.
         """
         self._running()
 
@@ -179,9 +167,9 @@ class LitePullConsumer(ActiveConsumer):
                 result = error
             on_done(result)
 
-        if self._callers is None:
-            self._callers = ConsumePool(f"rocketmq-poll-{self.group}", 1)
-        if not self._callers.put(poll):
+        if self._pollers is None:
+            self._pollers = ConsumePool(f"rocketmq-poll-{self.group}", 1)
+        if not self._pollers.put(poll):
             on_done(self._state_error())
 
     def wake(self) -> None:
@@ -191,17 +179,17 @@ class LitePullConsumer(ActiveConsumer):
             self._changed.notify_all()
 
     def commit(self) -> None:
-        """All that was polled is consumed: store that at the broker, and wait until it is."""
+        """Mark all polled messages as consumed, and return once the broker has the offsets."""
         self._mark_consumed()
         with self._rebalance_lock:
             if self._instance is not None:
                 self._queues.persist()
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Go on at an offset.
+        """Continue at an offset.
 
-        Raises ClientStateError for a queue that is not read here, ValueError for an offset that
-        the queue does not have.
+        Raises ClientStateError for a queue that this consumer does not read, and ValueError for an
+        offset that the queue does not have.
         """
         if queue not in self._queues.owned:
             raise ClientStateError(f"{queue} is not read by this consumer")
@@ -213,66 +201,50 @@ class LitePullConsumer(ActiveConsumer):
                 raise ClientStateError(f"{queue} is not read by this consumer any more")
             owned = self._queues.restart(queue, offset)
             with self._changed:
-                self._arrived = deque(a for a in self._arrived if a.owned.queue != queue)
-                self._waiting = sum(len(arrived.messages) for arrived in self._arrived)
+                self._pulled = deque(one for one in self._pulled if one.owned.queue != queue)
+                self._waiting_count = sum(len(pulled.messages) for pulled in self._pulled)
                 self._polled = {one for one in self._polled if one.queue != queue}
             self._puller.start(owned)
 
     def seek_to_begin(self, queue: QueueId) -> None:
-        """Go on at the first message that is there."""
+        """Continue at the first available message."""
         self.seek(queue, self.min_offset(queue))
 
     def seek_to_end(self, queue: QueueId) -> None:
-        """Go on behind the last message."""
+        """Continue behind the last message."""
         self.seek(queue, self.max_offset(queue))
 
     def pause(self, queues: Iterable[QueueId]) -> None:
-        """Pull no more from these; what was pulled is still handed out."""
+        """Stop pulling from these queues; `poll` still returns messages already pulled."""
         self._puller.paused |= frozenset(queues)
 
     def resume(self, queues: Iterable[QueueId]) -> None:
-        """Pull from these again, within a second."""
+        """Pull from these queues again, within a second."""
         self._puller.paused -= frozenset(queues)
 
     def on_topic_queues(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
-        """Be told of a topic's queues whenever they change, within the time of a route refresh."""
+        """Call `on_change` with a topic's queues after each change that a route refresh shows."""
         self._watch.add(topic, on_change)
         if self._instance is not None:
-            self._join(self._instance)
+            self._announce(self._instance)
 
     @property
-    def positions(self) -> Mapping[QueueId, int]:
-        """What counts as consumed, by queue."""
-        return {queue: one.process.consumed_offset for queue, one in self._queues.owned.items()}
+    def consumed_offsets(self) -> Mapping[QueueId, int]:
+        """The consumed offsets by queue."""
+        return self._queues.offsets()
 
     def close(self) -> None:
-        """Store what was consumed and leave the group. Again: harmless."""
-        with self._rebalance_lock:
-            instance, self._instance = self._instance, None
-        if instance is None:
-            return
-        self._state = ConsumerState.SHUT_DOWN
-        try:
-            self._puller.is_suspended = True
-            self.wake()
-            if self._callers is not None:
-                self._callers.shut_down(self.settings.shutdown_wait_ms)
-            if self.auto_commit:
-                self._mark_consumed()
-            with self._rebalance_lock:
-                self._queues.lose_all()
-            instance.unregister(self)
-        finally:
-            instance.release()
+        """Commit the consumed offsets and leave the group; a second call does nothing."""
+        self._leave()
 
     def _end(self, *, has_failed: bool) -> None:
         if has_failed:
-            # What was polled last was not dealt with: it comes again.
+            # The application failed on the messages polled last, so they are not consumed.
             with self._changed:
                 self._polled = set()
-        self.close()
+        self._leave()
 
-    # --- for its instance ---------------------------------------------------------------------
+    # --- for the client instance --------------------------------------------------------------
 
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
@@ -282,38 +254,32 @@ class LitePullConsumer(ActiveConsumer):
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
         instance = self._instance
-        if self._retry_due_ms and now_ms >= self._retry_due_ms and instance is not None:
-            self._retry_due_ms = 0
-            instance.want_rebalance()
         if instance is not None:
-            self._watch.look(instance.route)
+            self._repeat_rebalance(instance, now_ms)
+            self._watch.compare(instance.route)
         with self._rebalance_lock:
-            if self._instance is not None:
-                self._keep(self._instance, now_ms)
-        return min(self._persist_due_ms, self._retry_due_ms or self._persist_due_ms)
-
-    def consume_directly(
-        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
-    ) -> None:
-        """See `Member.consume_directly`."""
-        del request
-        on_done(
-            broker_error(
-                ResponseCode.SYSTEM_ERROR, "this consumer polls: it has no listener to consume with"
-            )
-        )
+            instance = self._instance
+            if instance is not None:
+                self._queues.store_corrections()
+            if instance is not None and now_ms >= self._persist_due_ms:
+                self._persist_due_ms = now_ms + self.settings.persist_ms
+                if self.auto_commit:
+                    self._queues.persist()
+                if self._queues.drop_stale(now_ms):
+                    instance.want_rebalance()
+        return self._next_due_ms(self._persist_due_ms)
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _keep(self, instance: ClientInstance, now_ms: int) -> None:
-        self._queues.store_corrections()
-        if now_ms < self._persist_due_ms:
-            return
-        self._persist_due_ms = now_ms + self.settings.persist_ms
+    def _stop(self) -> None:
+        self._puller.is_suspended = True
+        self.wake()
+        if self._pollers is not None:
+            self._pollers.shut_down(self.settings.shutdown_wait_ms)
         if self.auto_commit:
-            self._queues.persist()
-        if self._queues.drop_stale(now_ms):
-            instance.want_rebalance()
+            self._mark_consumed()
+        with self._rebalance_lock:
+            self._queues.lose_all()
 
     def _subscription_of(self, topic: str) -> Subscription | None:
         if self._assigned is not None:
@@ -327,23 +293,23 @@ class LitePullConsumer(ActiveConsumer):
 
     def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         with self._changed:
-            self._arrived.append(_Arrived(owned, messages))
-            self._waiting += len(messages)
+            self._pulled.append(_Pulled(owned, messages))
+            self._waiting_count += len(messages)
             self._changed.notify_all()
 
-    def _take(self, arrived: _Arrived) -> None:
-        """The owner has the messages: others may be pulled in their stead."""
-        owned = arrived.owned
+    def _take(self, pulled: _Pulled) -> None:
+        """Free the messages' share of the flow limits, so that the queue is pulled on."""
+        owned = pulled.owned
         with owned.lock:
-            owned.process.take(arrived.messages)
-            is_worth_a_look = owned.control.on_consumed(owned.process)
+            owned.process.take(pulled.messages)
+            may_pull = owned.control.on_consumed(owned.process)
         with self._changed:
             self._polled.add(owned)
-        if is_worth_a_look:
+        if may_pull:
             self._puller.start(owned)
 
     def _mark_consumed(self) -> None:
-        """What was polled so far is consumed."""
+        """Count all polled messages as consumed."""
         with self._changed:
             polled, self._polled = self._polled, set()
         for owned in polled:
@@ -352,7 +318,7 @@ class LitePullConsumer(ActiveConsumer):
 
 
 class TopicWatch:
-    """Looks at routes when it is told to; the first look only remembers them."""
+    """Calls callbacks when the queues of a topic change; the first comparison only notes them."""
 
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Callable[[tuple[QueueId, ...]], None]]] = {}
@@ -360,15 +326,14 @@ class TopicWatch:
 
     @property
     def topics(self) -> Iterable[str]:
-        """What is watched."""
         return tuple(self._callbacks)
 
     def add(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
         """Watch a topic."""
         self._callbacks.setdefault(topic, []).append(on_change)
 
-    def look(self, route: Callable[[str], Route | None]) -> None:
-        """Compare; what a callback raises is logged."""
+    def compare(self, route: Callable[[str], Route | None]) -> None:
+        """Compare queues with the previous ones; an exception of a callback is logged."""
         for topic in self.topics:
             found = route(topic)
             if found is None:
@@ -381,5 +346,5 @@ class TopicWatch:
             for on_change in self._callbacks[topic]:
                 try:
                     on_change(queues)
-                except BaseException:  # noqa: BLE001, PERF203 - a callback is not ours
+                except BaseException:  # noqa: BLE001, PERF203 - the application's callback
                     _LOG.exception("topic=%s: a callback for its queues failed", topic)

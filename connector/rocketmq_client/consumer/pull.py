@@ -1,10 +1,10 @@
-"""The pull consumer: every pull is asked for by its owner, who also says where the next begins.
+"""The pull consumer: the application calls `pull` and says at which offset each pull starts.
 
     with PullConsumer(connection, ConsumerSettings("g")) as consumer:
         result = consumer.pull(queue, offset)
-        consumer.update_offset(queue, result.next_begin)      # stored every 5 s and at the end
+        consumer.update_offset(queue, result.next_begin)      # committed every 5 s and at close
 
-It is a member of its group for the topics it subscribes to: `queues` are then its share of them.
+The consumer is a member of its group for the topics it subscribes to: `queues` are its share.
 """
 
 from __future__ import annotations
@@ -17,34 +17,28 @@ from typing import Final
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
 from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
-from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
-from rocketmq_client.consumer.common.settings import ConsumerSettings, unwrapped, wrapped
+from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
+from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.send_backs import send_back
-from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.queue_puller import NoPulls
+from rocketmq_client.consumer.pulling.queue_puller import HOLD_GRACE_MS, NoPulls
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
-from rocketmq_wire.requests.members import ConsumeDirectly
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 
-# A real broker looks for expired holds every five seconds only.
-_HOLD_GRACE_MS: Final = 10_000
 _EVERYTHING: Final = Subscription()
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull found."""
+    """The result of a pull."""
 
     status: PullStatus
     messages: tuple[ReceivedMessage, ...]
     next_begin: int
-    """Where the next pull is to begin, also when there were no messages."""
+    """The offset for the next pull, also if there are no messages."""
     start: int
     """The queue's first offset."""
     end: int
@@ -52,9 +46,7 @@ class PullResult:
 
 
 class PullConsumer(ActiveConsumer):
-    """May be used by any number of threads."""
-
-    _consume_type = "CONSUME_ACTIVELY"
+    """Any number of threads may use it."""
 
     def __init__(
         self,
@@ -66,7 +58,7 @@ class PullConsumer(ActiveConsumer):
         rpc_hooks: Sequence[RpcHook] = (),
         on_queues: Callable[[Change], None] | None = None,
     ) -> None:
-        """Raises ValueError. `on_queues` is told of queues gained and lost."""
+        """Raises ValueError. `on_queues` is called with queues gained and lost."""
         super().__init__(
             connection,
             settings,
@@ -78,7 +70,7 @@ class PullConsumer(ActiveConsumer):
         self._consumed: dict[QueueId, int] = {}
         self._lock = threading.Lock()
 
-    # --- for its owner ------------------------------------------------------------------------
+    # --- for the application ------------------------------------------------------------------
 
     def start(self) -> PullConsumer:
         """Join the group. Raises ClientStateError."""
@@ -105,7 +97,7 @@ class PullConsumer(ActiveConsumer):
         subscription: Subscription = _EVERYTHING,
         timeout_ms: int = 10_000,
     ) -> PullResult:
-        """Ask once, without waiting for messages. Raises RocketMQError."""
+        """Pull once, without waiting for messages. Raises RocketMQError."""
         request = self._request(queue, offset, count_max, subscription, None)
         io = self._running().io
         return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
@@ -118,10 +110,10 @@ class PullConsumer(ActiveConsumer):
         *,
         subscription: Subscription = _EVERYTHING,
     ) -> PullResult:
-        """Ask, and let the broker hold the pull until there is a message (`suspend_ms`)."""
+        """Pull once; the broker holds the pull until a message arrives (`suspend_ms`)."""
         settings = self.settings
         request = self._request(queue, offset, count_max, subscription, settings.suspend_ms)
-        timeout_ms = max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS)
+        timeout_ms = max(settings.pull_timeout_ms, settings.suspend_ms + HOLD_GRACE_MS)
         io = self._running().io
         return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
 
@@ -135,9 +127,9 @@ class PullConsumer(ActiveConsumer):
         subscription: Subscription = _EVERYTHING,
         timeout_ms: int = 10_000,
     ) -> None:
-        """`pull` without waiting: `on_done` is called once, in the thread of the connections.
+        """As `pull`, without waiting: the I/O thread calls `on_done` once.
 
-        It must not wait there; what it raises is logged.
+        `on_done` must not wait; an exception that it raises is logged.
         """
         request = self._request(queue, offset, count_max, subscription, None)
 
@@ -153,19 +145,14 @@ class PullConsumer(ActiveConsumer):
             request, broker=queue.broker, timeout_ms=timeout_ms, on_done=finish
         )
 
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
-        """Take part in sharing a topic's queues: `queues` has those that are this member's."""
-        topic = wrapped(self.settings.namespace, topic)
-        self._subscribe_to({**self._subscriptions, topic: Subscription(expression, kind)})
-
     def update_offset(self, queue: QueueId, offset: int) -> None:
-        """Note how far a queue is consumed: stored every 5 s, and when the consumer is closed."""
-        self._know(queue.topic)
+        """Note a queue's consumed offset; it is committed every 5 s and at `close`."""
+        self._join_topic(queue.topic)
         with self._lock:
             self._consumed[queue] = offset
 
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Have a message delivered to the group again, later; False if no broker took it."""
+        """Let the broker redeliver a message to the group later; False if the broker refuses."""
         settings = self.settings
         return not send_back(
             self._running().io,
@@ -176,23 +163,14 @@ class PullConsumer(ActiveConsumer):
         )
 
     def close(self) -> None:
-        """Store the progress and leave the group. Again: harmless."""
-        with self._rebalance_lock:
-            instance, self._instance = self._instance, None
-        if instance is None:
-            return
-        self._state = ConsumerState.SHUT_DOWN
-        try:
-            self._persist()
-            instance.unregister(self)
-        finally:
-            instance.release()
+        """Commit the noted offsets and leave the group; a second call does nothing."""
+        self._leave()
 
     def _end(self, *, has_failed: bool) -> None:
         del has_failed
-        self.close()
+        self._leave()
 
-    # --- for its instance ---------------------------------------------------------------------
+    # --- for the client instance --------------------------------------------------------------
 
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
@@ -210,18 +188,10 @@ class PullConsumer(ActiveConsumer):
                 self._persist()
         return self._persist_due_ms
 
-    def consume_directly(
-        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
-    ) -> None:
-        """See `Member.consume_directly`."""
-        del request
-        on_done(
-            broker_error(
-                ResponseCode.SYSTEM_ERROR, "this consumer pulls: it has no listener to consume with"
-            )
-        )
-
     # --- inside -------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        self._persist()
 
     def _persist(self) -> None:
         with self._lock:
@@ -236,7 +206,7 @@ class PullConsumer(ActiveConsumer):
         subscription: Subscription,
         suspend_ms: int | None,
     ) -> PullMessages:
-        self._know(queue.topic)
+        self._join_topic(queue.topic)
         return PullMessages(
             self.group, queue, offset, count_max, subscription=subscription, suspend_ms=suspend_ms
         )
@@ -244,11 +214,6 @@ class PullConsumer(ActiveConsumer):
     def _result(self, request: PullMessages, reply: Reply) -> PullResult:
         """Raises CorruptRecordError."""
         assert isinstance(reply, PullReply)
-        queue, wanted = request.queue, request.subscription
-        tags = TagExpression.parse(wanted.expression).tags if wanted.kind == "TAG" else frozenset()
-        messages: list[ReceivedMessage] = []
-        for body in reply.records:
-            messages += decode_messages(body, broker=queue.broker, topic=queue.topic, tags=tags)
-        for message in messages if self.settings.namespace else ():
-            message.topic = unwrapped(self.settings.namespace, message.topic)
+        tags = tags_of(request.subscription)
+        messages = decode_pull(reply, request.queue, tags, self.settings.namespace)
         return PullResult(reply.status, tuple(messages), reply.next_begin, reply.start, reply.end)

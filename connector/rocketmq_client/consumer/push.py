@@ -1,9 +1,9 @@
-"""The push consumer: a listener is called with messages as they arrive, concurrently or in order.
+"""The push consumer calls a listener with messages as they arrive, concurrently or in order.
 
     with PushConsumer(connection, settings, listener) as consumer: ...
 
-Messages count as consumed when the listener said so; what it had not finished when the process
-ended comes again: at least once.
+A message counts as consumed when the listener returned success. If the process ends before that,
+the group gets the message again: delivery is at least once.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeHook,
     OrderlyListener,
 )
-from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings, wrapped
+from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
 from rocketmq_client.consumer.consuming.listener_calls import consume_for_tool
 from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
-from rocketmq_client.consumer.group_consumer import ConsumerState, GroupConsumer
+from rocketmq_client.consumer.group_consumer import GroupConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.assignment import PopAssignment
 from rocketmq_client.consumer.popping.consumption import PopConsumption
 from rocketmq_client.consumer.popping.puller import PopPuller
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
@@ -42,7 +41,7 @@ from rocketmq_wire.requests.members import ConsumeDirectly
 
 
 class _Pops(NamedTuple):
-    """What popping takes besides pulling."""
+    """The parts of a consumer that also pops."""
 
     assignment: PopAssignment
     consumption: PopConsumption
@@ -50,7 +49,7 @@ class _Pops(NamedTuple):
 
 
 class PushConsumer(GroupConsumer, ConsumerContext):
-    """One member of a group. Exactly one of the two listeners is given."""
+    """A member with a listener."""
 
     _consume_type = "CONSUME_PASSIVELY"
 
@@ -67,10 +66,10 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         hooks: Sequence[ConsumeHook] = (),
         pop: PopSettings | None = None,
     ) -> None:
-        """Raises ValueError. Nothing is connected before `start`.
+        """Takes exactly one listener, and connects only in `start`. Raises ValueError.
 
-        With `pop` the brokers say which queues this member consumes and whether it pulls or pops
-        them (`mqadmin setConsumeMode`), and it changes over while it runs.
+        With `pop` the brokers assign queues to this member and decide whether it pulls or pops them
+        (`mqadmin setConsumeMode`); the member follows changes while it runs.
         """
         if (listener is None) is (orderly_listener is None):
             raise ValueError("give a listener, or an orderly_listener, and not both")
@@ -85,19 +84,20 @@ class PushConsumer(GroupConsumer, ConsumerContext):
             unit_name=unit_name,
             rpc_hooks=rpc_hooks,
         )
-        self._listener, self._orderly_listener = listener, orderly_listener
+        self._listener = listener
+        self._orderly_listener = orderly_listener
         self._hooks = tuple(hooks)
         self._pop_settings = pop
         self._pops: _Pops | None = None
         if not settings.is_broadcasting:
-            # What failed comes again through the group's own topic.
+            # The broker redelivers failed messages through the group's retry topic.
             self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
         self._lock_due_ms = 0
 
-    # --- for its owner ------------------------------------------------------------------------
+    # --- for the application ------------------------------------------------------------------
 
     def start(self) -> PushConsumer:
-        """Join the group; messages come soon after. Raises ClientStateError."""
+        """Join the group; the listener is called soon after. Raises ClientStateError."""
         instance = self._acquire()
         settings, is_orderly = self.settings, self._orderly_listener is not None
         self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", settings.threads)
@@ -105,8 +105,8 @@ class PushConsumer(GroupConsumer, ConsumerContext):
             instance.io,
             settings,
             is_orderly=is_orderly,
-            on_messages=self._on_messages,
-            on_illegal=self._on_illegal,
+            on_messages=lambda owned, messages: self._consumption.on_messages(owned, messages),
+            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
             subscription_of=lambda topic: self._subscriptions.get(topic),
         )
         self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
@@ -123,42 +123,11 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         return self
 
     def shut_down(self) -> None:
-        """Stop pulling, let listeners end, store the progress, leave the group. Again: harmless."""
-        with self._rebalance_lock:
-            instance, self._instance = self._instance, None
-        if instance is None:
-            return
-        self._state = ConsumerState.SHUT_DOWN
-        try:
-            self._puller.is_suspended = True
-            self._consumption.stop()
-            if self._pops is not None:
-                self._pops.assignment.lose_all()
-            self._pool.shut_down(self.settings.shutdown_wait_ms)
-            if self._pops is not None:
-                self._pops.consumption.hand_back()
-                self._pops.acks.finish(self.settings.request_timeout_ms)
-            # Progress before the farewell: whoever takes over asks for it at once.
-            with self._rebalance_lock:
-                self._queues.lose_all()
-            instance.unregister(self)
-        finally:
-            instance.release()
-
-    def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
-        """Share another topic's queues, or filter one anew; every member is to do the same."""
-        wanted, topic = Subscription(expression, kind), wrapped(self.settings.namespace, topic)
-        if self._instance is not None and kind != "TAG":
-            self._instance.check_subscription(self.group, topic, wanted)
-        self._subscribe_to({**self._subscriptions, topic: wanted})
-
-    def unsubscribe(self, topic: str) -> None:
-        """Give a topic's queues up."""
-        topic = wrapped(self.settings.namespace, topic)
-        self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
+        """Stop pulling, let listeners end, commit, leave the group; a second call does nothing."""
+        self._leave()
 
     def suspend(self) -> None:
-        """Pull no more until `resume`; what was pulled is still consumed."""
+        """Stop pulling until `resume`; messages already pulled are still consumed."""
         self._puller.is_suspended = True
 
     def resume(self) -> None:
@@ -166,14 +135,14 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         self._puller.is_suspended = False
 
     def resize(self, threads: int) -> None:
-        """Have so many threads call the listener. Raises ValueError."""
+        """Change the number of threads that call the listener. Raises ValueError."""
         if not 1 <= threads <= 1_000:
             raise ValueError(f"threads must be 1 to 1000, got {threads}")
         self._pool.resize(threads)
 
     @property
     def client_id(self) -> str:
-        """Who this member is to the brokers; empty before the start."""
+        """This member's id at the brokers; empty before the start."""
         return self._instance.client_id if self._instance is not None else ""
 
     @property
@@ -183,14 +152,14 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     @property
     def counts(self) -> ConsumeCounts:
-        """What the listener did."""
+        """The listener's counts."""
         return self._consumption.counts
 
     def _end(self, *, has_failed: bool) -> None:
         del has_failed
-        self.shut_down()
+        self._leave()
 
-    # --- for its instance ---------------------------------------------------------------------
+    # --- for the client instance --------------------------------------------------------------
 
     def topics(self) -> Iterable[str]:
         """See `Member.topics`."""
@@ -198,28 +167,23 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     def housekeep(self, now_ms: int) -> int:
         """See `Member.housekeep`."""
+        settings = self.settings
         with self._rebalance_lock:
-            return self._housekeep(now_ms)
-
-    def _housekeep(self, now_ms: int) -> int:
-        settings, instance = self.settings, self._instance
-        if instance is None:
-            return now_ms + settings.persist_ms
-        self._queues.store_corrections()
-        if now_ms >= self._persist_due_ms:
-            self._persist_due_ms = now_ms + settings.persist_ms
-            self._queues.persist()
-            self._consumption.expire(now_ms)
-            if self._queues.drop_stale(now_ms):
-                instance.want_rebalance()
-        if now_ms >= self._lock_due_ms:
-            self._lock_due_ms = now_ms + settings.lock_ms
-            self._queues.renew_locks()
-        if self._retry_due_ms and now_ms >= self._retry_due_ms:
-            self._retry_due_ms = 0
-            instance.want_rebalance()
-        dues = [self._persist_due_ms, self._lock_due_ms]
-        return min([*dues, self._retry_due_ms] if self._retry_due_ms else dues)
+            instance = self._instance
+            if instance is None:
+                return now_ms + settings.persist_ms
+            self._queues.store_corrections()
+            if now_ms >= self._persist_due_ms:
+                self._persist_due_ms = now_ms + settings.persist_ms
+                self._queues.persist()
+                self._consumption.expire(now_ms)
+                if self._queues.drop_stale(now_ms):
+                    instance.want_rebalance()
+            if now_ms >= self._lock_due_ms:
+                self._lock_due_ms = now_ms + settings.lock_ms
+                self._queues.renew_locks()
+            self._repeat_rebalance(instance, now_ms)
+            return self._next_due_ms(self._persist_due_ms, self._lock_due_ms)
 
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
@@ -231,13 +195,23 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         if not self._pool.put(
             lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))
         ):
-            on_done(
-                broker_error(
-                    ResponseCode.SYSTEM_ERROR, "no thread can take the message: try again later"
-                )
-            )
+            remark = "no thread can take the message: try again later"
+            on_done(broker_error(ResponseCode.SYSTEM_ERROR, remark))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        self._puller.is_suspended = True
+        self._consumption.stop()
+        if self._pops is not None:
+            self._pops.assignment.lose_all()
+        self._pool.shut_down(self.settings.shutdown_wait_ms)
+        if self._pops is not None:
+            self._pops.consumption.hand_back()
+            self._pops.acks.finish(self.settings.request_timeout_ms)
+        # Offsets are stored before the group is left: the next owner reads them at once.
+        with self._rebalance_lock:
+            self._queues.lose_all()
 
     def _rebalance_queues(self) -> bool:
         if self._pops is None:
@@ -245,11 +219,16 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         return self._queues.rebalance(self._pops.assignment.rebalance(self._subscriptions))
 
     def _pops_of(self, instance: ClientInstance, pop: PopSettings) -> _Pops:
-        io, settings, pool = instance.io, self.settings, self._pool
+        io, settings = instance.io, self.settings
         assert self._listener is not None
         acks = PopAcks(io, settings.group, settings.request_timeout_ms)
         consumption = PopConsumption(
-            *(io, settings, pop, self._listener, pool, self._hooks),
+            io,
+            settings,
+            pop,
+            self._listener,
+            self._pool,
+            self._hooks,
             acks=acks,
             counts=self._consumption.counts,
         )
@@ -257,11 +236,9 @@ class PushConsumer(GroupConsumer, ConsumerContext):
             io,
             pop,
             acks,
-            group=settings.group,
-            namespace=settings.namespace,
-            consume_from=settings.consume_from,
+            settings,
             on_popped=consumption.on_popped,
-            on_late=consumption.return_soon,
+            on_unowned=consumption.return_soon,
             is_suspended=lambda: self._puller.is_suspended,
         )
         return _Pops(PopAssignment(instance, settings, puller), consumption, acks)
@@ -275,15 +252,9 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         io, settings, pool, hooks = instance.io, self.settings, self._pool, self._hooks
         if self._listener is not None:
             return ConcurrentConsumption(
-                io, settings, self._listener, pool, hooks, pull_again=self._puller.start
+                io, settings, self._listener, pool, hooks, resume_pulls=self._puller.start
             )
         assert self._orderly_listener is not None
         return OrderlyConsumption(
-            io, settings, self._orderly_listener, pool, hooks, pull_again=self._puller.start
+            io, settings, self._orderly_listener, pool, hooks, resume_pulls=self._puller.start
         )
-
-    def _on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
-        self._consumption.on_messages(owned, messages)
-
-    def _on_illegal(self, owned: OwnedQueue, offset: int) -> None:
-        self._queues.correct(owned, offset)

@@ -34,7 +34,7 @@ class Seat:
         settings = ConsumerSettings("g", {"T": Subscription()}, consume_from=consume_from)
         self.seat = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings)
         self.seat._subscriptions = {"T": Subscription()}
-        self.seat._sit(self.instance.as_instance(), known or {})
+        self.seat._attach(self.instance.as_instance(), known or {})
         self.seat._instance, self.seat._state = (
             self.instance.as_instance(),
             ConsumerState.RUNNING,
@@ -90,7 +90,7 @@ def test_a_queue_that_another_seat_still_reads_is_waited_for() -> None:
     one.io.locks[SECOND] = "c2"
     one.balance("c1")
     assert set(one.seat.take()) == {FIRST}
-    assert one.seat._retry_due_ms, "it is asked for again soon"
+    assert one.seat._rebalance_due_ms, "it is asked for again soon"
     del one.io.locks[SECOND]
     one.io.committed[SECOND] = 99
     one.balance("c1")

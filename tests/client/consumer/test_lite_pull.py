@@ -81,7 +81,7 @@ def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
     settings = settings_of(topic, limits=limits, pull_batch_size=10)
     with LitePullConsumer(topic.connection, settings, auto_commit=False) as consumer:
         assert len(polled(consumer, 400)) == 400
-        assert set(consumer.positions.values()) == {0}
+        assert set(consumer.consumed_offsets.values()) == {0}
     assert set(topic.committed(settings.group).values()) <= {0, None}
 
 
@@ -92,9 +92,9 @@ def test_with_auto_commit_what_was_polled_last_is_not_progress_yet(topic: Topic)
     consumer.assign(topic.queues[:1])
     with consumer:
         polled(consumer, 1)
-        assert consumer.positions == {topic.queues[0]: 0}
+        assert consumer.consumed_offsets == {topic.queues[0]: 0}
         consumer.poll(0)
-        assert consumer.positions == {topic.queues[0]: 1}
+        assert consumer.consumed_offsets == {topic.queues[0]: 1}
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
@@ -208,7 +208,7 @@ def test_a_paused_queue_is_not_pulled_from(topic: Topic) -> None:
         # A pull that was held before may bring what arrives first, none is begun behind it.
         polled(consumer, 1)
         consumer.resume(consumer_queues[:1])
-        until(lambda: sum(consumer.positions.values()) + len(consumer.poll(100)) >= 2)
+        until(lambda: sum(consumer.consumed_offsets.values()) + len(consumer.poll(100)) >= 2)
 
 
 def test_changes_of_queues_are_told(topic: Topic) -> None:
@@ -246,7 +246,7 @@ def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
                 sum(len(consumer._queues.owned[q].process.pending) for q in consumer.queues) >= 20
             )
         )
-        assert consumer._waiting <= 20 + 4 * 10
+        assert consumer._waiting_count <= 20 + 4 * 10
         assert len(polled(consumer, 400)) == 400
 
 
@@ -281,7 +281,7 @@ def test_what_was_polled_is_noted_by_one_thread_at_a_time(
     try:
         polled(consumer, 2)
         consumer.commit()
-        assert consumer.positions == {topic.queues[0]: 2}
+        assert consumer.consumed_offsets == {topic.queues[0]: 2}
         consumer.seek_to_begin(topic.queues[0])
         polled(consumer, 2)
     finally:

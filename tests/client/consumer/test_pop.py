@@ -13,7 +13,7 @@ import pytest
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.listener import ConsumeStatus
-from rocketmq_client.consumer.common.settings import ConsumeFrom, PopSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
@@ -226,11 +226,9 @@ def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> No
         cast(IoThread, io),
         PopSettings(pending_max=7),
         cast(PopAcks, None),
-        group="g",
-        namespace=None,
-        consume_from=ConsumeFrom.FIRST,
+        ConsumerSettings("g"),
         on_popped=lambda *_: None,
-        on_late=lambda _: None,
+        on_unowned=lambda _: None,
         is_suspended=lambda: False,
     )
     owned = PopQueue(QueueId("T", "a", -1), Subscription(), pending=waiting)

@@ -60,7 +60,7 @@ def test_progress_goes_before_the_time(topic: Topic, time_ms: int) -> None:
     with open_cluster(topic.connection) as cluster:
         cluster.commit(settings.group, places(topic, 3))
     with LitePullConsumer(topic.connection, settings) as consumer:
-        until(lambda: consumer.positions == places(topic, 3))
+        until(lambda: consumer.consumed_offsets == places(topic, 3))
 
 
 def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(

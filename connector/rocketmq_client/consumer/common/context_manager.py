@@ -1,4 +1,4 @@
-"""`with consumer: ...` starts a consumer and ends it, whatever happens in between."""
+"""`with consumer: ...` starts a consumer and ends it, also after an exception."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ S = TypeVar("S", bound="ConsumerContext")
 
 
 class ConsumerContext(ABC):
-    """What begins with `start` and has an end."""
+    """A consumer that `with` starts and ends."""
 
     @abstractmethod
     def start(self: S) -> S:
-        """Begin; gives itself back."""
+        """Start, and return itself."""
 
     @abstractmethod
     def _end(self, *, has_failed: bool) -> None:
-        """Stop; `has_failed` says that what was being done was left by an error."""
+        """Stop; `has_failed` is True if an exception left the `with` block."""
 
     def __enter__(self: S) -> S:
         return self.start()

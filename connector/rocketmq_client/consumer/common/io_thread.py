@@ -1,9 +1,9 @@
-"""One thread that owns the connections of a client instance: others hand it requests and timers.
+"""The I/O thread owns a client instance's connections; other threads give it requests and timers.
 
-Callbacks run in that thread and must not wait. `call` and `call_many` are for every other thread;
-each waits for its answer, at most for the request's time-out and a second. Every callback is called
-once, whatever happens: with the answer, the time-out (looked for when the next one is due, and
-every second at the latest), the broken connection, or the end of the thread.
+Callbacks run in the I/O thread and must not wait. Other threads use `call` and `call_many`, which
+wait for the reply, at most for the request's time-out and a second. Every callback is called once:
+with the reply, the time-out (checked at least every second), the broken connection, or the end of
+the thread.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ _LOG = logging.getLogger(__name__)
 
 OnDone = Callable[[Reply | RocketMQError], None]
 PERMITS: Final = 65_535
-"""Requests that may wait for their answers, and oneway ones that may wait to be written: one more
-is refused at once, as RocketMQ's client does."""
+"""The limit of requests without a reply; one more fails at once, as in RocketMQ's client."""
 
 
 class RpcHook(Protocol):
-    """Called around each request, in the connections' thread; what it raises is logged."""
+    """Called around each request, in the I/O thread; an exception that it raises is logged."""
 
     def before(self, broker: str | None, request: Request[Reply]) -> None: ...
 
@@ -47,19 +46,19 @@ class RpcHook(Protocol):
     ) -> None: ...
 
 
-# Nothing is due for longer; a wake-up that got lost would cost this much.
+# The longest wait, and so the cost of a lost wake-up.
 _STEP_MS_MAX: Final = 1_000
 _GRACE_SECONDS: Final = 1.0
 _STOP_SECONDS_MAX: Final = 10.0
 
 
 def now_ms() -> int:
-    """The clock of timers, leases and pauses: it never steps back."""
+    """The clock of timers, locks and pauses: it never goes backward."""
     return time.monotonic_ns() // 1_000_000
 
 
 class TooManyRequestsError(RocketMQError):
-    """So many requests wait for their answers that another one would only wait behind them."""
+    """The limit of requests without a reply is reached."""
 
     retryable = True
 
@@ -70,12 +69,12 @@ class TooManyRequestsError(RocketMQError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_CONNECTION.TOO_MANY_REQUESTS] {self.count} requests wait for their "
-            "answers: ask again when some have come."
+            "replies: repeat the request when some have arrived."
         )
 
 
 class IoThread:
-    """Made, started and stopped by a client instance."""
+    """A client instance creates, starts and stops it."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class IoThread:
         responder: Responder,
         permits: int = PERMITS,
     ) -> None:
-        """`responder` answers what brokers ask, in the thread: it must not wait."""
+        """`responder` answers requests of brokers in the I/O thread, so it must not wait."""
         self.hooks: tuple[RpcHook, ...] = ()
         self._permits = permits
         self._transport = TcpTransport(settings, responder=responder)
@@ -104,7 +103,7 @@ class IoThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the connections; what is under way fails. Waits for the thread to end."""
+        """Close the connections, fail all requests, and wait for the thread to end."""
         self._is_stopping = True
         self._transport.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -113,33 +112,23 @@ class IoThread:
     # --- from any thread ----------------------------------------------------------------------
 
     def post(self, work: Callable[[], None]) -> None:
-        """Have something done in the thread, soon."""
+        """Run `work` in the I/O thread soon."""
         self._posted.append(work)
         if self._is_closed:
-            # The thread has ended: what is asked now fails at once, not by its time-out.
             self._fail_posted()
             return
-        # Inside the thread's own turn nothing needs to be woken.
+        # A thread that is awake finds the work without a wake-up.
         if not self._is_awake:
             self._transport.wake()
 
     def submit(
         self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
     ) -> None:
-        """Ask; `on_done` gets the answer or the error, once, in the thread."""
+        """Send a request; the I/O thread calls `on_done` once, with the reply or the error."""
         self.post(lambda: self.send(request, broker=broker, timeout_ms=timeout_ms, on_done=on_done))
 
-    def tell(self, request: Request[Reply], *, broker: str) -> None:
-        """Send oneway: nobody learns whether it arrived.
-
-        Raises TooManyRequestsError while as many wait to be written as may.
-        """
-        if self._transport.unsent_count + len(self._posted) >= self._permits:
-            raise TooManyRequestsError(self._permits)
-        self.post(lambda: self._tell_now(request, broker))
-
     def call(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> R:
-        """Ask and wait. Raises RocketMQError."""
+        """Send a request and wait for its reply. Raises RocketMQError."""
         (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
         if isinstance(reply, RocketMQError):
             raise reply
@@ -148,7 +137,7 @@ class IoThread:
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[Reply]]], *, timeout_ms: int
     ) -> list[Reply | RocketMQError]:
-        """Ask all at once and wait; a failure is its place's value."""
+        """Send all requests at once and wait; returns a reply or an error for each."""
         assert threading.current_thread() is not self._thread, "the I/O thread must not wait"
         futures: list[Future[Reply | RocketMQError]] = []
         for broker, request in requests:
@@ -165,7 +154,7 @@ class IoThread:
             return future.result(max(0.0, end - time.monotonic()))
         except FutureTimeoutError:
             if self._is_closed:
-                return ConnectionLostError("the cluster", "the client is shut down")
+                return _shut_down()
             return DeadlineExceededError("the cluster", f"waited {timeout_ms} ms")
 
     # --- in the thread ------------------------------------------------------------------------
@@ -173,7 +162,10 @@ class IoThread:
     def send(
         self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
     ) -> None:
-        """As `submit`, from within the thread."""
+        """As `submit`, called in the I/O thread."""
+        if self._is_closed:
+            on_done(_shut_down(broker))
+            return
         if len(self._waiting) >= self._permits:
             on_done(TooManyRequestsError(len(self._waiting)))
             return
@@ -182,13 +174,8 @@ class IoThread:
         ticket = self._transport.submit(request, broker=broker, timeout_ms=timeout_ms)
         self._waiting[ticket] = on_done
 
-    def _tell_now(self, request: Request[Reply], broker: str) -> None:
-        for hook in self.hooks:
-            self._guarded(partial(hook.before, broker, request))
-        self._transport.tell(broker, request)
-
     def at(self, due_ms: int, work: Callable[[], None]) -> None:
-        """Have something done in the thread at a time of `now_ms()`; from within the thread."""
+        """Run `work` in the I/O thread at a time of `now_ms()`; called in the I/O thread."""
         heapq.heappush(self._timers, (due_ms, next(self._timer_ids), work))
 
     def _hooked(self, request: Request[Reply], broker: str | None, on_done: OnDone) -> OnDone:
@@ -206,21 +193,20 @@ class IoThread:
     def _run(self) -> None:
         try:
             while not self._is_stopping:
-                self._turn()
+                self._run_once()
         except Exception:  # noqa: BLE001 - the thread's outermost frame
-            _LOG.exception("the thread of the connections has died")
+            _LOG.exception("the I/O thread has died")
         finally:
             self._is_closed = True
             self._transport.close()
-            lost = ConnectionLostError("the cluster", "the client is shut down")
+            lost = _shut_down()
             waiting, self._waiting = self._waiting, {}
             for on_done in waiting.values():
                 self._guarded(lambda on_done=on_done: on_done(lost))  # type: ignore[misc]
             self._fail_posted()
 
     def _fail_posted(self) -> None:
-        """Requests that were handed over too late fail at once instead of timing out."""
-        self.send = self._refuse  # type: ignore[method-assign]
+        """Run late work, whose requests fail at once instead of timing out."""
         while True:
             try:
                 work = self._posted.popleft()
@@ -228,13 +214,7 @@ class IoThread:
                 return
             self._guarded(work)
 
-    def _refuse(
-        self, request: Request[Reply], *, broker: str | None, timeout_ms: int, on_done: OnDone
-    ) -> None:
-        del request, timeout_ms
-        on_done(ConnectionLostError(broker or "the cluster", "the client is shut down"))
-
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._is_awake = True
         while self._posted:
             self._guarded(self._posted.popleft())
@@ -243,7 +223,7 @@ class IoThread:
             self._guarded(heapq.heappop(self._timers)[2])
         due_ms = self._timers[0][0] - now_ms() if self._timers else _STEP_MS_MAX
         self._is_awake = False
-        # What was posted before the flag fell has woken nobody.
+        # Work posted while the flag was set sent no wake-up.
         wait_ms = 0 if self._posted else max(0, min(due_ms, _STEP_MS_MAX))
         done = self._transport.completed(timeout_ms=wait_ms)
         self._is_awake = True
@@ -255,8 +235,12 @@ class IoThread:
             self._guarded(lambda notice=notice: self._on_notice(notice))  # type: ignore[misc]
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """One failing callback must not end the connections of all the others."""
+        """Run a callback; its exception must not end the connections of the others."""
         try:
             work()
-        except BaseException:  # noqa: BLE001 - whatever it raises: a callback's outermost frame
-            _LOG.exception("a callback of the connections' thread failed")
+        except BaseException:  # noqa: BLE001 - a callback's outermost frame
+            _LOG.exception("a callback in the I/O thread failed")
+
+
+def _shut_down(broker: str | None = None) -> ConnectionLostError:
+    return ConnectionLostError(broker or "the cluster", "the client is shut down")

@@ -1,4 +1,4 @@
-"""What listeners are given and may answer, and the hooks around them."""
+"""The contract of listeners and of the hooks around their calls."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _ALL: Final = 2**31 - 1
 
 
 class ConsumeStatus(enum.Enum):
-    """What a concurrent listener returns; None and an exception mean RECONSUME_LATER."""
+    """The result of a concurrent listener; None and an exception mean RECONSUME_LATER."""
 
     SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class OrderlyStatus(enum.Enum):
-    """What an orderly listener returns; None and an exception mean SUSPEND."""
+    """The result of an orderly listener; None and an exception mean SUSPEND."""
 
     SUCCESS = "SUCCESS"
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
     COMMIT = "COMMIT"
-    """Only without auto-commit: all that was consumed so far counts."""
+    """Only without auto-commit: commit all messages consumed so far."""
     ROLLBACK = "ROLLBACK"
-    """Only without auto-commit: all since the last commit comes again."""
+    """Only without auto-commit: redeliver all messages since the last commit."""
 
 
 class ReturnType(enum.Enum):
-    """How a listener came back, for hooks."""
+    """The outcome of a listener's call, for hooks."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -46,19 +46,19 @@ class ReturnType(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """Of one call of a listener, which may set the first fields."""
+    """The context of one listener call; the listener may set the fields after `queue`."""
 
     queue: QueueId
     delay_level: int = 0
-    """Concurrent: how long failed messages wait; 0 by their attempts, -1 for the dead letters."""
+    """Concurrent: the delay level of failed messages; 0 by their attempts, -1 for dead letters."""
     ack_index: int = _ALL
-    """Concurrent: with SUCCESS, the last message that was consumed; those behind it failed."""
+    """Concurrent: with SUCCESS, the index of the last consumed message; later ones failed."""
     auto_commit: bool = True
-    """Orderly: whether SUCCESS alone is progress."""
+    """Orderly: whether SUCCESS alone commits."""
     suspend_ms: int | None = None
-    """Orderly: how long the queue rests after SUSPEND; None as the settings say."""
+    """Orderly: the queue's pause after SUSPEND; None: as in the settings."""
     properties: dict[str, object] = field(default_factory=dict)
-    """For hooks."""
+    """Values that hooks pass on."""
 
 
 ConcurrentListener = Callable[[list[ReceivedMessage], ConsumeContext], "ConsumeStatus | None"]
@@ -66,7 +66,7 @@ OrderlyListener = Callable[[list[ReceivedMessage], ConsumeContext], "OrderlyStat
 
 
 class ConsumeHook(Protocol):
-    """Called around each call of a listener; what it raises is logged."""
+    """Called around each call of a listener; an exception that it raises is logged."""
 
     def before(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None: ...
 
@@ -77,7 +77,7 @@ class ConsumeHook(Protocol):
 
 @dataclass(slots=True)
 class ConsumeCounts:
-    """What listeners did since the start. Threads add to it, so it may miss a few."""
+    """Counts since the start; threads add without a lock, so a few may be missing."""
 
     succeeded: int = 0
     failed: int = 0

@@ -1,34 +1,36 @@
-"""Bodies of pull answers -> message objects for listeners: pure.
+"""Turns the bodies of pull replies into message objects for listeners: pure.
 
-The fixed header of a record is read at once; properties stay bytes until somebody asks for one.
+The fixed header of a record is decoded at once; properties stay bytes until one is read.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
+from rocketmq_client.consumer.common.settings import unwrapped
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host
+from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host, QueueId, Subscription
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from rocketmq_wire.records.record import FLAG_COMPRESSED, MAGIC_V1, body_crc, decode_record
+from rocketmq_wire.requests.messages import PullReply
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
-"""Of a message from a retry topic: the topic it was first sent to."""
+"""The property of a message from a retry topic that names its original topic."""
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 CONSUME_START_TIME: Final = "CONSUME_START_TIME"
 
-# Everything before the body, hosts being IPv4.
+# The fields before the body, with IPv4 hosts.
 _HEAD: Final = struct.Struct(">iiIiiqqiq4siq4siiqi")
 _V6_FLAGS: Final = 0x30
 _SHORT: Final = struct.Struct(">h")
 
 
 class ReceivedMessage:
-    """A message as a consumer got it. `properties` may be changed by listeners."""
+    """A message that a consumer received. Listeners may change `properties`."""
 
     __slots__ = (
         "_properties",
@@ -68,14 +70,22 @@ class ReceivedMessage:
         reconsume_times: int,
         store_size: int,
     ) -> None:
-        self.topic, self.broker, self.queue_index = topic, broker, queue_index
-        self.queue_offset, self.body = queue_offset, body
+        self.topic = topic
+        self.broker = broker
+        self.queue_index = queue_index
+        self.queue_offset = queue_offset
+        self.body = body
         self._raw_properties = raw_properties
         self._properties: dict[str, str] | None = None
-        self.flag, self.physical_offset, self.sys_flag = flag, physical_offset, sys_flag
-        self.born_ms, self.born_host = born_ms, born_host
-        self.store_ms, self.store_host = store_ms, store_host
-        self.reconsume_times, self.store_size = reconsume_times, store_size
+        self.flag = flag
+        self.physical_offset = physical_offset
+        self.sys_flag = sys_flag
+        self.born_ms = born_ms
+        self.born_host = born_host
+        self.store_ms = store_ms
+        self.store_host = store_host
+        self.reconsume_times = reconsume_times
+        self.store_size = store_size
         self.consume_start_ms = 0
 
     @property
@@ -97,16 +107,16 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The sender's id where there is one, else the broker's. Batches may share the former."""
+        """The sender's id if there is one, else the broker's. A batch may share the sender's id."""
         return self.properties.get(UNIQUE_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """The broker's id: where the message is stored."""
+        """The broker's id: its address and the record's byte position."""
         return offset_message_id(Host(*self.store_host), self.physical_offset)
 
     def restore_topic(self) -> None:
-        """Show the topic that a message from a retry topic was first sent to."""
+        """Set a retry message's topic to the original one."""
         if self.topic.startswith(RETRY_PREFIX):
             self.topic = self.properties.get(RETRY_TOPIC, self.topic)
 
@@ -120,7 +130,7 @@ class ReceivedMessage:
 def decode_messages(
     body: Buffer, *, broker: str, topic: str, tags: frozenset[str] = frozenset()
 ) -> list[ReceivedMessage]:
-    """The messages of a pull answer, in order; of other tags than `tags` (unless empty) none.
+    """Decode messages in order; unless `tags` is empty, drop messages with other tags.
 
     A broker filters by the tag's hash, and hashes collide. Raises CorruptRecordError.
     """
@@ -129,7 +139,7 @@ def decode_messages(
     position, end, head_size = 0, len(data), _HEAD.size
     topic_bytes = topic.encode("utf-8", "replace")
     is_retry = topic.startswith(RETRY_PREFIX)
-    # The topic follows the body; of an ordinary record one comparison settles all of it.
+    # The topic follows the body: one comparison checks that the record is an ordinary one.
     topic_part = bytes((len(topic_bytes) & 0xFF,)) + topic_bytes
     unpack, topic_size = _HEAD.unpack_from, len(topic_part)
     while position < end:
@@ -151,7 +161,7 @@ def decode_messages(
             or data[topic_at:tail_at] != topic_part
             or _SHORT.unpack_from(data, tail_at)[0] != position + size - tail_at - 2
         ):
-            message, position = _decode_odd(data, position, broker)
+            message, position = _decode_unusual(data, position, broker)
         else:
             stored = data[body_at:topic_at]
             if body_crc(stored) != crc:
@@ -181,8 +191,8 @@ def _inflated(message: ReceivedMessage) -> bytes:
         raise CorruptRecordError(where, message.physical_offset, str(error)) from error
 
 
-def _decode_odd(data: bytes, position: int, broker: str) -> tuple[ReceivedMessage, int]:
-    """A record that is not laid out as most are: IPv6 hosts, a long topic, or a damaged one."""
+def _decode_unusual(data: bytes, position: int, broker: str) -> tuple[ReceivedMessage, int]:
+    """Decode a record with IPv6 hosts or a long topic, or refuse a damaged one."""
     stored, end = decode_record(data, position, where=f"pull from {broker}")
     message = ReceivedMessage(
         stored.topic,
@@ -205,6 +215,23 @@ def _decode_odd(data: bytes, position: int, broker: str) -> tuple[ReceivedMessag
     return message, end
 
 
-def total_size(messages: Sequence[ReceivedMessage]) -> int:
-    """Bytes of the bodies, by which what waits is limited."""
-    return sum([len(message.body) for message in messages])
+def tags_of(subscription: Subscription) -> frozenset[str]:
+    """The tags that a subscription names; empty if it does not filter by tags."""
+    if subscription.kind != "TAG":
+        return frozenset()
+    return TagExpression.parse(subscription.expression).tags
+
+
+def decode_pull(
+    reply: PullReply, queue: QueueId, tags: frozenset[str], namespace: str | None
+) -> list[ReceivedMessage]:
+    """Decode a pull's messages, with topics as the namespace's users know them.
+
+    Raises CorruptRecordError.
+    """
+    messages: list[ReceivedMessage] = []
+    for body in reply.records:
+        messages += decode_messages(body, broker=queue.broker, topic=queue.topic, tags=tags)
+    for message in messages if namespace else ():
+        message.topic = unwrapped(namespace, message.topic)
+    return messages

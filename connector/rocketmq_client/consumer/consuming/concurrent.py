@@ -1,9 +1,9 @@
-"""Concurrent consumption: batches of a queue go to any free thread, in any order.
+"""Concurrent consumption: free threads consume batches of a queue in any order.
 
-succeeded                          done
-failed, the group shares queues    sent back to the broker; if that fails, again here after 5 s
-failed, broadcasting               logged and done
-at it for longer than the limit    sent back; what the listener returns later counts no more
+succeeded                          consumed
+failed, the group shares queues    sent back to the broker; if that fails, retried here after 5 s
+failed, broadcasting               logged and dropped
+listener over its time limit       sent back; the listener's later result is ignored
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIMEOUT_LEVEL: Final = 3
 def split_outcome(
     messages: Sequence[ReceivedMessage], status: object, ack_index: int
 ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
-    """What was consumed and what was not, by what the listener returned."""
+    """The consumed and the failed messages, by the listener's result."""
     if status is not ConsumeStatus.SUCCESS:
         return [], list(messages)
     cut = max(0, min(ack_index + 1, len(messages)))
@@ -55,7 +55,7 @@ class _Running:
 
 
 class ConcurrentConsumption:
-    """Calls one listener for all the queues of a consumer."""
+    """Calls one listener for all queues of a consumer."""
 
     def __init__(
         self,
@@ -65,20 +65,23 @@ class ConcurrentConsumption:
         pool: ConsumePool,
         hooks: Sequence[ConsumeHook],
         *,
-        pull_again: Callable[[OwnedQueue], None],
+        resume_pulls: Callable[[OwnedQueue], None],
     ) -> None:
-        self._io, self._settings, self._listener = io, settings, listener
-        self._hooks, self._pull_again = hooks, pull_again
+        self._io = io
+        self._settings = settings
+        self._listener = listener
+        self._hooks = hooks
+        self._resume_pulls = resume_pulls
         self._submitter = Submitter(pool, io)
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
         self.counts = ConsumeCounts()
 
     def stop(self) -> None:
-        """The end is near: the pool drops what has not begun, which is all there is to do."""
+        """Nothing to do: the pool drops batches that have not begun."""
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
-        """Hand a pull's messages to the threads, a batch each time."""
+        """Give a pull's messages to the threads in batches."""
         size = self._settings.consume_batch_size
         put, consume = self._submitter.put, self.consume
         if len(messages) <= size:
@@ -88,7 +91,7 @@ class ConcurrentConsumption:
             put(partial(consume, owned, messages[start : start + size]))
 
     def consume(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
-        """Have one batch consumed, in a thread of the pool."""
+        """Consume one batch, in a thread of the pool."""
         process = owned.process
         if process.is_dropped:
             return
@@ -112,37 +115,40 @@ class ConcurrentConsumption:
         self.counts.spent_ns += spent_ns
         process.last_consume_ms = now_ms()
         if not is_expired:
-            self._settle(owned, messages, status, context)
+            self._apply(owned, messages, status, context)
 
     def expire(self, time_ms: int) -> None:
-        """Send back what listeners have been at for too long. Called by the housekeeping."""
+        """Send back the batches of listeners over their time limit, in the housekeeping thread."""
         if self._settings.is_broadcasting:
             return
         oldest_ms = time_ms - self._settings.consume_timeout_ms
         with self._running_lock:
-            late = [
+            expired = [
                 running
                 for running in list(self._running.values())
                 if running.started_ms < oldest_ms and not running.is_expired
             ]
-            for running in late:
+            for running in expired:
                 running.is_expired = True
-        for running in late:
+        for running in expired:
             if running.owned.process.is_dropped:
                 continue
-            _LOG.warning("%s: a listener takes too long: sending back", running.owned.queue)
+            _LOG.warning(
+                "%s: a listener is over its time limit: sending its messages back",
+                running.owned.queue,
+            )
             failed = self._send_back(running.messages, _TIMEOUT_LEVEL)
-            taken = [message for message in running.messages if message not in failed]
-            self._done(running.owned, taken)
+            sent = [message for message in running.messages if message not in failed]
+            self._finish(running.owned, sent)
             if failed:
                 with self._running_lock:
-                    is_at_work = id(running) in self._running
-                    running.is_expired = not is_at_work
-                if not is_at_work:
-                    # The listener came back meanwhile, and its word did not count any more.
+                    is_running = id(running) in self._running
+                    running.is_expired = not is_running
+                if not is_running:
+                    # The listener returned meanwhile, and its result was ignored.
                     self._retry_here(running.owned, failed)
 
-    def _settle(
+    def _apply(
         self,
         owned: OwnedQueue,
         messages: list[ReceivedMessage],
@@ -152,7 +158,7 @@ class ConcurrentConsumption:
         consumed, failed = split_outcome(messages, status, context.ack_index)
         self.counts.succeeded += len(consumed)
         if status is not None and not isinstance(status, ConsumeStatus):
-            _LOG.error("%s: %r is no ConsumeStatus: taken as a failure", owned.queue, status)
+            _LOG.error("%s: %r is no ConsumeStatus: it counts as a failure", owned.queue, status)
         if failed:
             self.counts.failed += len(failed)
             if owned.process.is_dropped:
@@ -162,19 +168,19 @@ class ConcurrentConsumption:
                     "%d failed messages are dropped, the first: %s", len(failed), failed[0]
                 )
             else:
-                again = self._send_back(failed, context.delay_level)
-                if again:
-                    self._retry_here(owned, again)
-                    gone = {id(message) for message in again}
-                    messages = [message for message in messages if id(message) not in gone]
-        self._done(owned, messages)
+                refused = self._send_back(failed, context.delay_level)
+                if refused:
+                    self._retry_here(owned, refused)
+                    kept = {id(message) for message in refused}
+                    messages = [message for message in messages if id(message) not in kept]
+        self._finish(owned, messages)
 
-    def _done(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def _finish(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
         with owned.lock:
             owned.process.remove(messages)
-            is_worth_a_look = owned.control.on_consumed(owned.process)
-        if is_worth_a_look:
-            self._pull_again(owned)
+            may_pull = owned.control.on_consumed(owned.process)
+        if may_pull:
+            self._resume_pulls(owned)
 
     def _send_back(
         self, messages: Sequence[ReceivedMessage], delay_level: int

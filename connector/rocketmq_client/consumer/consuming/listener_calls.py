@@ -1,4 +1,4 @@
-"""Has a message consumed that a tool handed to this member; it touches no queue's progress."""
+"""Calls listeners with the hooks around them, also for a message that a tool sends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def consume_for_tool(
     *,
     is_orderly: bool,
 ) -> ConsumeDirectlyReply | BrokerError:
-    """Call the listener with the message, and say what came of it."""
+    """Call the listener with a tool's message; this commits no offset."""
     try:
         topic = decode_record(request.record)[0].topic
         (message,) = decode_messages(request.record, broker=request.broker, topic=topic)
@@ -63,7 +63,7 @@ def call_listener(
     *,
     slow_ns: int,
 ) -> tuple[object, ReturnType, int]:
-    """What the listener returned (None if it raised), how that is called, and the time it took."""
+    """Returns the listener's status (None if it raised), the outcome and the time spent."""
     for hook in hooks:
         _call_hook(hook.before, messages, context)
     started_ns = time.monotonic_ns()
@@ -71,7 +71,7 @@ def call_listener(
     try:
         status = listener(messages, context)
         result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
-    except BaseException:  # noqa: BLE001 - not ours: a cancellation or exit in it is a failure too
+    except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
         _LOG.exception("%s: the listener failed", context.queue)
         result = ReturnType.EXCEPTION
     spent_ns = time.monotonic_ns() - started_ns
@@ -88,5 +88,5 @@ def call_listener(
 def _call_hook(method: Callable[..., None], *arguments: object) -> None:
     try:
         method(*arguments)
-    except BaseException:  # noqa: BLE001 - a hook is not ours, and must not disturb consumption
+    except BaseException:  # noqa: BLE001 - an application's hook must not disturb consumption
         _LOG.exception("a consume hook failed")

@@ -1,11 +1,11 @@
-"""Orderly consumption: of each queue one batch at a time, in order, while its lock is held.
+"""Orderly consumption: one batch of a queue at a time, in order, while the queue is locked.
 
-SUCCESS, COMMIT          done; without auto-commit only COMMIT is progress
-ROLLBACK                 all since the last commit comes again after a rest
-SUSPEND                  the batch comes again after a rest; a message whose attempts are used
-                         up goes to the dead letters instead
-lock lost or too old     nothing is consumed until it is had again
-another is to have it    nothing is consumed: it is given up, or stays after all
+SUCCESS, COMMIT          consumed; without auto-commit only COMMIT commits
+ROLLBACK                 all messages since the last commit are consumed again after a pause
+SUSPEND                  the batch is consumed again after a pause; a message without attempts left
+                         becomes a dead letter instead
+lock lost or too old     the queue pauses until it is locked again
+queue is leaving         the queue pauses until it is given up, or stays after all
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitte
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 
 _LOG = logging.getLogger(__name__)
-# A queue that never runs empty lets others have the thread now and then.
+# A queue that never runs empty must leave its thread to other queues at times.
 TURN_MS_MAX: Final = 60_000
 _TURN_PAUSE_MS: Final = 10
 _UNLOCKED_PAUSE_MS: Final = 3_000
@@ -40,7 +40,7 @@ _DEAD_LETTER_LEVEL: Final = -1
 
 
 class OrderlyConsumption:
-    """Calls one listener for all the queues of a consumer."""
+    """Calls one listener for all queues of a consumer."""
 
     def __init__(
         self,
@@ -50,20 +50,23 @@ class OrderlyConsumption:
         pool: ConsumePool,
         hooks: Sequence[ConsumeHook],
         *,
-        pull_again: Callable[[OwnedQueue], None],
+        resume_pulls: Callable[[OwnedQueue], None],
     ) -> None:
-        self._io, self._settings, self._listener = io, settings, listener
-        self._hooks, self._pull_again = hooks, pull_again
+        self._io = io
+        self._settings = settings
+        self._listener = listener
+        self._hooks = hooks
+        self._resume_pulls = resume_pulls
         self._submitter = Submitter(pool, io)
         self.counts = ConsumeCounts()
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Begin no other batch: what waits here is consumed by whoever owns its queue next."""
+        """Begin no more batches: the next owner of a queue consumes its waiting messages."""
         self._is_stopping = True
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
-        """Have the queue consumed, unless a thread is at it already."""
+        """Consume the queue, unless a thread does so already."""
         del messages
         with owned.lock:
             if owned.is_consuming:
@@ -72,10 +75,10 @@ class OrderlyConsumption:
         self._submitter.put(partial(self._consume, owned))
 
     def expire(self, time_ms: int) -> None:
-        """There is no limit to how long an orderly listener may take."""
+        """Nothing to do: an orderly listener has no time limit."""
 
     def _consume(self, owned: OwnedQueue) -> None:
-        """Consume until the queue is empty, lost, or others shall have the thread."""
+        """Consume until the queue is empty or lost, or its thread is for other queues."""
         with owned.consume_lock:
             end_ms = now_ms() + TURN_MS_MAX
             while True:
@@ -100,7 +103,7 @@ class OrderlyConsumption:
                     return
 
     def _next_batch(self, owned: OwnedQueue) -> list[ReceivedMessage]:
-        """The next messages in order; with none the queue counts as not being consumed."""
+        """The next messages in order; without any the queue counts as not being consumed."""
         skipped = len(owned.uncommitted)
         with owned.lock:
             batch = owned.process.first(skipped + self._settings.consume_batch_size)[skipped:]
@@ -109,14 +112,14 @@ class OrderlyConsumption:
         return batch
 
     def _consume_batch(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> int:
-        """Have one batch consumed; how long the queue is to rest."""
+        """Consume one batch; returns the queue's pause in ms."""
         context = ConsumeContext(owned.queue)
         status, _, spent_ns = call_listener(
             self._listener, batch, context, self._hooks, slow_ns=2**62
         )
         self.counts.spent_ns += spent_ns
         owned.process.last_consume_ms = now_ms()
-        rest_ms = max(10, min(context.suspend_ms or self._settings.suspend_queue_ms, 30_000))
+        pause_ms = max(10, min(context.suspend_ms or self._settings.suspend_queue_ms, 30_000))
         if status is OrderlyStatus.SUCCESS and not context.auto_commit:
             self.counts.succeeded += len(batch)
             owned.uncommitted += batch
@@ -126,37 +129,35 @@ class OrderlyConsumption:
             self._commit(owned, batch)
             return 0
         if status is not None and not isinstance(status, OrderlyStatus):
-            _LOG.error("%s: %r is no OrderlyStatus: taken as a failure", owned.queue, status)
+            _LOG.error("%s: %r is no OrderlyStatus: it counts as a failure", owned.queue, status)
         self.counts.failed += len(batch)
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
             owned.uncommitted.clear()
-            return rest_ms
-        if self._give_up_what_failed_too_often(owned, batch):
+            return pause_ms
+        if self._give_up_exhausted(owned, batch):
             self._commit(owned, batch)
             return 0
-        return rest_ms
+        return pause_ms
 
     def _commit(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> None:
-        done = [*owned.uncommitted, *batch]
+        consumed = [*owned.uncommitted, *batch]
         owned.uncommitted.clear()
         with owned.lock:
-            owned.process.remove(done)
-            is_worth_a_look = owned.control.on_consumed(owned.process)
-        if is_worth_a_look:
-            self._pull_again(owned)
+            owned.process.remove(consumed)
+            may_pull = owned.control.on_consumed(owned.process)
+        if may_pull:
+            self._resume_pulls(owned)
 
-    def _give_up_what_failed_too_often(
-        self, owned: OwnedQueue, batch: list[ReceivedMessage]
-    ) -> bool:
-        """Count the attempt; True if nothing of the batch is left to try again."""
+    def _give_up_exhausted(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> bool:
+        """Count the attempt; True if the batch has no message left to retry."""
         limit = self._settings.attempts_max
-        worn = [m for m in batch if limit is not None and m.reconsume_times >= limit]
+        exhausted = [m for m in batch if limit is not None and m.reconsume_times >= limit]
         kept = [m for m in batch if limit is None or m.reconsume_times < limit]
-        if worn and not owned.process.is_dropped:
+        if exhausted and not owned.process.is_dropped:
             kept += send_back(
                 self._io,
                 self._settings,
-                worn,
+                exhausted,
                 delay_level=_DEAD_LETTER_LEVEL,
                 attempts_max=limit or 0,
             )

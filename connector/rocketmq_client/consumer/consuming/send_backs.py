@@ -1,4 +1,4 @@
-"""Gives messages that could not be consumed back to their brokers, several at once."""
+"""Sends messages that failed back to their brokers, several at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def send_back(
     delay_level: int,
     attempts_max: int,
 ) -> list[ReceivedMessage]:
-    """Those that the brokers did not take, or of which that is not known."""
+    """Send messages back; returns those that brokers refused, or may have refused."""
     requests = [
         (
             message.broker,

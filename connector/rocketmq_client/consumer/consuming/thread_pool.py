@@ -1,4 +1,4 @@
-"""A pool of named threads that call listeners; it can grow and shrink while it works."""
+"""A pool of named threads that call listeners; its size may change while it works."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 _LOG = logging.getLogger(__name__)
 
 CAPACITY: Final = 100_000
-"""What may wait: more than a thousand queues' pulls at one message a time would be."""
-REJECTED_RETRY_MS: Final = 5_000
+"""The limit of waiting batches, above a thousand queues' pulls in batches of one message."""
+_REJECTED_DELAY_MS: Final = 5_000
 
 
 class ConsumePool:
-    """Pulls stop while too many messages are pending; whatever is above `capacity` is rejected."""
+    """Rejects work above `capacity`; usually flow control stops the pulls before that."""
 
     def __init__(self, name: str, size: int, capacity: int = CAPACITY) -> None:
-        self._name, self._capacity = name, capacity
+        self._name = name
+        self._capacity = capacity
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._threads: list[threading.Thread] = []
@@ -33,7 +34,7 @@ class ConsumePool:
         self.resize(size)
 
     def resize(self, size: int) -> None:
-        """Have so many threads, soon: those that are too many end when they are next free."""
+        """Change the number of threads; a surplus thread ends when it is free."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             while self._size < size:
@@ -53,22 +54,22 @@ class ConsumePool:
         return self._size
 
     def put(self, work: Callable[[], None]) -> bool:
-        """Have it done by the next free thread; False when too much waits, or at the end."""
+        """Let the next free thread run `work`; False if too much waits or the pool is closed."""
         if self.is_closed or self._work.qsize() >= self._capacity:
             return False
         self._work.put(work)
         return True
 
     def shut_down(self, wait_ms: int) -> bool:
-        """Drop what has not begun, let what has begun end; False if it takes longer."""
+        """Drop waiting work, and wait for running work to end; False if the time is over."""
         self.is_closed = True
-        leaving = 0
+        surplus = 0
         try:
             while True:
-                leaving += self._work.get_nowait() is None
+                surplus += self._work.get_nowait() is None
         except queue.Empty:
             pass
-        for _ in range(leaving):
+        for _ in range(surplus):
             self._work.put(None)
         self.resize(0)
         end = time.monotonic() + wait_ms / 1_000
@@ -83,25 +84,26 @@ class ConsumePool:
 
 
 class Submitter:
-    """Puts work into the pool now or later, and what is rejected again after 5 s."""
+    """Puts work into the pool now or later, and repeats rejected work after 5 s."""
 
     def __init__(self, pool: ConsumePool, io: IoThread) -> None:
-        self._pool, self._io = pool, io
+        self._pool = pool
+        self._io = io
 
     def put(self, work: Callable[[], None]) -> None:
-        """Have it done by the pool, from any thread."""
+        """Let the pool run `work`; any thread may call this."""
         if self._pool.put(work) or self._pool.is_closed:
             return
-        _LOG.warning("too many messages wait to be consumed: trying again in 5 s")
-        self.later(work, REJECTED_RETRY_MS)
+        _LOG.warning("too many messages wait to be consumed: retrying in 5 s")
+        self.later(work, _REJECTED_DELAY_MS)
 
     def later(self, work: Callable[[], None], delay_ms: int) -> None:
-        """Put it in after a while."""
+        """Let the pool run `work` after a delay."""
         self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.put(work)))
 
 
 def _guarded(work: Callable[[], None]) -> None:
     try:
         work()
-    except BaseException:  # noqa: BLE001 - a thread that ends is missed by all that still comes
+    except BaseException:  # noqa: BLE001 - the thread must stay for later work
         _LOG.exception("consumption failed outside of the listener")

@@ -1,8 +1,8 @@
-"""A client instance: one id and one set of connections for the consumers that share them.
+"""A client instance: one client id and one set of connections for the consumers that share it.
 
-A housekeeping thread refreshes routes, sends heartbeats and has each consumer share queues anew,
-store its progress and renew its locks, all on timers; a notice from a broker brings the sharing
-forward. Every step waits for its answers for a bounded time.
+The housekeeping thread works on timers: it refreshes routes, sends heartbeats, and lets each
+consumer rebalance, commit its offsets and renew its locks. A broker's notice starts a rebalance at
+once. Every step waits for replies for a bounded time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
-from rocketmq_client.consumer.common.settings import MessageModel
+from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.local_address import local_address
@@ -48,52 +48,52 @@ _TIMEOUT_MS: Final = 3_000
 _STOP_SECONDS_MAX: Final = 10.0
 _IDLE_MS_MAX: Final = 1_000
 _RESETS_MAX: Final = 1_000
-_ROUTE_RETRY_MS: Final = 2_000
+_NO_ROUTE_DELAY_MS: Final = 2_000
 
 
 class Member(Protocol):
-    """A consumer as its instance sees it. Called by the housekeeping thread only."""
+    """A consumer as its client instance sees it, called by the housekeeping thread."""
 
     @property
     def group(self) -> str: ...
 
     def topics(self) -> Iterable[str]:
-        """The topics whose routes it needs."""
+        """The topics whose routes the consumer needs."""
         ...
 
     def consumer_info(self) -> ConsumerInfo:
-        """Its part of the heartbeat."""
+        """The consumer's part of the heartbeat."""
         ...
 
     def rebalance(self) -> None:
-        """Share the queues anew."""
+        """Gain and lose queues by the group's current members."""
         ...
 
     def housekeep(self, now_ms: int) -> int:
-        """Do what is due; when to be called again at the latest."""
+        """Do the work that is due; returns when to call again at the latest."""
         ...
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
-        """Go on elsewhere in the queues that it has, for an administrator wants it."""
+        """Continue the owned ones of these queues at an administrator's offsets."""
         ...
 
     def offsets(self) -> Mapping[QueueId, int]:
-        """How far it is. Called by the I/O thread, as is `running_info`: neither may wait."""
+        """The consumed offsets. The I/O thread calls this and `running_info`: neither may wait."""
         ...
 
     def running_info(self) -> RunningInfoReply:
-        """What tools show of it."""
+        """The state that tools show."""
         ...
 
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
-        """Have a message consumed for a tool; `on_done` may be called from any thread."""
+        """Consume a message that a tool sends; any thread may call `on_done`."""
         ...
 
 
 class ClientStateError(RocketMQError):
-    """A consumer was used in a way that its state does not allow."""
+    """The consumer's state does not allow the call."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -104,7 +104,7 @@ class ClientStateError(RocketMQError):
 
 
 def client_id_of(address: str, instance: str | None, unit: str | None) -> str:
-    """`ip@instance[@unit]`; without a name the instance is called by process and time."""
+    """`ip@instance[@unit]`; process and time name an instance without a name."""
     name = instance or f"{os.getpid()}#{time.monotonic_ns()}"
     return "@".join(part for part in (address, name, unit) if part)
 
@@ -114,12 +114,13 @@ _shared_lock = threading.Lock()
 
 
 class ClientInstance:
-    """Made by `acquire`: consumers with one client id share one instance."""
+    """Consumers with one client id share one instance, which `acquire` creates."""
 
     def __init__(self, settings: ConnectionSettings, client_id: str) -> None:
         if not settings.name_servers:
             raise ValueError("consumer groups need name servers: endpoints speak no groups")
-        self.settings, self.client_id = settings, client_id
+        self.settings = settings
+        self.client_id = client_id
         self.io = IoThread(
             settings,
             name=f"rocketmq-io-{client_id}",
@@ -128,15 +129,20 @@ class ClientInstance:
         )
         self._members: dict[str, Member] = {}
         self._files: dict[str, LocalOffsetFile] = {}
-        """Of the groups that broadcast."""
+        """The offset files of broadcasting groups."""
         self._routes: dict[str, Route] = {}
         self._wanted = threading.Condition()
-        self._is_rebalance_wanted = self._is_nudged = False
+        self._is_rebalance_wanted = False
+        self._is_nudged = False
         self._is_stopping = False
         self._resets: deque[tuple[Member, Mapping[QueueId, int]]] = deque(maxlen=_RESETS_MAX)
         self._users = 0
-        self._routes_due_ms = self._heartbeat_due_ms = self._rebalance_due_ms = 0
-        self._periods_ms = {"heartbeat": 30_000, "route": 30_000, "rebalance": 20_000}
+        self._heartbeat_ms = 30_000
+        self._heartbeat_due_ms = 0
+        self._route_ms = 30_000
+        self._routes_due_ms = 0
+        self._rebalance_ms = 20_000
+        self._rebalance_due_ms = 0
         self._thread = threading.Thread(
             target=self._run, name=f"rocketmq-housekeeping-{client_id}", daemon=True
         )
@@ -145,7 +151,7 @@ class ClientInstance:
     def acquire(
         cls, settings: ConnectionSettings, *, instance: str | None = None, unit: str | None = None
     ) -> ClientInstance:
-        """The instance of this id, started; `release` it."""
+        """The started instance of this id; the caller has to `release` it."""
         client_id = client_id_of(local_address(), instance, unit)
         with _shared_lock:
             known = _shared.get(client_id)
@@ -162,7 +168,7 @@ class ClientInstance:
             return known
 
     def release(self) -> None:
-        """One user less; the last one ends it."""
+        """End the instance if this was its last user."""
         with _shared_lock:
             self._users -= 1
             if self._users:
@@ -171,7 +177,7 @@ class ClientInstance:
         self._is_stopping = True
         with self._wanted:
             self._wanted.notify_all()
-        # What the housekeeping waits for fails with the connections, so it ends at once.
+        # Closing the connections fails the request that housekeeping waits for, so it ends at once.
         self.io.stop()
         if self._thread is not threading.current_thread():
             self._thread.join(_STOP_SECONDS_MAX)
@@ -179,14 +185,14 @@ class ClientInstance:
     # --- consumers ----------------------------------------------------------------------------
 
     def register(
-        self, member: Member, periods_ms: Mapping[str, int], hooks: Sequence[RpcHook] = ()
+        self, member: Member, settings: ConsumerSettings, hooks: Sequence[RpcHook] = ()
     ) -> None:
-        """Let a consumer take part; it is in the next heartbeat, which is sent at once.
+        """Add a consumer and send a heartbeat for it at once.
 
-        `hooks` are called for the requests of all who share the instance.
+        `hooks` are called for the requests of every consumer that shares the instance.
 
-        Raises ClientStateError when its group has a consumer here already, or one that broadcasts
-        in another process under the same id.
+        Raises ClientStateError if the group has a consumer here already, or a broadcasting one in
+        another process with the same client id.
         """
         with self._wanted:
             if member.group in self._members:
@@ -194,20 +200,21 @@ class ClientInstance:
                     f"the group {member.group} has a consumer in the client {self.client_id} "
                     "already: name the instance differently, or the group"
                 )
-            if member.consumer_info().message_model == MessageModel.BROADCASTING.value:
-                self._claim_file(member.group)
+            if settings.is_broadcasting:
+                self._lock_file(member.group)
             self._members[member.group] = member
             self.io.hooks += tuple(hook for hook in hooks if hook not in self.io.hooks)
-            for name, period_ms in periods_ms.items():
-                self._periods_ms[name] = min(self._periods_ms[name], period_ms)
+            self._heartbeat_ms = min(self._heartbeat_ms, settings.heartbeat_ms)
+            self._route_ms = min(self._route_ms, settings.route_ms)
+            self._rebalance_ms = min(self._rebalance_ms, settings.rebalance_ms)
         self.refresh_routes()
         self.send_heartbeats()
-        # The first heartbeat of a group makes the topic of its retries.
+        # The first heartbeat of a group creates its retry topic.
         self.refresh_routes()
         self.want_rebalance()
 
     def unregister(self, member: Member) -> None:
-        """The consumer leaves its group, and the brokers are told."""
+        """Remove a consumer, and send its leave to the brokers."""
         with self._wanted:
             if self._members.get(member.group) is not member:
                 return
@@ -215,16 +222,16 @@ class ClientInstance:
             if (file := self._files.pop(member.group, None)) is not None:
                 file.release()
         request = UnregisterClient(self.client_id, None, member.group)
-        self._tell(self._masters(), request, "leave the group")
+        self._send_to_masters(request, "leave the group")
 
     def want_rebalance(self) -> None:
-        """Share queues anew at once instead of at the next turn."""
+        """Rebalance at once instead of at the next period."""
         with self._wanted:
             self._is_rebalance_wanted = True
             self._wanted.notify_all()
 
     def nudge(self) -> None:
-        """Let members do now what is due."""
+        """Let members do due work now."""
         with self._wanted:
             self._is_nudged = True
             self._wanted.notify_all()
@@ -232,13 +239,13 @@ class ClientInstance:
     # --- what consumers ask -------------------------------------------------------------------
 
     def route(self, topic: str) -> Route | None:
-        """Where a topic lives, as of the last refresh; None while that is not known."""
+        """A topic's route as of the last refresh; None while it is unknown."""
         return self._routes.get(topic)
 
     def members_of(self, group: str, topic: str) -> tuple[str, ...]:
-        """A group's live members, from whichever of the topic's brokers answers first.
+        """A group's live members, from the first of the topic's brokers that answers.
 
-        Raises the last broker's error when none does.
+        Raises the last broker's error if none answers.
         """
         route = self._routes.get(topic)
         names = sorted({queues.broker for queues in route.queue_sets}) if route else []
@@ -253,7 +260,7 @@ class ClientInstance:
         return ()
 
     def check_subscription(self, group: str, topic: str, wanted: Subscription) -> None:
-        """Ask a broker of the topic whether it takes an expression. Raises BrokerError if not."""
+        """Let a broker of the topic check an expression. Raises BrokerError if it is refused."""
         route = self._routes.get(topic)
         for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
             request = CheckSubscription(self.client_id, group, topic, wanted)
@@ -264,7 +271,7 @@ class ClientInstance:
                 return
 
     def refresh_routes(self) -> None:
-        """Ask the name server for every topic that somebody consumes."""
+        """Ask the name server for the routes of all consumed topics."""
         with self._wanted:
             topics = sorted({t for member in self._members.values() for t in member.topics()})
         replies = self.io.call_many(
@@ -276,23 +283,22 @@ class ClientInstance:
                     self._routes[topic] = reply.route
                     self._is_rebalance_wanted = True
             elif isinstance(reply, RocketMQError) and topic not in self._routes:
-                # A retry topic is made by the first heartbeat; others must come to exist.
+                # The first heartbeat creates a retry topic; other topics may be created later.
                 _LOG.info("topic=%s: no route: %s", topic, reply)
         is_complete = all(topic in self._routes for topic in topics)
-        period_ms = self._periods_ms["route"]
-        self._routes_due_ms = now_ms() + (period_ms if is_complete else _ROUTE_RETRY_MS)
+        self._routes_due_ms = now_ms() + (self._route_ms if is_complete else _NO_ROUTE_DELAY_MS)
 
     def send_heartbeats(self) -> None:
-        """Tell every master that serves our topics that we are here."""
+        """Send a heartbeat to every master that serves the consumers' topics."""
         with self._wanted:
             infos = tuple(member.consumer_info() for member in self._members.values())
         if infos:
-            self._tell(self._masters(), Heartbeat(self.client_id, (), infos), "send a heartbeat")
-        self._heartbeat_due_ms = now_ms() + self._periods_ms["heartbeat"]
+            self._send_to_masters(Heartbeat(self.client_id, (), infos), "send a heartbeat")
+        self._heartbeat_due_ms = now_ms() + self._heartbeat_ms
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _claim_file(self, group: str) -> None:
+    def _lock_file(self, group: str) -> None:
         file = LocalOffsetFile(self.client_id, group)
         try:
             is_ours = file.acquire()
@@ -320,8 +326,8 @@ class ClientInstance:
             )
         )
 
-    def _tell(self, brokers: Iterable[str], request: Request[Reply], what: str) -> None:
-        names = tuple(brokers)
+    def _send_to_masters(self, request: Request[Reply], what: str) -> None:
+        names = self._masters()
         replies = self.io.call_many([(name, request) for name in names], timeout_ms=_TIMEOUT_MS)
         for name, reply in zip(names, replies, strict=True):
             if isinstance(reply, RocketMQError):
@@ -332,7 +338,7 @@ class ClientInstance:
             self.want_rebalance()
 
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
-        """Answer a broker, in the I/O thread."""
+        """Answer a broker's request, in the I/O thread."""
         if not isinstance(
             request, (ResetOffsets, GetClientOffsets, GetRunningInfo, ConsumeDirectly)
         ):
@@ -364,8 +370,8 @@ class ClientInstance:
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                due_ms = self._turn()
-            except BaseException:  # noqa: BLE001 - owners' callbacks too: the next turn tries again
+                due_ms = self._run_once()
+            except BaseException:  # noqa: BLE001 - application callbacks too: the next run repeats the work
                 _LOG.exception("housekeeping of %s failed", self.client_id)
                 due_ms = now_ms() + _IDLE_MS_MAX
             with self._wanted:
@@ -374,8 +380,8 @@ class ClientInstance:
                     wait_ms = max(1, min(due_ms - now_ms(), _IDLE_MS_MAX))
                     self._wanted.wait(wait_ms / 1_000)
 
-    def _turn(self) -> int:
-        """Do what is due; the time of what is due next."""
+    def _run_once(self) -> int:
+        """Do the due work; returns when the next work is due."""
         time_ms = now_ms()
         with self._wanted:
             self._is_nudged = False
@@ -391,7 +397,7 @@ class ClientInstance:
             self.send_heartbeats()
         if self._is_rebalance_wanted or time_ms >= self._rebalance_due_ms:
             self._is_rebalance_wanted = False
-            self._rebalance_due_ms = time_ms + self._periods_ms["rebalance"]
+            self._rebalance_due_ms = time_ms + self._rebalance_ms
             for member in members:
                 member.rebalance()
         dues = [member.housekeep(now_ms()) for member in members]

@@ -1,4 +1,4 @@
-"""What a member tells tools about itself (`mqadmin consumerStatus`)."""
+"""The state of a member that tools show (`mqadmin consumerStatus`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def running_info(
     pulls: PullCounts,
     consumed: ConsumeCounts | None,
 ) -> RunningInfoReply:
-    """The state as of now; `consumed` is None for a member without a listener."""
+    """The current state; `consumed` is None for a member without a listener."""
     shift_ms = time.time_ns() // 1_000_000 - now_ms()
     counts = consumed or ConsumeCounts()
     seconds = max((time.monotonic_ns() - pulls.started_ns) / 1e9, 1e-3)
     total = max(counts.succeeded + counts.failed, 1)
-    # Counted for the consumer as a whole: the figures of each of its topics are these.
+    # The counts are those of the whole consumer, so every topic shows the same rates.
     rates = ConsumeRates(
         pull_ms=pulls.round_trip_ms / max(pulls.pulls, 1),
         pulled=pulls.messages / seconds,

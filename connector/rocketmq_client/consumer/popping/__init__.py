@@ -1,1 +1,4 @@
-"""Pops from assigned queues and the acknowledgement of popped messages. Start at `puller`."""
+"""Pops from assigned queues, the consumption of popped messages, and their acknowledgements.
+
+Start at `puller`, then `consumption`.
+"""

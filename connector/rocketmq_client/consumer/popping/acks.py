@@ -1,7 +1,7 @@
 """Gathers acknowledgements for a moment, so that one request carries those of many messages.
 
-Everything but `add` runs in the I/O thread. What cannot be delivered is tried a few times; after
-that the message comes again, which is what at-least-once means.
+Everything but `add` and `finish` runs in the I/O thread. A failed request is repeated a few times;
+then the broker redelivers its messages, as at-least-once delivery allows.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ _LOG = logging.getLogger(__name__)
 
 GATHER_MS: Final = 10
 _COUNT_MAX: Final = 512
-_TRIES_MAX: Final = 3
-_RETRY_MS: Final = 1_000
+_ATTEMPTS_MAX: Final = 3
+_REPEAT_MS: Final = 1_000
 
 
 class PopAcks:
     """Acknowledgements of one consumer, by broker."""
 
     def __init__(self, io: IoThread, group: str, timeout_ms: int) -> None:
-        self._io, self._group, self._timeout_ms = io, group, timeout_ms
+        self._io = io
+        self._group = group
+        self._timeout_ms = timeout_ms
         self._waiting: dict[str, list[Popped]] = defaultdict(list)
         self._is_due = False
         self._has_batches = True
         self._changed = threading.Condition()
         self._count = 0
-        """Of those that are not answered yet."""
+        """The number of acknowledgements without a reply."""
 
     def add(self, popped: Iterable[Popped]) -> None:
-        """Acknowledge soon; from any thread."""
+        """Acknowledge messages soon; any thread may call this."""
         some = list(popped)
         if some:
             with self._changed:
@@ -49,7 +51,7 @@ class PopAcks:
             self._io.post(partial(self._gather, some))
 
     def finish(self, wait_ms: int) -> bool:
-        """Send what waits, and wait for the answers; False if that takes longer."""
+        """Send waiting acknowledgements and wait for replies; False if the time is over."""
         self._io.post(self._send_all)
         with self._changed:
             return self._changed.wait_for(lambda: not self._count, wait_ms / 1_000)
@@ -71,14 +73,14 @@ class PopAcks:
         for broker, popped in waiting.items():
             self._send(broker, popped, 1)
 
-    def _send(self, broker: str, popped: list[Popped], tries: int) -> None:
+    def _send(self, broker: str, popped: list[Popped], attempts: int) -> None:
         if not self._has_batches:
             for one in popped:
                 self._io.send(
                     ack_of(self._group, one.topic, one.handle.text()),
                     broker=broker,
                     timeout_ms=self._timeout_ms,
-                    on_done=partial(self._on_done, broker, [one], tries),
+                    on_done=partial(self._on_done, broker, [one], attempts),
                 )
             return
         spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
@@ -86,25 +88,27 @@ class PopAcks:
             AckMessages(broker, spans),
             broker=broker,
             timeout_ms=self._timeout_ms,
-            on_done=partial(self._on_done, broker, popped, tries),
+            on_done=partial(self._on_done, broker, popped, attempts),
         )
 
     def _on_done(
-        self, broker: str, popped: list[Popped], tries: int, reply: Reply | RocketMQError
+        self, broker: str, popped: list[Popped], attempts: int, reply: Reply | RocketMQError
     ) -> None:
         if isinstance(reply, UnsupportedRequestError) and self._has_batches:
-            # Brokers before 5.1.3 take them one by one.
+            # Brokers before 5.1.3 take one acknowledgement per request.
             self._has_batches = False
-            self._send(broker, popped, tries)
+            self._send(broker, popped, attempts)
             return
         if isinstance(reply, RocketMQError):
-            if reply.retryable and tries < _TRIES_MAX:
-                again = partial(self._send, broker, popped, tries + 1)
-                self._io.at(now_ms() + _RETRY_MS, again)
+            if reply.retryable and attempts < _ATTEMPTS_MAX:
+                repeat = partial(self._send, broker, popped, attempts + 1)
+                self._io.at(now_ms() + _REPEAT_MS, repeat)
                 return
             _LOG.warning(
-                "broker=%s: %s could not be acknowledged, to come again: %s",
-                *(broker, plural(len(popped), "message"), reply),
+                "broker=%s: %s could not be acknowledged and will be redelivered: %s",
+                broker,
+                plural(len(popped), "message"),
+                reply,
             )
         with self._changed:
             self._count -= len(popped)

@@ -1,7 +1,7 @@
-"""What a push consumer pops and what it pulls: the brokers say it, topic by topic, at every turn.
+"""Asks brokers at every rebalance which queues of a topic a push consumer pops, and which it pulls.
 
-A broker's answer names queues and a mode. `POP` moves a topic from pulling to popping and `PULL`
-back, while the consumer runs; no answer leaves things as they are.
+A broker's reply names queues and a mode: `POP` moves a topic from pulling to popping, `PULL` moves
+it back, while the consumer runs. Without a reply nothing changes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ _STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE")
 
 
 class PopAssignment:
-    """The queues that one member pops. Used by the housekeeping thread."""
+    """The queues that one member pops; the housekeeping thread uses it."""
 
     def __init__(
         self, instance: ClientInstance, settings: ConsumerSettings, puller: PopPuller
     ) -> None:
-        self._instance, self._settings, self._puller = instance, settings, puller
+        self._instance = instance
+        self._settings = settings
+        self._puller = puller
         self.owned: dict[QueueId, PopQueue] = {}
         name = settings.strategy.name
         self._strategy = name if name in _STRATEGIES else _STRATEGIES[0]
 
     def rebalance(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
-        """Gain and lose popped queues; the subscriptions of those topics that are to be pulled."""
+        """Gain and lose popped queues; returns the subscriptions of the topics to pull."""
         pulled: dict[str, Subscription] = {}
         wanted: dict[QueueId, Subscription] = {}
         for topic, subscription in subscriptions.items():
@@ -46,11 +48,11 @@ class PopAssignment:
         return pulled
 
     def lose_all(self) -> None:
-        """The end: pop no more."""
+        """Stop popping at shutdown."""
         self._take({})
 
     def _queues_of(self, topic: str) -> list[QueueId] | None:
-        """What of the topic is to be popped; None: it is to be pulled."""
+        """The topic's queues to pop; None if the topic is to be pulled."""
         popped_now = [queue for queue in self.owned if queue.topic == topic]
         unchanged = popped_now or None
         broker = self._broker_of(topic)
@@ -67,17 +69,17 @@ class PopAssignment:
             [(broker, request)], timeout_ms=self._settings.request_timeout_ms
         )
         if isinstance(reply, UnsupportedRequestError):
-            # A broker of 4.9: there is nothing but pulling.
+            # A broker of 4.9 only knows pulling.
             return None
         if isinstance(reply, RocketMQError):
-            _LOG.warning("topic=%s: what to consume is not known: %s", topic, reply)
+            _LOG.warning("topic=%s: could not get the queues to consume: %s", topic, reply)
             return unchanged
         assert isinstance(reply, AssignmentReply)
         if reply.assignments is None:
             return unchanged
         popped = [one.queue for one in reply.assignments if one.mode is ConsumeMode.POP]
         if popped or not reply.assignments:
-            # A member without a share keeps its way of consuming, with nothing to consume.
+            # A member without queues keeps its mode.
             return popped or ([] if popped_now else None)
         return None
 
@@ -89,7 +91,7 @@ class PopAssignment:
     def _take(self, wanted: Mapping[QueueId, Subscription]) -> None:
         for queue in [queue for queue in self.owned if queue not in wanted]:
             self.owned.pop(queue).is_dropped = True
-            _LOG.info("group=%s: %s is popped no more", self._settings.group, queue)
+            _LOG.info("group=%s: stopped popping %s", self._settings.group, queue)
         for queue, subscription in wanted.items():
             known = self.owned.get(queue)
             if known is not None:
@@ -97,4 +99,4 @@ class PopAssignment:
                 continue
             self.owned[queue] = PopQueue(queue, subscription)
             self._puller.start(self.owned[queue])
-            _LOG.info("group=%s: %s is popped from now on", self._settings.group, queue)
+            _LOG.info("group=%s: started popping %s", self._settings.group, queue)

@@ -1,10 +1,10 @@
-"""Concurrent consumption of popped messages: the broker hears of each what became of it.
+"""Concurrent consumption of popped messages, and what the broker gets for each:
 
 succeeded                    acknowledged
-failed                       invisible for a while longer, by its attempts
+failed                       invisible for longer, by its attempts
 failed at the last attempt   sent to the group's dead letters, then acknowledged
-too late                     nothing: it is visible again, or will be, at the broker
-not begun at the end         handed back: visible again at once, for others
+too late                     nothing: the broker redelivers the message
+not begun at shutdown        handed back: visible to other consumers at once
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from rocketmq_wire.requests.pop import AT_ONCE_MS, ChangeInvisibleTime, change_o
 
 _LOG = logging.getLogger(__name__)
 _MARGIN_MS: Final = 500
-"""So long before its message is visible again nothing new is begun with it."""
-_DEAD: Final = -1
+"""The time before a message becomes visible in which no listener begins with it."""
+_DEAD_LETTER_LEVEL: Final = -1
 
 
 class PopConsumption:
-    """Calls one listener for all the queues that a consumer pops."""
+    """Calls one listener for all queues that a consumer pops."""
 
     def __init__(
         self,
@@ -55,18 +55,22 @@ class PopConsumption:
         acks: PopAcks,
         counts: ConsumeCounts,
     ) -> None:
-        self._io, self._settings, self._pop = io, settings, pop
-        self._listener, self._hooks, self._acks = listener, hooks, acks
+        self._io = io
+        self._settings = settings
+        self._pop = pop
+        self._listener = listener
+        self._hooks = hooks
+        self._acks = acks
         self._submitter = Submitter(pool, io)
         self._counts = counts
         self._waiting: dict[int, tuple[list[Popped], int]] = {}
-        """Batches that no listener has begun with, and when each is too late."""
+        """Batches by number that no listener has begun with, and when each is too late."""
         self._numbers = itertools.count()
 
     def on_popped(self, owned: PopQueue, popped: list[Popped]) -> None:
-        """Hand a pop's messages to the threads, a batch each time."""
+        """Give a pop's messages to the threads in batches."""
         size = self._settings.consume_batch_size
-        # From now on, by our clock: the broker's may differ.
+        # Counted from now, by our clock: the broker's may differ.
         late_ms = now_ms() + self._pop.invisible_ms
         for start in range(0, len(popped), size):
             batch = popped[start : start + size]
@@ -75,7 +79,7 @@ class PopConsumption:
             self._submitter.put(partial(self.consume, owned, number))
 
     def consume(self, owned: PopQueue, number: int) -> None:
-        """Have one batch consumed, in a thread of the pool."""
+        """Consume one batch, in a thread of the pool."""
         popped, late_ms = self._waiting.pop(number, ([], 0))
         try:
             if now_ms() + _MARGIN_MS >= late_ms:
@@ -85,31 +89,31 @@ class PopConsumption:
             else:
                 self._consume(owned, popped, late_ms)
         finally:
-            owned.settle(len(popped))
+            owned.finish(len(popped))
 
     def return_soon(self, popped: Iterable[Popped]) -> None:
-        """Have these lent to somebody else; nobody waits for the answers."""
+        """Hand messages back without waiting for the replies."""
         for one in popped:
             self._io.submit(
-                self._return_of(one),
+                self._return_request(one),
                 broker=one.handle.broker,
                 timeout_ms=self._settings.request_timeout_ms,
                 on_done=partial(_note_failure, one),
             )
 
     def hand_back(self) -> None:
-        """The end: what no listener has begun with is for others. Waits for the answers."""
+        """Hand back the messages that no listener has begun with, and wait for the replies."""
         waiting, self._waiting = self._waiting, {}
         time_ms = now_ms()
-        lent = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
+        unread = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
         replies = self._io.call_many(
-            [(one.handle.broker, self._return_of(one)) for one in lent],
+            [(one.handle.broker, self._return_request(one)) for one in unread],
             timeout_ms=self._settings.request_timeout_ms,
         )
-        for one, reply in zip(lent, replies, strict=True):
+        for one, reply in zip(unread, replies, strict=True):
             _note_failure(one, reply)
 
-    def _return_of(self, popped: Popped) -> ChangeInvisibleTime:
+    def _return_request(self, popped: Popped) -> ChangeInvisibleTime:
         group, handle = self._settings.group, popped.handle.text()
         return change_of(group, popped.topic, handle, AT_ONCE_MS)
 
@@ -129,7 +133,7 @@ class PopConsumption:
         self._counts.spent_ns += spent_ns
         if now_ms() >= late_ms:
             _LOG.warning(
-                "%s: a listener took longer than its messages were invisible: they come again",
+                "%s: a listener took longer than the invisible time: redelivery follows",
                 owned.queue,
             )
             return
@@ -148,10 +152,10 @@ class PopConsumption:
             if delay_level < 0 or one.message.reconsume_times + 1 >= attempts_max
         ]
         if dead:
-            self._bury(dead)
-        gone = {id(one) for one in dead}
+            self._send_to_dead_letters(dead)
+        sent = {id(one) for one in dead}
         for one in failed:
-            if id(one) in gone:
+            if id(one) in sent:
                 continue
             delay_ms = self._pop.retry_ms(one.message.reconsume_times, delay_level)
             self._io.submit(
@@ -161,19 +165,19 @@ class PopConsumption:
                 on_done=partial(_note_failure, one),
             )
 
-    def _bury(self, dead: Sequence[Popped]) -> None:
-        """What is a dead letter for sure is acknowledged; the rest comes again."""
-        kept = send_back(
+    def _send_to_dead_letters(self, dead: Sequence[Popped]) -> None:
+        """Acknowledge messages once they are dead letters; the broker redelivers the others."""
+        failed = send_back(
             self._io,
             self._settings,
             [one.message for one in dead],
-            delay_level=_DEAD,
+            delay_level=_DEAD_LETTER_LEVEL,
             attempts_max=self._settings.attempts,
         )
-        refused = {id(message) for message in kept}
+        refused = {id(message) for message in failed}
         self._acks.add([one for one in dead if id(one.message) not in refused])
 
 
 def _note_failure(popped: Popped, reply: object) -> None:
     if isinstance(reply, RocketMQError):
-        _LOG.warning("%s comes again at its old time: %s", popped.message, reply)
+        _LOG.warning("%s keeps its invisible time: %s", popped.message, reply)

@@ -1,4 +1,4 @@
-"""Pop answers -> messages with the handles that acknowledge them: pure."""
+"""Turns pop replies into messages with the handles that acknowledge them: pure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class Popped(NamedTuple):
 
     message: ReceivedMessage
     topic: str
-    """The topic that was popped, as brokers know it."""
+    """The popped topic, by the name that brokers know."""
     handle: ReceiptHandle
 
     @property
     def visible_ms(self) -> int:
-        """When it is to be had again unless acknowledged before: of the epoch, by the broker."""
+        """When the message becomes visible unless acknowledged, in epoch ms of the broker."""
         return self.handle.visible_ms
 
 
 def popped_messages(
     reply: PopReply, *, broker: str, topic: str, tags: frozenset[str] = frozenset()
 ) -> tuple[list[Popped], list[Popped]]:
-    """The deliveries of a pop, and those with another tag than `tags` (unless empty).
+    """A pop's deliveries, and those whose tag is not in `tags` (unless empty).
 
-    A broker filters by the tag's hash, and hashes collide: the latter are to be acknowledged.
+    A broker filters by the tag's hash, and hashes collide. The caller acknowledges the second list.
 
     Raises RemoteProtocolError and CorruptRecordError.
     """
     wanted: list[Popped] = []
-    strays: list[Popped] = []
+    unwanted: list[Popped] = []
     if not reply.records:
-        return wanted, strays
+        return wanted, unwanted
     handles = reply.handles(broker)
     data = b"".join(reply.records)
     messages = decode_messages(data, broker=broker, topic=topic)
@@ -49,8 +49,8 @@ def popped_messages(
         if (message.queue_index, message.queue_offset) != (handle.queue_index, handle.offset):
             raise RemoteProtocolError(f"{message} was popped where {handle.text()!r} is named")
         if count:
-            # In order the broker counts attempts: such messages are not stored again.
+            # For an ordered group the broker counts attempts and does not store the message again.
             message.reconsume_times = count
         popped = Popped(message, topic, handle)
-        (strays if tags and message.tags not in tags else wanted).append(popped)
-    return wanted, strays
+        (unwanted if tags and message.tags not in tags else wanted).append(popped)
+    return wanted, unwanted

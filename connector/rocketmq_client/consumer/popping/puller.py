@@ -1,4 +1,4 @@
-"""Pops from the queues that the brokers assigned to a consumer, in the I/O thread."""
+"""Pops from the queues that brokers assigned to a consumer, in the I/O thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from functools import partial
 from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.settings import ConsumeFrom, PopSettings, unwrapped
+from rocketmq_client.consumer.common.messages import tags_of
+from rocketmq_client.consumer.common.settings import (
+    ConsumeFrom,
+    ConsumerSettings,
+    PopSettings,
+    unwrapped,
+)
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.messages import Popped, popped_messages
 from rocketmq_wire.errors import ProtocolError, RocketMQError
-from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.pop import InitMode, PopMessages, PopReply, PopStatus
@@ -30,18 +35,18 @@ _EMPTY_PAUSE_MS: Final = 20
 
 @dataclass(slots=True, eq=False)
 class PopQueue:
-    """A queue that this member pops, or all of a broker's. `lock` guards `pending`."""
+    """A queue that this member pops, or all queues of a broker. `lock` guards `pending`."""
 
     queue: QueueId
     subscription: Subscription
     lock: threading.Lock = field(default_factory=threading.Lock)
     pending: int = 0
-    """Messages that wait for listeners, or are with them."""
+    """The number of messages that wait for listeners or are being consumed."""
     is_dropped: bool = False
     is_step_due: bool = False
 
-    def settle(self, count: int) -> None:
-        """So many messages are with no listener any more."""
+    def finish(self, count: int) -> None:
+        """Count messages as no longer pending."""
         with self.lock:
             self.pending -= count
 
@@ -54,18 +59,20 @@ class PopPuller:
         io: IoThread,
         pop: PopSettings,
         acks: PopAcks,
+        settings: ConsumerSettings,
         *,
-        group: str,
-        namespace: str | None,
-        consume_from: ConsumeFrom,
         on_popped: Callable[[PopQueue, list[Popped]], None],
-        on_late: Callable[[list[Popped]], None],
+        on_unowned: Callable[[list[Popped]], None],
         is_suspended: Callable[[], bool],
     ) -> None:
-        self._io, self._pop, self._acks = io, pop, acks
-        self._group, self._namespace = group, namespace
-        self._init_mode = InitMode.MAX if consume_from is ConsumeFrom.LAST else InitMode.MIN
-        self._on_popped, self._on_late = on_popped, on_late
+        self._io = io
+        self._pop = pop
+        self._acks = acks
+        self._settings = settings
+        is_last = settings.consume_from is ConsumeFrom.LAST
+        self._init_mode = InitMode.MAX if is_last else InitMode.MIN
+        self._on_popped = on_popped
+        self._on_unowned = on_unowned
         self._is_suspended = is_suspended
 
     def start(self, owned: PopQueue) -> None:
@@ -95,7 +102,7 @@ class PopPuller:
 
     def _ask(self, owned: PopQueue) -> None:
         request = PopMessages(
-            group=self._group,
+            group=self._settings.group,
             queue=owned.queue,
             count_max=self._pop.batch_size,
             invisible_ms=self._pop.invisible_ms,
@@ -118,38 +125,33 @@ class PopPuller:
             elif reply.status is PopStatus.POLLING_FULL:
                 self._step_later(owned, _SUSPENDED_PAUSE_MS)
             else:
-                # A broker that does not hold the request must not be asked without pause.
+                # A broker that does not hold the request must not be asked without a pause.
                 is_quick = now_ms() - asked_ms < _EMPTY_PAUSE_MS
                 self._step_later(owned, _EMPTY_PAUSE_MS if is_quick else 0)
             return
         if not owned.is_dropped:
-            _LOG.warning("%s: could not be popped: %s", owned.queue, reply)
+            _LOG.warning("%s: a pop failed: %s", owned.queue, reply)
         self._step_later(owned, _ERROR_PAUSE_MS)
 
     def _take(self, owned: PopQueue, reply: PopReply) -> None:
-        kind = owned.subscription.kind
-        tags = (
-            TagExpression.parse(owned.subscription.expression).tags
-            if kind == "TAG"
-            else frozenset()
-        )
+        tags = tags_of(owned.subscription)
         try:
-            wanted, strays = popped_messages(
+            wanted, unwanted = popped_messages(
                 reply, broker=owned.queue.broker, topic=owned.queue.topic, tags=tags
             )
         except ProtocolError as error:
-            # Not acknowledged, they come again, until they are dead letters.
+            # The broker redelivers messages without an acknowledgement until they are dead letters.
             _LOG.error("%s: popped messages cannot be read: %s", owned.queue, error)
             return
-        self._acks.add(strays)
+        self._acks.add(unwanted)
         if owned.is_dropped:
-            # Given up meanwhile: they are for whoever pops the queue now.
-            self._on_late(wanted)
+            # The queue was given up meanwhile: its new owner pops them again.
+            self._on_unowned(wanted)
             return
         if not wanted:
             return
         for popped in wanted:
-            popped.message.topic = unwrapped(self._namespace, popped.message.topic)
+            popped.message.topic = unwrapped(self._settings.namespace, popped.message.topic)
         with owned.lock:
             owned.pending += len(wanted)
         self._on_popped(owned, wanted)

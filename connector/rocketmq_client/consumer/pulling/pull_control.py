@@ -1,12 +1,12 @@
-"""When to pull from one queue, and what an answer means: pure.
+"""Decides when to pull from one queue, and what a reply means: pure.
 
-over a limit                 look again after 50 ms, or when enough is consumed
+over a limit                 pull after 50 ms, or when enough is consumed
 suspended                    after 1 s
 orderly and not locked       after 3 s
-nothing is subscribed to     after 3 s
-an error                     after 3 s; after 20 ms when the broker controls the flow
-offset expired               at once, at the first that is there
-otherwise illegal            the queue is dropped, its progress corrected, and had again 10 s later
+topic not subscribed         after 3 s
+an error                     after 3 s; after 20 ms if the broker controls the flow
+offset expired               at once, at the first available offset
+otherwise illegal            drop the queue, correct its committed offset, own it after 10 s
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ FLOW_WARNING_EVERY: Final = 1_000
 
 
 class Step(enum.Enum):
-    """What to do about a queue now."""
+    """The next step for a queue."""
 
-    PULL = "ask for more"
-    WAIT = "nothing before `not_before_ms`"
-    REREAD = "the lock is new: read the group's progress again before the first pull"
-    STOP = "the queue is another's"
+    PULL = "pull"
+    WAIT = "wait until `not_before_ms`"
+    REREAD = "the lock is new: read the committed offset before the first pull"
+    STOP = "the member lost the queue"
 
 
 class PullOutcome(enum.Enum):
-    """What an answer to a pull means."""
+    """The meaning of a pull's reply."""
 
-    MESSAGES = "decode the body and hand it on"
-    NOTHING = "go on at the offset that the answer names"
-    ILLEGAL = "go on at another offset: the queue does not have this one"
+    MESSAGES = "decode the bodies"
+    NOTHING = "continue at the reply's next offset"
+    ILLEGAL = "continue at another offset: the queue does not have this one"
 
 
 @dataclass(slots=True)
 class PullControl:
-    """The pulls of one queue. `not_before_ms` says when a waiting one is looked at again."""
+    """The pulls of one queue; a waiting queue is checked at `not_before_ms`."""
 
     limits: FlowLimits
     is_orderly: bool = False
     interval_ms: int = 0
-    """Rest between two pulls."""
+    """The pause between two pulls."""
     not_before_ms: int = 0
     is_pulling: bool = False
     is_flow_blocked: bool = False
     flow_count: int = 0
-    """How often a limit stood in the way."""
+    """The number of pulls that a limit delayed."""
     flow_reason: str = ""
     is_first: bool = True
 
@@ -73,10 +73,10 @@ class PullControl:
         is_wanted: bool = True,
         is_full: bool = False,
     ) -> Step:
-        """Decide; on PULL the pull counts as under way.
+        """Decide the next step; with PULL, a pull counts as sent.
 
-        `is_wanted` is False while nothing is subscribed to in the queue's topic; `is_full` is True
-        when what waits in all queues together is too much.
+        `is_wanted` is False while the queue's topic is not subscribed; `is_full` is True while too
+        many messages wait in all queues together.
         """
         if queue.is_dropped:
             return Step.STOP
@@ -87,7 +87,7 @@ class PullControl:
             return self._wait(now_ms, SUSPENDED_DELAY_MS)
         if not is_wanted:
             return self._wait(now_ms, UNLOCKED_DELAY_MS)
-        reason = "too much waits in all queues" if is_full else self.limits.exceeded(queue)
+        reason = "too many messages wait in all queues" if is_full else self.limits.exceeded(queue)
         if reason is not None:
             self.flow_count += 1
             self.flow_reason = reason
@@ -105,7 +105,7 @@ class PullControl:
         return Step.PULL
 
     def on_reread(self, queue: ProcessQueue, offset: int | None, now_ms: int) -> None:
-        """The group's progress under the new lock; None when it could not be read."""
+        """Take the committed offset that was read under the new lock; None if the read failed."""
         self.is_pulling = False
         if offset is None:
             self._wait(now_ms, ERROR_DELAY_MS)
@@ -115,7 +115,7 @@ class PullControl:
             queue.next_begin = offset
 
     def on_reply(self, reply: PullReply, now_ms: int) -> PullOutcome:
-        """A pull was answered."""
+        """Interpret a reply."""
         self.is_pulling = False
         self.not_before_ms = now_ms + self.interval_ms if self.interval_ms else 0
         if reply.status is PullStatus.OFFSET_ILLEGAL:
@@ -123,18 +123,18 @@ class PullControl:
         return PullOutcome.MESSAGES if reply.status is PullStatus.FOUND else PullOutcome.NOTHING
 
     def on_empty_reply(self, now_ms: int, waited_ms: int) -> None:
-        """An answer without anything that came at once: such a broker does not hold pulls."""
+        """Wait after an empty reply that came at once: such a broker does not hold pulls."""
         if waited_ms < EMPTY_REPLY_DELAY_MS:
             self._wait(now_ms, EMPTY_REPLY_DELAY_MS)
 
     def on_error(self, error: RocketMQError, now_ms: int) -> None:
-        """A pull failed, or its answer could not be read."""
+        """Wait after a failed pull or an unreadable reply."""
         self.is_pulling = False
         is_flow = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
         self._wait(now_ms, BROKER_FLOW_DELAY_MS if is_flow else ERROR_DELAY_MS)
 
     def on_consumed(self, queue: ProcessQueue) -> bool:
-        """Something was consumed; True when that ends a wait, and the queue is worth a look."""
+        """Check the limits after consumption; True if a waiting queue may be pulled from now."""
         if not self.is_flow_blocked or queue.count > self.limits.count_max // 2:
             return False
         if self.limits.exceeded(queue) is not None:
@@ -145,7 +145,7 @@ class PullControl:
 
     @property
     def flow_warning_is_due(self) -> bool:
-        """True every thousand times: now and then a limit in the way is how it should be."""
+        """True for every thousandth delay: single delays are normal."""
         return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 0
 
     def _wait(self, now_ms: int, delay_ms: int) -> Step:

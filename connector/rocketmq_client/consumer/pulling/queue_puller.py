@@ -1,4 +1,4 @@
-"""Pulls from the queues that a consumer owns, in the I/O thread, as `pull_control` decides."""
+"""Pulls from owned queues in the I/O thread, as `pull_control` decides."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Final
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
-from rocketmq_client.consumer.common.settings import ConsumerSettings, unwrapped
+from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
+from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutcome, Step
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
-from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply
@@ -25,13 +24,13 @@ from rocketmq_wire.requests.offsets import GetCommittedOffset, OffsetReply
 
 _LOG = logging.getLogger(__name__)
 
-# A real broker looks for expired holds every five seconds only.
-_HOLD_GRACE_MS: Final = 10_000
+# A real broker checks held pulls for expiry only every five seconds.
+HOLD_GRACE_MS: Final = 10_000
 
 
 @dataclass(slots=True, eq=False)
 class OwnedQueue:
-    """A queue of this member with all that goes on about it. `lock` guards `process`."""
+    """A queue of this member and its state. `lock` guards `process`."""
 
     queue: QueueId
     process: ProcessQueue
@@ -40,28 +39,27 @@ class OwnedQueue:
     tags: frozenset[str]
     lock: threading.Lock = field(default_factory=threading.Lock)
     consume_lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the thread that consumes the queue in order."""
+    """Held while the queue is consumed in order."""
     is_consuming: bool = False
-    """Orderly: a thread is at it, or will be."""
+    """Orderly: a thread consumes the queue, or will."""
     uncommitted: list[ReceivedMessage] = field(default_factory=list)
-    """Orderly without auto-commit: consumed, but neither committed nor rolled back."""
+    """Orderly without auto-commit: consumed messages, neither committed nor rolled back."""
     is_step_due: bool = False
-    """A timer will look at it again."""
+    """A timer will run its next step."""
     is_leaving: bool = False
-    """Another member is to have it as soon as whoever consumes it here has ended."""
+    """Another member gets the queue as soon as the running listener has ended."""
     is_replica_suggested: bool = False
-    """The broker would have the next pull go to a replica."""
+    """The broker suggested a replica for the next pull."""
 
     def filter_by(self, subscription: Subscription) -> None:
-        """Pull only what this lets through, from the next pull on."""
+        """Use another filter from the next pull on."""
         self.subscription = subscription
-        is_tagged = subscription.kind == "TAG"
-        self.tags = TagExpression.parse(subscription.expression).tags if is_tagged else frozenset()
+        self.tags = tags_of(subscription)
 
 
 @dataclass(slots=True)
 class PullCounts:
-    """What was pulled since the start."""
+    """Counts of pulls since the start."""
 
     pulls: int = 0
     messages: int = 0
@@ -84,19 +82,22 @@ class QueuePuller:
         is_full: Callable[[], bool] = lambda: False,
         commits_on_pull: bool = True,
     ) -> None:
-        """`subscription_of` a topic may change while queues are owned; `is_full` lets all rest."""
-        self._io, self._settings = io, settings
+        """`subscription_of` a topic may change at any time; `is_full` pauses every queue."""
+        self._io = io
+        self._settings = settings
         self._is_orderly = is_orderly
-        self._on_messages, self._on_illegal = on_messages, on_illegal
-        self._subscription_of, self._is_full = subscription_of, is_full
+        self._on_messages = on_messages
+        self._on_illegal = on_illegal
+        self._subscription_of = subscription_of
+        self._is_full = is_full
         self.is_suspended = False
         self.paused: frozenset[QueueId] = frozenset()
-        """Queues that rest while the others are pulled from."""
+        """Queues that are not pulled from."""
         self.counts = PullCounts()
         self._commits_on_pull = commits_on_pull and not settings.is_broadcasting
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
-        """Begin with a queue; nothing is pulled before `start`."""
+        """Create a queue's state; `start` begins its pulls."""
         limits: FlowLimits = self._settings.limits
         if self._is_orderly:
             limits = replace(limits, span_max=None)
@@ -108,7 +109,7 @@ class QueuePuller:
         return owned
 
     def start(self, owned: OwnedQueue) -> None:
-        """Pull from the queue, until it is dropped; also to look at it sooner than planned."""
+        """Pull from the queue until it is dropped; a second call runs its next step at once."""
         self._io.post(partial(self._step, owned))
 
     # --- in the I/O thread -------------------------------------------------------------------
@@ -146,7 +147,7 @@ class QueuePuller:
             self._step_later(owned)
 
     def _wanted(self, owned: OwnedQueue) -> Subscription | None:
-        """What the topic is subscribed to now; None when it was given up a moment ago."""
+        """The topic's current subscription; None if it was just given up."""
         if self._subscription_of is None:
             return owned.subscription
         return self._subscription_of(owned.queue.topic)
@@ -163,7 +164,7 @@ class QueuePuller:
     def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
         settings, process = self._settings, owned.process
         done = process.consumed_offset if self._commits_on_pull else 0
-        # A replica keeps no progress, and what waits for messages waits where they arrive first.
+        # A replica stores no offsets, and a pull that waits for messages waits at the master.
         is_at_master = not owned.is_replica_suggested
         request = PullMessages(
             group=settings.group,
@@ -177,7 +178,7 @@ class QueuePuller:
         self._io.send(
             request,
             broker=owned.queue.broker,
-            timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + _HOLD_GRACE_MS),
+            timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + HOLD_GRACE_MS),
             on_done=partial(self._on_pull, owned, request.start, time_ms),
         )
 
@@ -202,7 +203,7 @@ class QueuePuller:
         messages: list[ReceivedMessage] = []
         if outcome is PullOutcome.MESSAGES:
             try:
-                messages = self._decoded(owned, result)
+                messages = decode_pull(result, owned.queue, owned.tags, self._settings.namespace)
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
@@ -210,16 +211,21 @@ class QueuePuller:
             control.on_empty_reply(time_ms, time_ms - sent_ms)
         elif result.remark == LOST_REMARK:
             _LOG.error(
-                "%s: the messages of offsets [%d,%d) are lost, the broker says: a repair of its "
-                "store gave them up. Going on behind them",
-                *(owned.queue, start, result.next_begin),
+                "%s: the broker lost the messages of offsets [%d,%d): a repair of its store gave "
+                "them up. Continuing behind them",
+                owned.queue,
+                start,
+                result.next_begin,
             )
         first = messages[0].queue_offset if messages else start
         if min(first, result.next_begin) < start:
             _LOG.warning(
-                "%s: a pull at %d was answered with the first offset %d and the next %d: the "
-                "broker goes backward",
-                *(owned.queue, start, first, result.next_begin),
+                "%s: the broker answered a pull at %d with the first offset %d and the next %d, "
+                "which is backward",
+                owned.queue,
+                start,
+                first,
+                result.next_begin,
             )
         with owned.lock:
             process.add(messages, result.next_begin)
@@ -231,14 +237,18 @@ class QueuePuller:
     def _on_illegal_offset(self, owned: OwnedQueue, start: int, reply: PullReply) -> None:
         process = owned.process
         _LOG.warning(
-            "%s: offset %d is illegal, the queue has [%d,%d): going on at %d",
-            *(owned.queue, start, reply.start, reply.end, reply.next_begin),
+            "%s: offset %d is illegal, the queue has [%d,%d): continuing at %d",
+            owned.queue,
+            start,
+            reply.start,
+            reply.end,
+            reply.next_begin,
         )
         is_expired = start < reply.start <= reply.next_begin
         with owned.lock:
             offset = process.corrected(reply.next_begin)
             if is_expired:
-                # What was pulled before is nowhere else any more, and still consumed.
+                # Messages pulled before are still consumed: they exist only here now.
                 process.add([], reply.next_begin)
             else:
                 process.drop()
@@ -247,24 +257,13 @@ class QueuePuller:
         else:
             self._on_illegal(owned, offset)
 
-    def _decoded(self, owned: OwnedQueue, reply: PullReply) -> list[ReceivedMessage]:
-        queue = owned.queue
-        messages: list[ReceivedMessage] = []
-        for body in reply.records:
-            messages += decode_messages(
-                body, broker=queue.broker, topic=queue.topic, tags=owned.tags
-            )
-        for message in messages if self._settings.namespace else ():
-            message.topic = unwrapped(self._settings.namespace, message.topic)
-        return messages
-
     def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:
         owned.control.on_error(error, time_ms)
         _LOG.warning("%s: a pull failed: %s", owned.queue, error)
         self._step_later(owned)
 
     def _on_committed_offset(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
-        """The lock is new: whoever had the queue before may have got further."""
+        """Continue at the committed offset: the previous owner may have consumed more."""
         offset: int | None = None
         if isinstance(result, OffsetReply):
             offset = result.value
@@ -276,7 +275,7 @@ class QueuePuller:
 
 
 class NoPulls(QueuePuller):
-    """Begins with queues, and leaves it at that."""
+    """The puller of a member whose queues are read by its caller."""
 
     def __init__(self, io: IoThread, settings: ConsumerSettings) -> None:
         super().__init__(

@@ -12,7 +12,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
-from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue
 
@@ -79,26 +79,8 @@ def test_one_request_more_than_may_wait_is_refused_at_once(broker: ScriptedBroke
     assert [type(answers.get(timeout=30)) for _ in range(2)] == [ConnectionLostError] * 2
 
 
-def test_oneway_requests_arrive_and_are_limited_too(broker: ScriptedBroker) -> None:
-    io, answers = io_thread_to(broker), Answers()
-    try:
-        io.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
-        ask(io, answers)
-        assert answers.get(timeout=30) == OffsetReply(7)
-        assert broker.progress["g", QUEUE] == 5
-    finally:
-        io.stop()
-    full = io_thread_to(broker, permits=0)
-    try:
-        refused = r"^\[ROCKETMQ_CONNECTION\.TOO_MANY_REQUESTS\] "
-        with pytest.raises(TooManyRequestsError, match=refused):
-            full.tell(CommitOffset("g", QUEUE, 6), broker="broker-a")
-    finally:
-        full.stop()
-
-
 class Noting:
-    """A hook that notes what it is told, and fails."""
+    """A hook that notes its calls, and fails."""
 
     def __init__(self, error: type[BaseException]) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -124,15 +106,9 @@ def test_hooks_see_every_request_and_its_result(
     try:
         ask(io, answers)
         assert answers.get(timeout=30) == OffsetReply(7)
-        io.tell(CommitOffset("g", QUEUE, 5), broker="broker-a")
-        ask(io, answers)
-        answers.get(timeout=30)
     finally:
         io.stop()
     assert hook.seen == [
-        ("before", "GetMaxOffset at broker-a"),
-        ("after", "OffsetReply"),
-        ("before", "CommitOffset at broker-a"),
         ("before", "GetMaxOffset at broker-a"),
         ("after", "OffsetReply"),
     ]

@@ -74,7 +74,7 @@ def concurrent(
         listener,
         cast(ConsumePool, pool),
         (),
-        pull_again=lambda _: None,
+        resume_pulls=lambda _: None,
     )
 
 
@@ -193,7 +193,7 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(io: FakeIo, pool:
         listener,
         cast(ConsumePool, pool),
         (),
-        pull_again=lambda _: None,
+        resume_pulls=lambda _: None,
     )
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
@@ -216,7 +216,7 @@ def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batch
         listener,
         cast(ConsumePool, pool),
         (),
-        pull_again=lambda _: None,
+        resume_pulls=lambda _: None,
     )
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
@@ -238,7 +238,7 @@ def test_without_its_lock_an_orderly_queue_waits_3_s(io: FakeIo, pool: HandPool)
         lambda *_: OrderlyStatus.SUCCESS,
         cast(ConsumePool, pool),
         (),
-        pull_again=lambda _: None,
+        resume_pulls=lambda _: None,
     )
     owned = owned_queue(1)
     owned.process.is_locked = False
