@@ -127,16 +127,7 @@ def fill(broker: EngineUnderTest) -> None:
     while broker.store.index_step():
         pass
     broker.store.checkpoint()
-    engine = broker.engine
-    for file in (
-        engine.take_progress(),
-        engine.take_orders(),
-        engine.take_delays(),
-        engine.take_timers(),
-        engine.take_transactions(),
-    ):
-        if file is not None:
-            broker.store.configs.save(file.name, file.content)
+    broker.save_files()
 
 
 def served(broker: EngineUnderTest, queues: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +168,7 @@ def test_everything_is_served(golden: Path, name: str, lost: str) -> None:
     assert broker.store.report.clamped_offsets == ()
     assert served(broker, expected["queues"]) == expected["queues"]
     for (group, topic, index), offset in COMMITTED.items():
-        assert broker.engine.progress.get(group, queue_of(topic, index)) == offset
+        assert broker.engine.tables.committed.get(group, queue_of(topic, index)) == offset
     while broker.store.index_step():
         pass
     for key, positions in expected["keys"].items():

@@ -215,7 +215,7 @@ class _Adoption:
                 row = int(wrong[0])
                 raise self._damaged(
                     int(positions[is_living][row]),
-                    f"the record of {topic}/{index} does not go on where its queue ends",
+                    f"the record of {topic}/{index} does not follow the end of its queue",
                     expected=found.next + row,
                     found=int(offsets[row]),
                 )
@@ -226,11 +226,11 @@ class _Adoption:
         """Raise DamagedStoreError if the log must be longer, unless a crash cut it."""
         old = self._old_mark
         if old is not None and end < old.end:
-            reason = "the log ends before what was acknowledged while we had this store"
+            reason = "the log ends before what this broker acknowledged when it had this store"
             raise self._damaged(end, reason, expected=old.end, found=end)
         for later in self._bases:
             if later > end and self._is_record(later):
-                reason = "the log is damaged here, and goes on in a later file"
+                reason = "the log is damaged here, and continues in a later file"
                 raise self._damaged(end, reason, expected=later, found=end)
 
     def _compare_queues(self, queues: Mapping[QueueKey, RocketMQQueue], end: int) -> None:
@@ -315,9 +315,9 @@ class _Adoption:
     def _write_lock_word(self) -> None:
         """Have the next start adopt the directory again after a crash in `_write`.
 
-        RocketMQ's word in the lock file has that effect. A directory without the file, from a
-        backup say, would pass for this broker's own as soon as it has a mark. The mark alone does
-        not have the next offsets of queues whose messages have all expired.
+        RocketMQ's word in the lock file has that effect. A directory without the file, for
+        example from a backup, would pass for this broker's own as soon as it has a mark. The mark
+        alone does not have the next offsets of queues whose messages have all expired.
         """
         if self._lock.size() == 0:
             self._lock.pwrite(_LOCK_WORD, 0)

@@ -39,7 +39,7 @@ def adopt_timers(files: Files, configs: Configs) -> None:
 
 
 def adopt_lmq_offsets(configs: Configs) -> None:
-    """Take over offsets that groups committed while a RocketMQ with lite topics had the store."""
+    """Take over offsets that groups committed while a RocketMQ with lite topics used the store."""
     content = configs.load(LMQ_OFFSETS)
     version = content.get("dataVersion")
     # RocketMQ writes the time of a change here; this broker writes 0.

@@ -247,7 +247,7 @@ class OsFiles:
             for path in created:
                 _sync_directory(path.parent)
         except OSError as error:
-            reason = f"it cannot be made ({error.strerror or error})"
+            reason = f"it cannot be created ({error.strerror or error})"
             raise DataDirectoryError(str(self._root.absolute()), reason) from error
 
     def open(self, name: str, *, create: bool = False) -> File:

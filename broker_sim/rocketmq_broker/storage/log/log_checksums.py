@@ -6,7 +6,7 @@ u64 start   u64 end   u32 CRC-32 of the log bytes [start, end)   u32 CRC-32 of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,8 @@ class LogChecksumFile:
 
     def __init__(self, files: Files, *, log_start: int, anchor: int, create: bool = False) -> None:
         self._file = files.open(LOG_CHECKSUMS_NAME, create=create)
-        found = self._load(log_start=log_start, anchor=anchor)
+        found = _decode(self._file.pread(self._file.size(), 0), anchor)
+        require_checksums(found, log_start=log_start, anchor=anchor)
         self.checksums = [checksum for checksum in found if checksum.end > log_start]
         """Checksums of log that is kept when the file is opened."""
         self._position = len(found) * _ENTRY_SIZE
@@ -59,14 +60,14 @@ class LogChecksumFile:
     def close(self) -> None:
         self._file.close()
 
-    def _load(self, *, log_start: int, anchor: int) -> list[LogChecksum]:
-        checksums = _decode(self._file.pread(self._file.size(), 0), anchor)
-        reached = checksums[-1].end if checksums else log_start
-        if reached < anchor:
-            position = len(checksums) * _ENTRY_SIZE
-            reason = "a checksum of acknowledged log is missing or damaged"
-            raise DamagedStoreError(LOG_CHECKSUMS_NAME, position, reason, anchor, reached)
-        return checksums
+
+def require_checksums(checksums: Sequence[LogChecksum], *, log_start: int, anchor: int) -> None:
+    """Raise DamagedStoreError if the checksums do not reach the mark's anchor."""
+    reached = checksums[-1].end if checksums else log_start
+    if reached < anchor:
+        position = len(checksums) * _ENTRY_SIZE
+        reason = "a checksum of acknowledged log is missing or damaged"
+        raise DamagedStoreError(LOG_CHECKSUMS_NAME, position, reason, anchor, reached)
 
 
 def read_log_checksums(files: Files, *, anchor: int) -> list[LogChecksum]:

@@ -88,7 +88,7 @@ def _damaged_record(data: Bytes, base: int) -> _DamagedRecord | None:
     view = data.data
     for row, start in enumerate(layout.starts.tolist()):
         if positions[row] != base + start:
-            return _DamagedRecord(start, f"the record says it is at log position {positions[row]}")
+            return _DamagedRecord(start, f"the record has log position {positions[row]}")
         body = view[int(layout.body_start[row]) : int(layout.body_end[row])]
         found = crc32(body, 0) & CRC_MASK
         if found != checksums[row]:

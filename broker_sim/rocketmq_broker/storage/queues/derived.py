@@ -3,7 +3,7 @@
 `derived.json` is this broker's own. The queues' files hold all records before `position`, and are
 synced; recovery reads the log from there on. With the bounds of all queues, a queue whose messages
 have all expired keeps its next offset, and recovery notices a missing file. While queues are
-rebuilt it vouches for no file, only for the queues' ends.
+rebuilt only their ends are valid.
 
 `checkpoint` is RocketMQ's: the store times up to which its files are on the disk. This broker
 writes it for RocketMQ, and never reads it.
@@ -111,6 +111,6 @@ def load_derived(files: Files) -> Derived | None:
 
 
 def save_rocketmq_checkpoint(files: Files, store_ms: int) -> None:
-    """Return once RocketMQ's file says that log, queues and index are on the disk up to a time."""
+    """Return once RocketMQ's file has this store time for log, queues and index."""
     data = _CHECKPOINT.pack(store_ms, store_ms, store_ms)
     write_file(files, CHECKPOINT_NAME, data.ljust(_CHECKPOINT_SIZE, b"\x00"))

@@ -36,6 +36,6 @@ def check_data_directory(name: str) -> None:
     brokers = {entry for entry in names if entry.removesuffix(".tmp") in known}
     if names & _BROKER_NAMES or names == brokers:
         return
-    foreign = sorted(names - brokers)
-    shown = ", ".join(foreign[:_SHOWN_MAX]) + (", ..." if len(foreign) > _SHOWN_MAX else "")
+    others = sorted(names - brokers)
+    shown = ", ".join(others[:_SHOWN_MAX]) + (", ..." if len(others) > _SHOWN_MAX else "")
     raise DataDirectoryError(name, f"it holds other files ({shown}) and no broker's data")

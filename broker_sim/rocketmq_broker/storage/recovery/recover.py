@@ -109,8 +109,8 @@ def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
     except MissingFileError:
         if has_log:
             reason = (
-                "there is a log, but the mark that says how far it is durable is missing; put it "
-                "back from a backup, or have `rmq fsck DIR --repair` make it anew"
+                "there is a log, but its durable mark is missing; put it back from a backup, or "
+                "have `rmq fsck DIR --repair` create it again"
             )
             raise StorageError(MARK_NAME, 0, reason) from None
         mark_file = MarkFile(files, create=True)
@@ -182,23 +182,16 @@ class _Recovery:
                 verify_start = scan_start
             derived = self._discard_queues(recovery, derived)
         self._store_ms = derived.store_ms
-        unverified = tuple(each for each in checksums if each.end <= verify_start)
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
         cut_size = 0 if was_clean and adopted is None else self._cut(end)
         self._log.end = end
 
-        files.open(ABORT_NAME, create=True).close()
-        files.sync_directory("")
-        durability = Durability(
-            self._log, self._mark_file, checksum_file, self._config.checksum_range_size
-        )
-        durability.sync()
+        durability = self._make_durable(checksum_file)
         recovery.finish(end)
         if list(kept_holes) != list(holes):
             save_holes(files, kept_holes)
         self._configs.clamp_dead(log_start=mark.log_start, log_end=end)
-        clamped = clamp_committed_offsets(self._configs, queues)
         index, index_position = self._open_index(queues, derived)
         report = RecoveryReport(
             was_clean=was_clean,
@@ -209,7 +202,7 @@ class _Recovery:
             scanned_records=self._scanned_count,
             verified_size=verified_size,
             removed_files=tuple(self._removed),
-            clamped_offsets=clamped,
+            clamped_offsets=clamp_committed_offsets(self._configs, queues),
             adopted=adopted,
             lite_parents=tuple(self._lite_parents(queues)),
         )
@@ -223,8 +216,18 @@ class _Recovery:
             derived=derived,
             report=report,
             store_ms=self._store_ms,
-            unverified=unverified,
+            unverified=tuple(each for each in checksums if each.end <= verify_start),
         )
+
+    def _make_durable(self, checksum_file: LogChecksumFile) -> Durability:
+        """Bring the kept log to the disk, after the file that marks the store as open."""
+        self._files.open(ABORT_NAME, create=True).close()
+        self._files.sync_directory("")
+        durability = Durability(
+            self._log, self._mark_file, checksum_file, self._config.checksum_range_size
+        )
+        durability.sync()
+        return durability
 
     def _load_derived(self) -> Derived | None:
         """The last checkpoint; None if it is missing, or reaches behind the mark."""
@@ -293,7 +296,7 @@ class _Recovery:
                     count = recovery.following_count(scanned)
                     if count < len(scanned.positions):
                         at = int(scanned.positions[count])
-                        reason = "the record does not go on where its queue ends"
+                        reason = "the record does not follow the end of its queue"
                         raise DamagedStoreError(segment.name, at - segment.start, reason, 0, 0)
                     recovery.add(scanned, count)
                     self._scanned_count += count

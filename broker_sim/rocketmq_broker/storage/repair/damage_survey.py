@@ -1,4 +1,4 @@
-"""Finds the damage of a store and the lost messages of its queues: makes a plan of the repair.
+"""Finds the damage of a store and the lost messages of its queues: plans the repair.
 
 Where the log's checksums match, its records are trusted. Elsewhere each record must prove itself:
 by its position, its sizes, its body's checksum, its text, and its queue's entry. The bytes between
@@ -32,7 +32,7 @@ from rocketmq_broker.storage.repair.repair_plan import DamagedRange, RepairPlan
 
 _CHECKSUM_RANGE_SIZE: Final = 16 * 1024 * 1024
 _UNPROVEN: Final = (
-    "the bytes are not what was written, and which of its messages they belong to cannot be told"
+    "the bytes are not what was written, and it is unknown which of its messages had them"
 )
 
 

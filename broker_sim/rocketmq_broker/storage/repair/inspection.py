@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,16 @@ from rocketmq_arrow.decode.layout import (
     QUEUE_OFFSET_AT,
     read_layout,
 )
-from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError
+from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name, segment_starts
+from rocketmq_broker.storage.log.log_checksums import (
+    LogChecksum,
+    read_log_checksums,
+    require_checksums,
+)
+from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     Entries,
@@ -35,7 +38,7 @@ from rocketmq_broker.storage.queues.consume_queue import (
 )
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, load_derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories
-from rocketmq_broker.storage.repair.log_files import Say, silent
+from rocketmq_broker.storage.repair.log_files import LogFiles, Say, silent
 
 _ENTRIES_PER_STEP: Final = 16_384
 
@@ -70,13 +73,13 @@ class Inspection:
 def inspect(files: Files, say: Say = silent) -> Inspection:
     """Verify the whole store. The caller holds its lock."""
     found = Inspection()
-    log = _Log(files)
     mark = _read_mark(files, found)
+    log = LogFiles(files, LogFiles.size_of(files) if mark is None else mark.segment_size)
     if mark is not None:
         found.log_start, found.log_end = mark.log_start, mark.end
         _compare_checksums(files, log, mark, found, say)
-    elif log.starts:
-        found.log_start, found.log_end = log.starts[0], log.end
+    elif log.found:
+        found.log_start, found.log_end = log.found[0], log.end
     derived = load_derived(files)
     found.is_rebuilding = derived is not None and derived.is_rebuilding
     if found.is_rebuilding:
@@ -88,38 +91,6 @@ def inspect(files: Files, say: Say = silent) -> Inspection:
         if damaged:
             found.damaged[key] = damaged
     return found
-
-
-class _LogFile(NamedTuple):
-    start: int
-    data: Bytes
-
-
-class _Log:
-    """The log's files, mapped."""
-
-    def __init__(self, files: Files) -> None:
-        self._files: dict[int, Bytes] = {}
-        self.starts = segment_starts(files)
-        for start in self.starts:
-            file = files.open(segment_name(start))
-            size = file.size()
-            view = file.map(size) if size else memoryview(b"")
-            self._files[start] = np.frombuffer(view, np.uint8)
-            file.close()
-
-    @property
-    def end(self) -> int:
-        return self.starts[-1] + len(self._files[self.starts[-1]])
-
-    def at(self, position: int) -> _LogFile | None:
-        """The file that holds a position; None if none does."""
-        index = int(np.searchsorted(self.starts, position, side="right")) - 1
-        if index < 0:
-            return None
-        start = self.starts[index]
-        data = self._files[start]
-        return _LogFile(start, data) if position < start + len(data) else None
 
 
 def _read_mark(files: Files, found: Inspection) -> Mark | None:
@@ -134,37 +105,35 @@ def _read_mark(files: Files, found: Inspection) -> Mark | None:
     return mark
 
 
-def _compare_checksums(files: Files, log: _Log, mark: Mark, found: Inspection, say: Say) -> None:
-    checksums: list[LogChecksum] = []
+def _compare_checksums(
+    files: Files, log: LogFiles, mark: Mark, found: Inspection, say: Say
+) -> None:
+    checksums = read_log_checksums(files, anchor=mark.anchor)
     try:
-        file = LogChecksumFile(files, log_start=mark.log_start, anchor=mark.anchor)
-        file.close()
-        checksums = [each for each in file.checksums if each.start >= mark.log_start]
-    except (DamagedStoreError, MissingFileError) as error:
+        require_checksums(checksums, log_start=mark.log_start, anchor=mark.anchor)
+    except DamagedStoreError as error:
         found.problems.append(f"{error.file} byte={error.position}: {error.reason}")
     if mark.end > mark.anchor:
         checksums.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
-    for checksum in checksums:
-        crc, position = 0, checksum.start
-        while position < checksum.end:
-            file_at = log.at(position)
-            if file_at is None:
-                name = segment_name(position - position % mark.segment_size)
-                found.problems.append(f"{name}: acknowledged log from byte {position} is missing")
-                break
-            piece = file_at.data[position - file_at.start : checksum.end - file_at.start]
-            crc = crc32(piece.data, crc)
-            position += len(piece)
-            found.verified_size += len(piece)
-            say(f"comparing the log: {found.verified_size * 100 // (mark.end - mark.log_start)} %")
-        if position == checksum.end and crc != checksum.crc:
+    for checksum in [each for each in checksums if each.start >= mark.log_start]:
+        missing = log.missing_from(checksum.start, checksum.end)
+        if missing is not None:
+            name = segment_name(missing - missing % mark.segment_size)
+            found.problems.append(f"{name}: acknowledged log from byte {missing} is missing")
+            continue
+        found.verified_size += checksum.end - checksum.start
+        say(f"comparing the log: {found.verified_size * 100 // (mark.end - mark.log_start)} %")
+        crc = log.crc(checksum.start, checksum.end)
+        if crc != checksum.crc:
             found.problems.append(
                 f"{LOG_DIRECTORY}: positions {checksum.start} to {checksum.end} are not what was "
                 f"written, expected {checksum.crc:#x} and found {crc:#x}"
             )
 
 
-def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, say: Say) -> Ranges:
+def _inspect_queue(
+    files: Files, directory: str, log: LogFiles, found: Inspection, say: Say
+) -> Ranges:
     """The damaged offsets of one queue."""
     damaged: Ranges = []
     for first, entries in read_entries(files, directory):
@@ -189,21 +158,18 @@ def _inspect_queue(files: Files, directory: str, log: _Log, found: Inspection, s
 
 
 def _are_sound(
-    log: _Log, entries: Entries, offsets: npt.NDArray[np.int64]
+    log: LogFiles, entries: Entries, offsets: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
     """True for entries whose record is in the log, with a sound body."""
     sound = np.zeros(len(entries), np.bool_)
     positions = entries["position"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
-    bases = np.array(log.starts, np.int64)
-    indices = np.searchsorted(bases, positions, side="right") - 1
-    for index in np.unique(indices[indices >= 0]).tolist():
-        start = int(bases[index])
-        file = log.at(start)
-        if file is None:
+    bases = positions - positions % log.segment_size
+    for start in np.unique(bases).tolist():
+        data = log.data(start)
+        if data is None:
             continue
-        data = file.data
-        rows = np.flatnonzero((indices == index) & (positions - start + sizes <= len(data)))
+        rows = np.flatnonzero((bases == start) & (positions - start + sizes <= len(data)))
         _, damaged = read_layout(data, positions[rows] - start, sizes[rows], None)
         rows = np.delete(rows, damaged)
         layout, _ = read_layout(data, positions[rows] - start, sizes[rows], None)

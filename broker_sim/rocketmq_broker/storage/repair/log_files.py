@@ -29,13 +29,13 @@ class LogRange(NamedTuple):
 
 
 class LogFiles:
-    """The log by positions; one file at a time is mapped."""
+    """The log by positions; its files are mapped when they are read."""
 
     def __init__(self, files: Files, segment_size: int) -> None:
         self._files = files
         self.segment_size = segment_size
         self.found = segment_starts(files)
-        self._mapped: tuple[int, Bytes] | None = None
+        self._mapped: dict[int, Bytes] = {}
 
     @staticmethod
     def size_of(files: Files) -> int:
@@ -58,7 +58,8 @@ class LogFiles:
         """The bytes of one file, with zeros up to its full size; None if it is missing."""
         if base not in self.found:
             return None
-        if self._mapped is None or self._mapped[0] != base:
+        data = self._mapped.get(base)
+        if data is None:
             file = self._files.open(segment_name(base))
             try:
                 size = min(file.size(), self.segment_size)
@@ -67,8 +68,8 @@ class LogFiles:
                 file.close()
             if size < self.segment_size:
                 data = np.concatenate((data, np.zeros(self.segment_size - size, np.uint8)))
-            self._mapped = base, data
-        return self._mapped[1]
+            self._mapped[base] = data
+        return data
 
     def crc(self, start: int, end: int) -> int | None:
         """CRC-32 of `[start, end)`; None if a file is missing."""
@@ -78,6 +79,14 @@ class LogFiles:
                 return None
             found = crc32(piece.data, found)
         return found
+
+    def missing_from(self, start: int, end: int) -> int | None:
+        """The first position of `[start, end)` that is not on the disk; None if all are."""
+        for base in self.bases(start, end):
+            size = file_size(self._files, segment_name(base)) if base in self.found else 0
+            if base + size < min(end, base + self.segment_size):
+                return max(start, base + size)
+        return None
 
     def repaired(self, start: int, end: int, damage: Sequence[DamagedRange]) -> bytearray:
         """The bytes that `[start, end)` has after blank records replaced the damage."""

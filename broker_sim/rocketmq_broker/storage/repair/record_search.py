@@ -130,7 +130,7 @@ class RecordSearch:
         except CorruptRecordError as error:
             return error.reason
         if message.physical_offset != base + at:
-            return f"the record says it is at log position {message.physical_offset}"
+            return f"the record has log position {message.physical_offset}"
         reason = _text_damage(data, at, end, message)
         if reason is None and message.topic != BLANK_TOPIC:
             reason = self._queue_damage(message, base + at, end - at)
@@ -146,13 +146,13 @@ class RecordSearch:
         if entry is not None and entry[:2] == (position, size):
             tag_hash = java_hash(message.properties.get(TAGS, ""))
             if message.topic != SCHEDULE_TOPIC and entry[2] != tag_hash:
-                return f"its tags are not those that {name} is listed with"
+                return f"its tags are not those of the entry of {name}"
         elif self._listed.is_promised(key, offset) and self._next.get(key) != offset:
-            return f"it says it is {name}, which is listed elsewhere"
+            return f"it has {name}, whose entry is for another record"
         elif position < self._listed.position and not self._listed.is_promised(key, offset):
-            return f"it says it is {name}, which is not listed"
+            return f"it has {name}, which is not listed"
         elif not self._follows(key, offset):
-            return f"it says it is {name}, which is not what follows there"
+            return f"it has {name}, which does not follow the end of its queue"
         self._next[key], self._last_position[key] = offset + 1, position
         return None
 

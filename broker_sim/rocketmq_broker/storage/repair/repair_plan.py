@@ -1,4 +1,4 @@
-"""The plan of a repair, made before it changes anything, and its form as JSON (`repair.plan`).
+"""The plan of a repair, complete before the first change, and its form as JSON (`repair.plan`).
 
 The plan is stored before the first change and removed after the last one. So a repair that was
 interrupted is carried out again as planned, with whatever it had changed by then.

@@ -102,7 +102,7 @@ def test_a_directory_that_the_system_does_not_make_is_named_with_the_remedy(
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(DataDirectoryError) as refused:
         OsFiles(tmp_path / "data")
-    told = f"data directory {tmp_path}/data: it cannot be made (No such file or directory). Give"
+    told = f"data directory {tmp_path}/data: it cannot be created (No such file or directory). Give"
     assert told in str(refused.value)
     assert "byte=" not in str(refused.value)
 
