@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from rocketmq_wire.requests.transactions import Resolution
     from rocketmq_wire.signing import Credentials
 
-# In the order in which a name is looked for: what is loaded quickly comes first.
+# The order of the search for a name: modules that load quickly come first.
 _MODULES = (
     "rocketmq_wire.errors",
     "rocketmq_wire.model",

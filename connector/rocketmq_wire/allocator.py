@@ -11,12 +11,12 @@ _SIZE: Final = 8 * 1024 * 1024
 
 @functools.cache
 def keep_freed_buffers() -> None:
-    """Call this in a process that receives or sends bulk data; only the first time counts.
+    """Make glibc reuse freed buffers; for processes that receive or send bulk data.
 
-    glibc gives large buffers back to the kernel when they are freed, and the next one is made of
-    fresh, zeroed pages: measured, two thirds of the cost of sending a chunk. It stops doing so for
-    sizes up to the largest that it has seen freed, and keeps twice as much at most. Elsewhere this
-    does nothing.
+    By default glibc returns large freed buffers to the kernel, and the next buffer consists of
+    fresh, zeroed pages: measured, two thirds of the cost of sending a chunk. glibc reuses buffers
+    up to the largest size that was ever freed, and keeps at most twice that. With other allocators
+    this call does nothing.
     """
-    # Bytes of zeros are asked of the kernel and not touched: this costs microseconds.
+    # The kernel hands zeros out without touching memory: this costs microseconds.
     bytes(_SIZE)

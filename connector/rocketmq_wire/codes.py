@@ -76,11 +76,11 @@ class RequestCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """The response codes that this project sends or looks at."""
+    """The response codes that this project sends or reads."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
-    """Any failure of a broker before 5.3.2; only the remark says which."""
+    """Any failure of a broker before 5.3.2; only the remark is specific."""
     SYSTEM_BUSY = 2
     REQUEST_CODE_NOT_SUPPORTED = 3
     FLUSH_DISK_TIMEOUT = 10
@@ -113,7 +113,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class PublicCode(enum.IntEnum):
-    """The status codes of the public gRPC service that this project sends or looks at."""
+    """The status codes of the public gRPC service that this project sends or reads."""
 
     OK = 20_000
     MULTIPLE_RESULTS = 30_000

@@ -1,8 +1,8 @@
 """JSON as RocketMQ's servers write it <-> Python values.
 
-fastjson writes map keys that are no strings as they are: `{0:"10.0.0.1:10911"}` and, for maps keyed
-by queues, `{{"brokerName":"a","queueId":0,"topic":"T"}:{…}}`. `loads` takes both: an integer key
-becomes its text, an object key its canonical JSON text. `dumps` writes them for peers that want it.
+fastjson does not quote map keys that are no strings: it writes `{0:"10.0.0.1:10911"}` and, for maps
+keyed by queues, `{{"brokerName":"a","queueId":0,"topic":"T"}:{…}}`. `loads` reads both: an integer
+key becomes its text, an object key its canonical JSON text. `dumps` writes them for old peers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Json = object
 """None, bool, int, float, str, list or dict[str, Json]."""
 
 NESTING_MAX: Final = 64
-"""The deepest body of the protocol has seven levels; a peer must not exhaust our stack."""
+"""The deepest body of the protocol has seven levels; a peer must not exhaust the stack."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _INTEGER_KEY = re.compile(r"-?[0-9]{1,20}")
@@ -29,7 +29,7 @@ _CANONICAL = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_ke
 
 
 class ObjectKeyed(dict[str, Json]):
-    """A map whose keys are JSON objects, held as their canonical text and written unquoted."""
+    """A map whose keys are JSON objects: canonical text in memory, unquoted when written."""
 
 
 def loads(text: str | Buffer) -> Json:
@@ -46,7 +46,7 @@ def loads(text: str | Buffer) -> Json:
 
 
 def canonical(value: Json) -> str:
-    """The one text of a value: sorted keys, no blanks. What an object key becomes."""
+    """The canonical text of a value: sorted keys, no blanks. Object keys become this text."""
     return _CANONICAL.encode(value)
 
 
@@ -88,7 +88,7 @@ def _parse_leniently(text: str) -> Json:
 
 
 class _Parser:
-    """Recursive descent over one text; every method takes and returns places in it."""
+    """Recursive descent over one text; methods take and return character indexes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -158,7 +158,7 @@ class _Parser:
 
 
 def json_object(body: Buffer) -> dict[str, Json]:
-    """The JSON object in a body; empty when there is no body."""
+    """The JSON object in a body; empty if there is no body."""
     if not len(body):
         return {}
     value = loads(body)
@@ -174,13 +174,13 @@ def as_object(value: Json, name: str) -> dict[str, Json]:
 
 
 def member_object(owner: Mapping[str, Json], name: str) -> dict[str, Json]:
-    """A member that is an object; empty when absent."""
+    """A member that is an object; empty if absent."""
     value = owner.get(name)
     return {} if value is None else as_object(value, name)
 
 
 def member_list(owner: Mapping[str, Json], name: str) -> list[Json]:
-    """A member that is a list; empty when absent."""
+    """A member that is a list; empty if absent."""
     value = owner.get(name)
     if value is None:
         return []

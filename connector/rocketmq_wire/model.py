@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-# What a buffer may be on its way through the layers. Bulk bytes are passed on, never copied.
+# The types of buffers that layers hand on. They never copy bulk bytes.
 Buffer = bytes | bytearray | memoryview
 
 PERMISSION_READ: Final = 4
@@ -22,7 +22,7 @@ RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 DEFAULT_TOPIC: Final = "TBW102"
 DECISION_TOPIC: Final = "PYSPARK_DECISIONS"
-"""Where transactional writes keep what they decided, unless they name another topic."""
+"""The topic in which transactional writes store their decisions, unless they name another."""
 NAME_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 _SYSTEM_TOPICS: Final = frozenset(
@@ -42,9 +42,9 @@ _SYSTEM_TOPICS: Final = frozenset(
 
 
 def is_internal_topic(topic: str) -> bool:
-    """True for topics that no pattern selects and no list shows unasked: RocketMQ's, and our own.
+    """True for topics of RocketMQ and of this project, which patterns and lists leave out.
 
-    They can still be named one by one.
+    A user can still name each of them.
     """
     return topic == DECISION_TOPIC or is_system_topic(topic)
 
@@ -61,12 +61,12 @@ def is_system_topic(topic: str) -> bool:
 class QueueId(NamedTuple):
     """RocketMQ's shard of a topic on one broker. Sorts as RocketMQ sorts queues.
 
-    A tuple, because plans look thousands of them up: it hashes and compares in a tenth of the time.
+    A tuple, because plans hash and compare thousands of them: it takes a tenth of the time.
     """
 
     topic: str
     broker: str
-    index: int  # type: ignore[assignment]  # Nobody searches a queue for its parts.
+    index: int  # type: ignore[assignment]  # Hides the method of tuple.
 
     def __str__(self) -> str:
         return f"topic={self.topic} broker={self.broker} queue={self.index}"
@@ -74,14 +74,14 @@ class QueueId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets a queue holds: `[start, end)`; `end` is the next one to be written."""
+    """The offsets `[start, end)` of a queue; `end` is the next offset to be written."""
 
     start: int
     end: int
     is_current: bool = field(default=True, compare=False)
-    """False on a replica's word: it may lag behind its master, and keep more or less of the log."""
+    """False if a replica answered: its bounds may differ from the master's."""
     has_first: bool = field(default=True, compare=False)
-    """False when the log no longer has the message at `start`: the queue lags behind retention."""
+    """False if the log no longer has the message at `start`: the queue lags behind retention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What of a topic is wanted: a tag expression (`*`, `A || B`) or an SQL92 text."""
+    """The messages of a topic to consume: a tag expression (`*`, `A || B`) or an SQL92 text."""
 
     expression: str = "*"
     kind: str = "TAG"
@@ -117,7 +117,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a user sends."""
+    """A message that a user sends."""
 
     topic: str
     body: bytes
@@ -141,7 +141,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the broker stored it: every field of a record, the body as stored."""
+    """A message as the broker stored it: every field of a record, the body not inflated."""
 
     topic: str
     body: bytes
@@ -163,7 +163,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic as a broker keeps it."""
+    """The configuration of a topic at a broker."""
 
     name: str
     read_queue_count: int = 4
@@ -186,7 +186,7 @@ class BrokerAddresses:
 
 @dataclass(frozen=True, slots=True)
 class QueueSet:
-    """What one broker serves of a topic."""
+    """The queues of a topic at one broker."""
 
     broker: str
     read_queue_count: int
@@ -197,7 +197,7 @@ class QueueSet:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic lives."""
+    """The brokers and queues of a topic."""
 
     queue_sets: tuple[QueueSet, ...]
     brokers: tuple[BrokerAddresses, ...]
@@ -213,7 +213,7 @@ class Route:
         )
 
     def writable_queues(self, topic: str) -> tuple[QueueId, ...]:
-        """Every queue that may be written: its broker must have a master."""
+        """Every queue that accepts writes: its broker must have a master."""
         masters = {broker.name for broker in self.brokers if MASTER_ID in broker.addresses}
         return tuple(
             QueueId(topic, queues.broker, index)
@@ -223,7 +223,7 @@ class Route:
         )
 
     def writable_brokers(self) -> tuple[str, ...]:
-        """The brokers that may be written to, also where a master is away."""
+        """The brokers that accept writes, also those whose master is unavailable."""
         return tuple(queues.broker for queues in self._open_for_writes())
 
     def _open_for_writes(self) -> list[QueueSet]:
@@ -254,7 +254,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """How far a group is in a queue, beside how far the queue reaches."""
+    """A group's committed offset in a queue, and the end of the queue."""
 
     broker_offset: int
     consumer_offset: int

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def plural(count: int, what: str) -> str:
-    """A count and what is counted; only words that take an s are."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
+def plural(count: int, noun: str) -> str:
+    """Formats a count with its noun, adding an s for the plural."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,4 +1,4 @@
-"""RocketMQ's signatures: credentials and a request -> what proves who asks; and the checking of it.
+"""RocketMQ's signatures: credentials and a request -> header fields that prove the sender.
 
     TCP     header fields AccessKey, SecurityToken (if there is one) and Signature
             Signature = Base64(HMAC-SHA1(secret key, values of the header fields in the order of
@@ -6,7 +6,7 @@
     gRPC    authorization: MQv2-HMAC-SHA1 Credential=<access key>, SignedHeaders=x-mq-date-time,
             Signature=<hex of HMAC-SHA1(secret key, text of x-mq-date-time)>
 
-A signature over gRPC covers the time alone, so only TLS keeps one from being used by others.
+A signature over gRPC covers the time alone, so only TLS keeps others from using it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATE_TIME: Final = "x-mq-date-time"
 SESSION_TOKEN: Final = "x-mq-session-token"
 
 _UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
-# Brokers of 4.9 never sign this field. Later ones leave it out for clients up to this version.
+# Brokers of 4.9 leave this field out of signatures; later brokers do for older clients only.
 _UNIQUE_KEY_VERSION_MAX: Final = 399
 _ALGORITHM: Final = "MQv2-HMAC-SHA1"
 _PART: Final = re.compile(r"(\w+)=([^,\s]*)")
@@ -37,7 +37,7 @@ _PART: Final = re.compile(r"(\w+)=([^,\s]*)")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """Who asks. Never shown: neither repr() nor str() holds a key. Raises ValueError."""
+    """The sender's keys; neither repr() nor str() contains them. Raises ValueError."""
 
     access_key: str
     secret_key: str
@@ -48,7 +48,7 @@ class Credentials:
             value = getattr(self, name)
             if value is None and name == "security_token":
                 continue
-            # It travels as a header of HTTP, too. The value itself is not shown, being secret.
+            # The value is also an HTTP header. The error does not show it, because it is secret.
             if not value or not value.isascii() or not value.isprintable() or " " in value:
                 raise ValueError(f"{name} must be printable ASCII without spaces, and not empty")
 
@@ -62,7 +62,7 @@ class Credentials:
 def sign_request(
     credentials: Credentials, ext_fields: Mapping[str, str], body: Sequence[Buffer] = ()
 ) -> dict[str, str]:
-    """The header fields of a request with those that prove who sends it."""
+    """The header fields of a request, with access key and signature."""
     fields = {**ext_fields, ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
@@ -71,7 +71,7 @@ def sign_request(
 
 
 def signed_version(ext_fields: Mapping[str, str], version: int) -> int:
-    """The client version to send along: all brokers must agree about what was signed."""
+    """The version to send with a request, so that all brokers verify the same fields."""
     return min(version, _UNIQUE_KEY_VERSION_MAX) if _UNIQUE_KEY in ext_fields else version
 
 
@@ -99,10 +99,10 @@ def _java_order(name: str) -> bytes:
 
 def _signature(secret_key: str, values: Iterable[str], body: Sequence[Buffer]) -> str:
     content = "".join(values).encode("utf-8", "replace")
-    made = hmac.new(secret_key.encode(), content, hashlib.sha1)
+    mac = hmac.new(secret_key.encode(), content, hashlib.sha1)
     for part in body:
-        made.update(part)
-    return base64.b64encode(made.digest()).decode()
+        mac.update(part)
+    return base64.b64encode(mac.digest()).decode()
 
 
 # --- gRPC -----------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def sign_call(credentials: Credentials, date_time: str) -> tuple[tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """What a call says about its sender."""
+    """The signature of a gRPC call."""
 
     access_key: str
     digest: bytes
@@ -135,7 +135,7 @@ class CallSignature:
 
 
 def call_signature(metadata: Mapping[str, str]) -> CallSignature | None:
-    """The signature in a call's metadata; None when there is none that can be read."""
+    """The signature in a call's metadata; None if there is no readable one."""
     algorithm, _, rest = metadata.get(AUTHORIZATION, "").partition(" ")
     parts = dict(_PART.findall(rest))
     try:

@@ -2,7 +2,7 @@
 
 A right is DENY, PUB, SUB or PUB|SUB. Where an account names neither the topic nor the group, its
 defaults count, which are DENY unless it says more. An admin without rights of its own may all.
-Nobody needs a right to look (`Permission.is_to_look`).
+Nobody needs a right to look (`Permission.is_read_only`).
 
 Every scalar is a text, so that a secret key of digits stays as it is written. A doubled key, an
 anchor, an alias and a tag are refused, also because none of them is in RocketMQ's own files.
@@ -68,7 +68,7 @@ class PlainAccount:
 
     def refusal(self, permissions: Sequence[Permission], host: str) -> str | None:
         del host
-        wanted = [one for one in permissions if not one.is_to_look]
+        wanted = [one for one in permissions if not one.is_read_only]
         is_for_admins = any(one.kind is ResourceKind.CLUSTER for one in wanted)
         if is_for_admins and not self.is_admin:
             return f"Need admin permission, but accessKey={self.access_key} is not"

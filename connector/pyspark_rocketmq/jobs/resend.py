@@ -7,10 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from rocketmq_wire.records.properties import LIFE
+from rocketmq_wire.records.properties import LIFECYCLE
 
 _GROUP: Final = "__SHARDINGKEY"
-_LIFE: Final = (*LIFE, _GROUP)
+_LIFE: Final = (*LIFECYCLE, _GROUP)
 
 
 def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:

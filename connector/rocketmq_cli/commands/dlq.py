@@ -200,7 +200,7 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
     """The message that a dead letter was. Raises UsageError when its topic is not known."""
     from rocketmq_cli.messages.records import plain_body
     from rocketmq_wire.model import Message
-    from rocketmq_wire.records.properties import KEYS, LIFE, LITE_TOPIC, TAGS
+    from rocketmq_wire.records.properties import KEYS, LIFECYCLE, LITE_TOPIC, TAGS
 
     properties = dict(letter.properties)
     topic = to or properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
@@ -209,7 +209,7 @@ def revived(letter: StoredMessage, to: str | None) -> Message:
             f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
             " does not say which topic it came from: give --to"
         )
-    kept = {name: text for name, text in properties.items() if name not in LIFE}
+    kept = {name: text for name, text in properties.items() if name not in LIFECYCLE}
     if kept.pop(LITE_TOPIC, None) and to is None:
         raise UsageError(
             f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"

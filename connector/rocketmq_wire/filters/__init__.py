@@ -1,1 +1,1 @@
-"""Which messages a subscription selects: tags and SQL92. Start at `tags`."""
+"""The filters of subscriptions: tags and SQL92. Start at `tags`."""

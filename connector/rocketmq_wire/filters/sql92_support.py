@@ -1,7 +1,7 @@
-"""Which words of an SQL92 filter a broker is too old for: it would select by something else.
+"""Detects words of an SQL92 filter that a broker is too old for, and so evaluates differently.
 
-Brokers before 5.1.3 take these words for names of properties. They ignore what then follows a
-complete expression, and filter by nothing where there is none; neither is an error to them.
+Brokers before 5.1.3 take these words for names of properties. They ignore the rest after a complete
+expression, and do not filter if there is no complete expression; neither is an error to them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rocketmq_wire.errors import FilterWordsError
 from rocketmq_wire.model import Subscription
 
 V5_1_3: Final = 439
-"""As brokers number their versions in every answer."""
+"""The version number in every answer of a broker of that release."""
 
 _WORDS: Final = re.compile(r"\b(?:CONTAINS|STARTSWITH|ENDSWITH)\b", re.IGNORECASE)
 _TEXTS_AND_COMMENTS: Final = re.compile(r"'(?:[^']|'')*'|--[^\n\r]*|/\*.*?\*/", re.DOTALL)
@@ -22,7 +22,7 @@ _EXPRESSIONS_MAX: Final = 256
 
 
 def check_words(subscription: Subscription, broker: str, version: int) -> None:
-    """Raises FilterWordsError for an answer by a broker that cannot have read the filter."""
+    """Raises FilterWordsError for an answer of a broker that is too old for the filter."""
     if subscription.kind != "SQL92" or version >= V5_1_3:
         return
     words = _new_words(subscription.expression)
@@ -31,8 +31,8 @@ def check_words(subscription: Subscription, broker: str, version: int) -> None:
 
 
 def version_name(version: int) -> str:
-    """The release that a number stands for, such as 4.9.7; empty for 0, which stands for none."""
-    # Every release has two numbers, the first one for what comes before it.
+    """The release of a version number, such as 4.9.7; empty for 0, which means unknown."""
+    # Every release has two numbers, the first one for its snapshots.
     release = (version - 212) // 2
     if release < 0:
         return ""

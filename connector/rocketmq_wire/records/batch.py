@@ -1,11 +1,11 @@
 """Messages of one send <-> the body of a batch (request code 320).
 
-Entries follow each other without a count:
+Entries follow each other; no count precedes them:
 
     0 SIZE i32 (this entry)   4 MAGIC i32 = 0   8 CRC i32 = 0   12 FLAG i32
    16 BODY i32 length, bytes     .. PROPERTIES i16 length, bytes (see `properties`)
 
-Magic and checksum are not read: the broker computes its own when it stores the messages.
+Brokers do not read magic and checksum; they compute their own when they store the messages.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class BatchEntry:
 
 
 def stored_growth(topic: str) -> int:
-    """How much longer, at most, a message's record is than its entry.
+    """The most bytes by which a message's record is longer than its entry.
 
-    Brokers hold the records of a batch together, not its entries, against `maxMessageSize`.
+    Brokers compare a batch's records, not its entries, with `maxMessageSize`.
     """
     fields = RECORD_SIZE_MIN - ENTRY_SIZE_MIN + len(topic.encode())
     return fields + _WIDER_HOSTS_SIZE + _ADDED_PROPERTIES_SIZE
 
 
 def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
-    """Join entries to a body. Raises LocalProtocolError when one does not fit."""
+    """Join entries to a body. Raises LocalProtocolError if one does not fit."""
     parts: list[bytes] = []
     for entry in entries:
         if len(entry.properties) > PROPERTIES_SIZE_MAX:
@@ -67,7 +67,7 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
 
 
 def decode_batch(buffer: Buffer) -> list[BatchEntry]:
-    """Split a batch body. Raises CorruptRecordError when its lengths do not add up."""
+    """Split a batch body. Raises CorruptRecordError if its lengths do not add up."""
     view = memoryview(buffer)
     entries: list[BatchEntry] = []
     position = 0
@@ -87,7 +87,7 @@ def _decode_entry(view: memoryview, position: int) -> tuple[BatchEntry, int]:
         refuse(f"{left} bytes are no entry")
     (size, _, _, flag, body_size) = _HEAD.unpack_from(view, position)
     if not ENTRY_SIZE_MIN <= size <= left:
-        refuse(f"an entry of {size} bytes does not fit the {left} that are there")
+        refuse(f"an entry of {size} bytes does not fit the {left} there")
     if not 0 <= body_size <= size - ENTRY_SIZE_MIN:
         refuse(f"a body of {body_size} bytes does not fit the entry's {size}")
     body_start = position + _HEAD.size

@@ -1,7 +1,7 @@
-"""What a broker writes to its revive topic: checkpoints, acks and batch acks <-> JSON bodies.
+"""Records of a broker's revive topic: checkpoints, acks and batch acks <-> JSON bodies.
 
-A checkpoint names what one pop lent of one queue; acks name what of it came back. All of them
-carry what makes the checkpoint: topic, group, queue, start, pop time and broker.
+A checkpoint names the messages of one queue that one pop took; acks name those that the member
+acknowledged. All of them carry the checkpoint's key: topic, group, queue, start, pop time, broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COUNT_MAX: Final = 127
 
 
 class CheckpointKey(NamedTuple):
-    """What tells checkpoints apart."""
+    """The identity of a checkpoint."""
 
     topic: str
     group: str
@@ -38,16 +38,16 @@ class CheckpointKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Messages of one queue that were lent at one time."""
+    """The messages of one queue that one pop took."""
 
     key: CheckpointKey
     invisible_ms: int
     offsets: tuple[int, ...]
     acked: int = 0
-    """Bit i: the i-th of them is acknowledged."""
+    """Bit i: the i-th message is acknowledged."""
     revive_offset: int = 0
     rewrites: int = 0
-    """How often it was written again because its messages could not be."""
+    """How often the broker rewrote it because it could not write the messages again."""
 
     @property
     def visible_ms(self) -> int:
@@ -63,7 +63,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Messages of a checkpoint that came back. One offset is an ack, several are a batch ack."""
+    """Acknowledged messages of a checkpoint: an ack of one offset, a batch ack of several."""
 
     key: CheckpointKey
     offsets: tuple[int, ...]
@@ -85,9 +85,9 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         "t": key.topic,
     }
     if checkpoint.rewrites:
-        # Java keeps this number as a text.
+        # Java writes this number as text.
         body["rp"] = str(checkpoint.rewrites)
-    return _text_of(body)
+    return _json_bytes(body)
 
 
 def decode_checkpoint(body: Buffer) -> Checkpoint:
@@ -98,7 +98,7 @@ def decode_checkpoint(body: Buffer) -> Checkpoint:
     count = member_int(fields, "n", len(differences))
     if not 0 <= count <= _COUNT_MAX or len(differences) > _COUNT_MAX:
         raise RemoteProtocolError(f"a checkpoint of {count} messages")
-    # Old brokers say only how many follow the start.
+    # Old brokers write only the number of messages from the start on.
     steps = differences or range(count)
     rewrites = str(fields.get("rp") or "0")
     return Checkpoint(
@@ -125,7 +125,7 @@ def encode_ack(ack: Ack) -> bytes:
     }
     if len(ack.offsets) != 1:
         body["aol"] = list(ack.offsets)
-    return _text_of(body)
+    return _json_bytes(body)
 
 
 def decode_ack(body: Buffer) -> Ack:
@@ -135,8 +135,8 @@ def decode_ack(body: Buffer) -> Ack:
     return Ack(_key_of(fields), offsets)
 
 
-def _text_of(body: dict[str, Json]) -> bytes:
-    # Without nulls and objects as keys this is RocketMQ's own text, and quickly made.
+def _json_bytes(body: dict[str, Json]) -> bytes:
+    # Without nulls and object keys this is RocketMQ's own text, at less cost than fastjson's.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 

@@ -2,9 +2,8 @@
 
     name 0x01 value 0x02 name 0x01 value 0x02 ...      in UTF-8
 
-Brokers from 4.9.1 to 5.1.4 leave out the last 0x02: a reader takes both, a writer writes it.
-Nothing is escaped, so an empty value vanishes for every reader and the two separators cannot occur
-in a name or a value.
+Brokers from 4.9.1 to 5.1.4 leave out the last 0x02: the reader accepts both forms. Nothing is
+escaped, so readers skip an empty value, and no name or value can contain a separator.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ DELIVER_MS: Final = "TIMER_DELIVER_MS"
 LITE_TOPIC: Final = "__LITE_TOPIC"
 WRITE_PROPERTY: Final = "PYSPARK_WRITE"
 ROW_PROPERTY: Final = "PYSPARK_ROW"
-"""Which of Spark's writes a message is from, and which of its rows it was: what is sent again on
-purpose must not look like what was sent twice."""
-LIFE: Final = (
+"""The Spark write and the row that a message comes from: `drop_replays` compares them."""
+LIFECYCLE: Final = (
     *(KEYS, TAGS, WAIT_STORED, UNIQUE_KEY, "CLUSTER", "MSG_REGION", "TRACE_ON", "BORN_TIMESTAMP"),
     *("DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME"),
     *("MAX_RECONSUME_TIMES", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "CONSUME_START_TIME"),
@@ -39,14 +37,14 @@ LIFE: Final = (
     *("INNER_NUM", "INNER_BASE", "__CRC32#", "__BORNHOST", WRITE_PROPERTY, ROW_PROPERTY),
     *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
 )
-"""What RocketMQ and its clients keep about a message's life so far; the rest is its sender's.
+"""Properties that RocketMQ and its clients set during a message's life, unlike its sender's.
 
-Sent again with it, a message would be delayed, half or misrouted, or look retried or repeated.
+A message sent again with them would be delayed, half or misrouted, or look retried or repeated.
 """
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Join properties; an empty value is left out, as no reader would see it.
+    """Join properties without empty values, which no reader would see.
 
     Raises LocalProtocolError for an empty name, a separator inside, or more than 32,767 bytes.
     """
@@ -72,7 +70,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(encoded: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Split properties as Java does: odd items are skipped, of equal names the last one wins.
+    """Split properties as Java does: skip malformed items; the last of equal names wins.
 
     Never raises: bytes that are no UTF-8 become U+FFFD.
     """

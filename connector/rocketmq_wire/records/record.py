@@ -1,4 +1,4 @@
-"""Stored message <-> record bytes: the scalar codec that the vectorised one is compared with.
+"""Stored message <-> record bytes: the scalar reference of the vectorised codec.
 
     0 TOTALSIZE i32   4 MAGIC i32          8 BODYCRC i32     12 QUEUEID i32      16 FLAG i32
    20 QUEUEOFFSET i64    28 PHYSICALOFFSET i64    36 SYSFLAG i32    40 BORNTIMESTAMP i64

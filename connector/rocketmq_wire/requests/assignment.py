@@ -28,14 +28,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentReply(Reply):
-    """What a member is to consume; None: it keeps what it has."""
+    """The queues that a member is to consume; None: it keeps its queues."""
 
     assignments: tuple[Assignment, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAssignment(Request[AssignmentReply]):
-    """400: what this member of a group is to consume of a topic, as the broker decides it."""
+    """400: ask the broker which queues of a topic this member is to consume."""
 
     access: ClassVar[AccessRight] = CONSUME_OR_ADMIN
     group: str
@@ -48,11 +48,11 @@ class QueryAssignment(Request[AssignmentReply]):
 
 @dataclass(frozen=True, slots=True)
 class SetConsumeMode(Request[Done]):
-    """401: have a group's members pull or pop a topic. Raises BrokerError: 16, 17, 26."""
+    """401: make a group's members pull or pop a topic. Raises BrokerError: 16, 17, 26."""
 
     access: ClassVar[AccessRight] = ADMIN
     group: str
     topic: str
     mode: ConsumeMode
     share_queue_count: int = 0
-    """How many following members' queues each pops besides its own; 0: all pop all queues."""
+    """The number of following members whose queues each member pops, too; 0: all pop all."""

@@ -18,7 +18,7 @@ class ClusterReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetCluster(Request[ClusterReply]):
-    """106."""
+    """106: the brokers that a name server knows."""
 
     access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
@@ -26,21 +26,21 @@ class GetCluster(Request[ClusterReply]):
 
 @dataclass(frozen=True, slots=True)
 class SettingsReply(Reply):
-    """Names and values as RocketMQ writes them into its configuration files."""
+    """Names and values as in RocketMQ's configuration files."""
 
     settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class GetBrokerSettings(Request[SettingsReply]):
-    """26."""
+    """26: read a broker's settings."""
 
     access: ClassVar[AccessRight] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class GetNameServerSettings(Request[SettingsReply]):
-    """319."""
+    """319: read a name server's settings."""
 
     access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class GetNameServerSettings(Request[SettingsReply]):
 
 @dataclass(frozen=True, slots=True)
 class ChangeBrokerSettings(Request[Done]):
-    """25: change settings of a running broker. Names that it does not know are ignored."""
+    """25: change settings of a running broker, which ignores names that it does not know."""
 
     access: ClassVar[AccessRight] = ADMIN
     settings: Mapping[str, str]
@@ -56,14 +56,14 @@ class ChangeBrokerSettings(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class GetRuntimeInfo(Request[SettingsReply]):
-    """28: what a broker counts and measures of itself."""
+    """28: ask a broker for its counters and measurements."""
 
     access: ClassVar[AccessRight] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class CleanConsumeQueues(Request[Done]):
-    """306: drop consume-queue files of which the log has expired."""
+    """306: delete consume-queue files whose log has expired."""
 
     access: ClassVar[AccessRight] = ADMIN
 
@@ -75,7 +75,7 @@ class CountReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class WipeWritePermission(Request[CountReply]):
-    """205: tell clients to write nothing to a broker any more; the reply counts its topics."""
+    """205: close a broker for writes in every route; the reply counts its topics."""
 
     access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class WipeWritePermission(Request[CountReply]):
 
 @dataclass(frozen=True, slots=True)
 class AddWritePermission(Request[CountReply]):
-    """327: take `WipeWritePermission` back."""
+    """327: undo `WipeWritePermission`."""
 
     access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
@@ -93,7 +93,7 @@ class AddWritePermission(Request[CountReply]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteNameServerEntry(Request[Done]):
-    """102: forget an entry of a name server's own table; tools do so with a topic's order."""
+    """102: delete an entry of a name server's own table; tools delete a topic's order."""
 
     access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True

@@ -35,12 +35,12 @@ class Request(Generic[R]):
         return named_by_fields(self)
 
     def permissions(self) -> tuple[Permission, ...]:
-        """What the sender must be allowed to do; all of it."""
+        """The permissions that the sender needs, all of them."""
         return self.access.on(self.resources())
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Reply):
-    """Success with nothing to tell."""
+    """Success without a value."""
 
     remark: str = ""

@@ -26,14 +26,14 @@ from rocketmq_wire.requests.permissions import (
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Request[Done]):
-    """34."""
+    """34: keep a client's groups and subscriptions known to a broker."""
 
     access: ClassVar[AccessRight] = CONSUME
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerInfo, ...] = ()
     language: str = field(default="", compare=False)
-    """With `version`, what the client says of itself with every request: a decoder fills it in."""
+    """With `version`, a field of every request's header; only decoders set them."""
     version: int = field(default=0, compare=False)
 
     def resources(self) -> Resources:
@@ -45,7 +45,7 @@ class Heartbeat(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class UnregisterClient(Request[Done]):
-    """35."""
+    """35: remove a client from its groups."""
 
     access: ClassVar[AccessRight] = JOIN_GROUP
     client_id: str
@@ -60,7 +60,10 @@ class ClientsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ListGroupClients(Request[ClientsReply]):
-    """38. A group with nobody online answers code 1: the codec turns that into an empty reply."""
+    """38: the members of a group.
+
+    The broker answers code 1 for a group without members; the codec returns an empty reply.
+    """
 
     access: ClassVar[AccessRight] = JOIN_GROUP
     group: str
@@ -76,7 +79,7 @@ class NotifyMembersChanged(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class CheckSubscription(Request[Done]):
-    """46: would the broker take this subscription? Raises BrokerError (23 or 1)."""
+    """46: check that the broker takes a subscription. Raises BrokerError (23 or 1)."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     client_id: str
@@ -92,14 +95,14 @@ class GroupsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Request[GroupsReply]):
-    """Groups with a configuration or stored progress (201, GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
+    """201: the groups of a broker, with a configuration or committed offsets."""
 
     access: ClassVar[AccessRight] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class ListTopicGroups(Request[GroupsReply]):
-    """300: the groups that consume a topic or have consumed it."""
+    """300: list the groups that consume a topic or have consumed it."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     topic: str
@@ -116,7 +119,7 @@ class PutGroup(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Request[Done]):
-    """207."""
+    """207: delete a group from one broker."""
 
     access: ClassVar[AccessRight] = ADMIN
     group: str
@@ -132,7 +135,7 @@ class QueuesReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class LockQueues(Request[QueuesReply]):
-    """41: own queues of one broker for a minute; the reply names those that were had."""
+    """41: own queues of one broker for a minute; the reply names the queues now owned."""
 
     access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
@@ -142,7 +145,7 @@ class LockQueues(Request[QueuesReply]):
 
 @dataclass(frozen=True, slots=True)
 class UnlockQueues(Request[Done]):
-    """42: give queues up; those of others stay as they are."""
+    """42: release queues; the broker ignores queues that others own."""
 
     access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str
@@ -172,7 +175,7 @@ class ConsumersReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetConsumers(Request[ConsumersReply]):
-    """203. Raises BrokerError (206) when none is online."""
+    """203: the consumers of a group. Raises BrokerError (206) if none is online."""
 
     access: ClassVar[AccessRight] = NOTHING
     group: str
@@ -185,7 +188,7 @@ class ProducersReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetProducers(Request[ProducersReply]):
-    """204. Raises BrokerError (1) when none is online."""
+    """204: the producers of a group. Raises BrokerError (1) if none is online."""
 
     access: ClassVar[AccessRight] = NOTHING
     group: str

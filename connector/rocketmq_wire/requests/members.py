@@ -21,7 +21,7 @@ from rocketmq_wire.requests.permissions import (
 
 @dataclass(frozen=True, slots=True)
 class RelayedReply(Reply):
-    """What a client answered, as it came: tools read more in it than brokers do."""
+    """A client's answer as received: tools read fields that brokers do not."""
 
     code: int
     remark: str | None
@@ -31,7 +31,7 @@ class RelayedReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets(Request[Done]):
-    """220, oneway: an administrator wants the group to go on elsewhere."""
+    """220, oneway: make a member continue at these offsets, as an administrator decided."""
 
     access: ClassVar[AccessRight] = ADMIN
     group: str
@@ -41,7 +41,7 @@ class ResetOffsets(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class GetClientOffsets(Request[OffsetsReply]):
-    """221: how far this member is in its queues of a topic."""
+    """221: ask a member for its offsets in its queues of a topic."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     group: str
@@ -50,16 +50,16 @@ class GetClientOffsets(Request[OffsetsReply]):
 
 @dataclass(frozen=True, slots=True)
 class MembersOffsetsReply(Reply):
-    """By client id, how far each member is."""
+    """Each member's offsets, by client id."""
 
     members: Mapping[str, Mapping[QueueId, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class GetMembersOffsets(Request[MembersOffsetsReply]):
-    """223: how far the members of a group are in a topic, as they say themselves.
+    """223: ask all members of a group for their offsets in a topic.
 
-    Raises BrokerError (206) when nobody is online.
+    Raises BrokerError (206) if no member is online.
     """
 
     access: ClassVar[AccessRight] = GET_TOPIC
@@ -71,11 +71,11 @@ class GetMembersOffsets(Request[MembersOffsetsReply]):
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue as the member that owns it sees it. Times are of the epoch, in milliseconds."""
+    """A queue as seen by the member that owns it. Times are in milliseconds of the epoch."""
 
     done: int
     count: int = 0
-    """Messages that wait here."""
+    """The number of messages that wait in the member."""
     first: int = 0
     last: int = 0
     """Offsets of the first and the last of them."""
@@ -90,7 +90,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRates:
-    """What a member does with a topic, each second; times in milliseconds."""
+    """A member's rates in a topic, per second; times in milliseconds."""
 
     pull_ms: float = 0.0
     pulled: float = 0.0
@@ -101,7 +101,7 @@ class ConsumeRates:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfoReply(Reply):
-    """What tools show of a member."""
+    """The state of a member, as tools show it."""
 
     properties: Mapping[str, str]
     queues: Mapping[QueueId, QueueInfo]
@@ -112,17 +112,17 @@ class RunningInfoReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetRunningInfo(Request[RunningInfoReply]):
-    """307: what a member of a group is doing. Tools ask the broker, and it asks the member."""
+    """307: ask for a member's state. A tool asks the broker, which asks the member."""
 
     access: ClassVar[AccessRight] = NOTHING
     group: str
     client_id: str
     with_stacks: bool = False
-    """What its threads are doing, too."""
+    """True adds the stacks of its threads."""
 
 
 class ConsumeResult(enum.Enum):
-    """How a message was consumed that a tool had handed to a member."""
+    """The outcome of a message that a tool handed to a member."""
 
     SUCCESS = "CR_SUCCESS"
     LATER = "CR_LATER"
@@ -134,7 +134,7 @@ class ConsumeResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeDirectlyReply(Reply):
-    """What the listener did."""
+    """The outcome of the listener's call."""
 
     result: ConsumeResult
     spent_ms: int = 0
@@ -145,7 +145,7 @@ class ConsumeDirectlyReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeDirectly(Request[ConsumeDirectlyReply]):
-    """309: a tool wants this message consumed by this member, and to know how that went."""
+    """309: make a member consume one message and report the outcome."""
 
     access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
     group: str

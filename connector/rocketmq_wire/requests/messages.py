@@ -23,7 +23,7 @@ from rocketmq_wire.requests.permissions import (
 
 
 class PullStatus(enum.Enum):
-    """What became of a pull; the value is its response code."""
+    """The outcome of a pull; the value is its response code."""
 
     FOUND = 0
     NO_NEW_MESSAGE = 19
@@ -32,12 +32,12 @@ class PullStatus(enum.Enum):
 
 
 LOST_REMARK: Final = "MESSAGE_WAS_LOST"
-"""Our broker's word beside NO_MATCHED_MESSAGE for offsets that a repair of its store gave up."""
+"""The bundled broker's remark beside NO_MATCHED_MESSAGE for offsets that a repair gave up."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullReply(Reply):
-    """A pull's answer: whole records, and where to go on."""
+    """A pull's answer: whole records, and the offset of the next pull."""
 
     status: PullStatus
     next_begin: int
@@ -48,21 +48,21 @@ class PullReply(Reply):
     records: tuple[Buffer, ...] = ()
     """Stored records back to back; the parts follow each other, none of them empty."""
     sizes: Buffer | None = None
-    """Little-endian int32 sizes of the records, where the sender knows them (gRPC sends them)."""
+    """Little-endian int32 sizes of the records, if the sender knows them (gRPC sends them)."""
     suggested_broker_id: int = 0
     remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PullReplies(Reply):
-    """The answers to pulls that were sent as one, where they are not what was planned."""
+    """The single answers to joined pulls, if any differs from the plan."""
 
     answers: tuple[PullReply | RocketMQError, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PullMessages(Request[PullReply]):
-    """11. Asks for at most `count_max` messages of `queue` from offset `start` on."""
+    """11: read at most `count_max` messages of `queue` from offset `start` on."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str
@@ -75,13 +75,13 @@ class PullMessages(Request[PullReply]):
     uses_registered_subscription: bool = False
     """True leaves out sysFlag 0x4: the broker then filters by the group's heartbeat."""
     commit: int | None = None
-    """Progress stored on the way (sysFlag 0x1); None commits nothing."""
+    """The committed offset to store with the pull (sysFlag 0x1); None commits nothing."""
     suspend_ms: int | None = None
-    """How long the broker may hold the pull while nothing is there (0x2); None: not at all."""
+    """How long the broker may hold the pull if no message is there (0x2); None: not at all."""
     times: int = 1
-    """Over TCP so many such pulls at once, each `count_max` offsets behind the one before.
+    """The number of joined pulls over TCP, each `count_max` offsets after the one before.
 
-    Their answers come as one, or as `PullReplies`.
+    The answer is one `PullReply` for all of them, or `PullReplies`.
     """
 
 
@@ -118,7 +118,7 @@ class SendReply(Reply):
     transaction_id: str | None = None
     count: int = 1
     recall_handle: str | None = None
-    """By which a message that is delivered later can be recalled (`recall`)."""
+    """The handle that recalls a delayed message (`RecallMessage`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class SendMessage(SendRequest[SendReply]):
     reconsume_times: int = 0
     reconsume_times_max: int | None = None
     default_queue_count: int = 4
-    """Queues of the topic, should the broker have to create it."""
+    """The topic's number of queues if the broker has to create it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class SendBatch(SendRequest[SendReply]):
 
 @dataclass(frozen=True, slots=True)
 class SendRecords(SendRequest[SendReply]):
-    """Our gRPC service: records already laid out; the broker patches offsets, times and hosts."""
+    """Only in the bulk gRPC service: whole records; the broker sets offsets, times and hosts."""
 
     access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
     repeatable: ClassVar[bool] = False
@@ -172,24 +172,24 @@ class SendRecords(SendRequest[SendReply]):
 
 @dataclass(frozen=True, slots=True)
 class SendBack(Request[Done]):
-    """36: have a message that could not be consumed delivered to the group again, later.
+    """36: make the broker deliver a message that was not consumed to the group again, later.
 
-    Raises GroupNotFoundError (26), and BrokerError (1) when no message is at that position.
+    Raises GroupNotFoundError (26), and BrokerError (1) if no message is at that position.
     """
 
     access: ClassVar[AccessRight] = JOIN_GROUP
-    # A second one would make a second copy.
+    # A repeated request would make a second copy.
     repeatable: ClassVar[bool] = False
     group: str
     physical_offset: int
-    """Where the message's record begins in the broker's log."""
+    """The record's position in the broker's log."""
     delay_level: int = 0
-    """0: by the attempts so far; below 0: straight to the dead letters."""
+    """0: the broker derives it from the attempts; below 0: straight to the dead-letter topic."""
     message_id: str = ""
     topic: str = ""
-    """The topic that the message was first sent to."""
+    """The topic to which the producer sent the message."""
     attempts_max: int | None = None
-    """Beyond so many attempts it is a dead letter; None lets the group's configuration say."""
+    """The attempts after which it is a dead letter; None: the group's configuration decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +198,15 @@ class RecordsReply(Reply):
 
     records: tuple[Buffer, ...]
     index_end_ms: int = 0
-    """How far the index reached: store time and place in the log of what is newest in it."""
+    """With `index_end`, store time and log position of the newest message in the index."""
     index_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ViewMessage(Request[RecordsReply]):
-    """33: the message that begins at a place in the log. Raises BrokerError (1)."""
+    """33: read the message at a position in the log. Raises BrokerError (1)."""
 
-    # By its position in the log any message can be read, whatever topic is named beside it.
+    # The broker does not check that the message belongs to the topic beside the position.
     access: ClassVar[AccessRight] = ADMIN
     physical_offset: int
     topic: str = ""
@@ -214,9 +214,9 @@ class ViewMessage(Request[RecordsReply]):
 
 @dataclass(frozen=True, slots=True)
 class QueryMessages(Request[RecordsReply]):
-    """12: messages that may have a key, newest first; hashes collide, so look at the keys, too.
+    """12: find messages by key, newest first; hashes collide, so compare the keys, too.
 
-    Raises ProgressNotFoundError (22) when there are none.
+    Raises ProgressNotFoundError (22) if there are none.
     """
 
     access: ClassVar[AccessRight] = SUBSCRIBE
@@ -226,7 +226,7 @@ class QueryMessages(Request[RecordsReply]):
     begin_ms: int
     end_ms: int
     is_unique_key: bool = field(default=False)
-    """The key is a message's own id: as many are found as the broker allows."""
+    """True if the key is a message's own id: the broker's own limit replaces `count_max`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +237,10 @@ class RecallReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class RecallMessage(Request[RecallReply]):
-    """370: do not deliver a message that waits for its time.
+    """370: cancel the delivery of a delayed message.
 
-    Raises BrokerError: 604 for a handle that names no waiting message, 17 for its topic. Brokers
-    before 5.3.2 do not know it (3), later ones take it only with recallMessageEnable (16).
+    Raises BrokerError: 604 for a handle that names no waiting message, 17 for its topic, 3 by
+    brokers before 5.3.2, 16 by brokers without recallMessageEnable.
     """
 
     access: ClassVar[AccessRight] = PUBLISH

@@ -25,12 +25,12 @@ class OffsetReply(Reply):
 
     value: int
     is_current: bool = field(default=True, compare=False)
-    """False when a replica answered, which the wire does not say: whoever knows sets it."""
+    """False if a replica answered; the client sets it, for the wire does not carry it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GetCommittedOffset(Request[OffsetReply]):
-    """14. Raises ProgressNotFoundError (22)."""
+    """14: read a committed offset. Raises ProgressNotFoundError (22)."""
 
     access: ClassVar[AccessRight] = GET_COMMITTED
     group: str
@@ -40,7 +40,7 @@ class GetCommittedOffset(Request[OffsetReply]):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffset(Request[Done]):
-    """15. Overwrites, also backwards."""
+    """15: overwrite a committed offset, also with a lower one."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str
@@ -49,7 +49,7 @@ class CommitOffset(Request[Done]):
 
 
 class Boundary(enum.Enum):
-    """Which message of several with one timestamp a search names."""
+    """The message that a search returns if several have the same timestamp."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -57,7 +57,7 @@ class Boundary(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SearchOffset(Request[OffsetReply]):
-    """29."""
+    """29: find the offset of a store time."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
@@ -75,7 +75,7 @@ class GetMaxOffset(Request[OffsetReply]):
 
 @dataclass(frozen=True, slots=True)
 class GetMinOffset(Request[OffsetReply]):
-    """31."""
+    """31: the first offset that the queue holds."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
@@ -83,7 +83,7 @@ class GetMinOffset(Request[OffsetReply]):
 
 @dataclass(frozen=True, slots=True)
 class GetEarliestStoreTime(Request[OffsetReply]):
-    """32: milliseconds, -1 when the queue is empty."""
+    """32: milliseconds, -1 if the queue is empty."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     queue: QueueId
@@ -97,7 +97,7 @@ class ConsumeStatsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetConsumeStats(Request[ConsumeStatsReply]):
-    """208."""
+    """208: a group's committed offsets at one broker."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     group: str
@@ -106,35 +106,35 @@ class GetConsumeStats(Request[ConsumeStatsReply]):
 
 @dataclass(frozen=True, slots=True)
 class AllCommittedOffsetsReply(Reply):
-    """For each group of a broker its place in the queues of each topic, a list a group."""
+    """The committed offsets of every group of a broker: a list per group, an entry per topic."""
 
     groups: Mapping[str, tuple[ConsumeStatsReply, ...]]
     address: str = ""
 
     def total_of(self, name: str) -> int:
-        """A sum over all queues: `diff` of what is not consumed, `inflight` of what is pulled."""
+        """The messages of all queues: not yet consumed (`diff`), or pulled (`inflight`)."""
         return sum(
-            _behind(progress) if name == "diff" else _in_flight(progress)
+            _behind(offset) if name == "diff" else _in_flight(offset)
             for stats in self.groups.values()
             for topic in stats
-            for progress in topic.queues.values()
+            for offset in topic.queues.values()
         )
 
 
 @dataclass(frozen=True, slots=True)
 class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
-    """317."""
+    """317: the committed offsets of all groups of a broker."""
 
     access: ClassVar[AccessRight] = NOTHING
     only_ordered: bool = False
 
 
-def _behind(progress: CommittedOffset) -> int:
-    return progress.broker_offset - progress.consumer_offset
+def _behind(offset: CommittedOffset) -> int:
+    return offset.broker_offset - offset.consumer_offset
 
 
-def _in_flight(progress: CommittedOffset) -> int:
-    return max(0, progress.pull_offset - progress.consumer_offset)
+def _in_flight(offset: CommittedOffset) -> int:
+    return max(0, offset.pull_offset - offset.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class OffsetsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ResetClientOffsets(Request[OffsetsReply]):
-    """222: move a group's progress to a time, or in one queue to an offset."""
+    """222: reset a group's committed offsets to a time, or in one queue to an offset."""
 
     access: ClassVar[AccessRight] = ADMIN
     group: str

@@ -1,4 +1,4 @@
-"""Access rights: what a request's sender must be allowed to do, declared by each request class.
+"""Access rights: the permissions that a request's sender needs, declared by each request class.
 
 A class declares an `AccessRight`; a request names its topics and groups (`Resources`). Together
 they are the permissions that a broker with accounts checks, in the terms of RocketMQ 5.3: actions
@@ -16,7 +16,7 @@ from rocketmq_wire.model import RETRY_PREFIX, QueueId
 
 
 class Action(enum.Enum):
-    """What is done to a resource; the value is the word of an acl, in lower case."""
+    """An action on a resource; the value is the word of an acl, in lower case."""
 
     PUB = "pub"
     SUB = "sub"
@@ -25,7 +25,7 @@ class Action(enum.Enum):
 
 
 class ResourceKind(enum.Enum):
-    """The value is the word of an acl."""
+    """A kind of resource; the value is the word of an acl."""
 
     TOPIC = "Topic"
     GROUP = "Group"
@@ -37,14 +37,14 @@ CLUSTER_NAME: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One thing the sender must be allowed to do: any of `actions` on the resource is enough."""
+    """A permission that the sender needs: any of `actions` on the resource is enough."""
 
     kind: ResourceKind
     name: str
     actions: tuple[Action, ...]
 
     @property
-    def is_to_look(self) -> bool:
+    def is_read_only(self) -> bool:
         """True if `GET` is enough, which changes nothing and reads no message."""
         return Action.GET in self.actions
 
@@ -59,12 +59,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class AccessRight:
-    """Actions that a request takes on each kind of resource; none: nothing is checked there."""
+    """The actions of a request on each kind of resource; without actions nothing is checked."""
 
     topic: tuple[Action, ...] = ()
-    """Any of these on every topic the request names."""
+    """Any of these on every topic that the request names."""
     group: tuple[Action, ...] = ()
-    """Any of these on every group the request names."""
+    """Any of these on every group that the request names."""
     cluster: tuple[Action, ...] = ()
     cluster_if_unnamed: tuple[Action, ...] = ()
     """Any of these on the cluster if the request names neither a topic nor a group."""
@@ -91,7 +91,7 @@ NOTHING: Final = AccessRight()
 ADMIN: Final = AccessRight(cluster=(Action.UPDATE,))
 PUBLISH: Final = AccessRight(topic=(Action.PUB,))
 PUBLISH_OR_RETRY: Final = AccessRight(topic=(Action.PUB,), group=(Action.SUB,))
-"""A group's members may send to its retry topic without a right to publish."""
+"""A member may also send to the retry topic of its group without a right to publish."""
 SUBSCRIBE: Final = AccessRight(topic=(Action.SUB,))
 JOIN_GROUP: Final = AccessRight(group=(Action.SUB,))
 CONSUME: Final = AccessRight(topic=(Action.SUB,), group=(Action.SUB,))
@@ -123,7 +123,7 @@ def named_by_fields(request: object) -> Resources:
 
 
 def plain_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """The topics without retry topics, which are a matter of their groups."""
+    """The topics without retry topics, whose access the right to their groups decides."""
     return unique(name for name in topics if not name.startswith(RETRY_PREFIX))
 
 

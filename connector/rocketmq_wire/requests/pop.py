@@ -1,7 +1,8 @@
-"""The requests of pop consumption: the broker lends messages out, and keeps who has which.
+"""The requests of pop consumption.
 
-A popped message is invisible to others for a time. Acknowledged in that time it is done; else it
-comes again, by a retry topic of the group. `pop_handles` has the receipt that names a delivery.
+A popped message is invisible to other members for a time. If the member does not acknowledge it in
+that time, the broker delivers it again through a retry topic of the group. A `ReceiptHandle` names
+one delivery.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ from rocketmq_wire.requests.permissions import (
 )
 
 POP_COUNT_MAX: Final = 32
-"""The most messages of one pop: a checkpoint keeps them in the bits of an int."""
+"""The limit of messages in one pop: a checkpoint keeps them in the bits of an int."""
 ANY_QUEUE: Final = -1
 AT_ONCE_MS: Final = 0
-"""The least invisible time: the message is to be had again as soon as the broker gets to it."""
+"""The least invisible time: the broker delivers the message again as soon as it can."""
 
 
 class InitMode(enum.Enum):
-    """Where a group without progress begins: at the oldest message, or behind the newest."""
+    """Where a group without a committed offset begins: at the oldest message, or at the end."""
 
     MIN = 0
     MAX = 1
 
 
 class PopStatus(enum.Enum):
-    """What became of a pop; the value is its response code."""
+    """The outcome of a pop; the value is its response code."""
 
     FOUND = 0
     NOT_FOUND = 19
     POLLING_FULL = 209
-    """Nothing is there, and too many wait already."""
+    """No message is there, and too many requests wait already."""
     POLLING_TIMEOUT = 210
-    """Nothing came in the time that was given."""
+    """No message came before the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoppedSpan:
-    """What a pop took from one queue; its records stand in this order."""
+    """The messages that a pop took from one queue, in the order of their records."""
 
     retry: RetryKind
     queue_index: int
@@ -62,12 +63,12 @@ class PoppedSpan:
     """The first offset that the checkpoint covers."""
     offsets: tuple[int, ...]
     attempts: tuple[int, ...] = ()
-    """Orderly: how often each was popped before. Else the records' reconsume times say it."""
+    """Orderly: how often each was popped before; else see the records' reconsume times."""
 
 
 @dataclass(frozen=True, slots=True)
 class PopReply(Reply):
-    """Whole records, span after span, and what their handles are made of.
+    """Whole records, span after span, and the parts of their handles.
 
     Records from retry topics carry the topic that was popped, and their handle (`POP_CK`).
     """
@@ -77,12 +78,12 @@ class PopReply(Reply):
     invisible_ms: int = 0
     revive_queue: int = 0
     rest_count: int = 0
-    """An estimate of how many more wait in the queues that were looked at."""
+    """An estimate of the messages left in the queues that were read."""
     spans: tuple[PoppedSpan, ...] = ()
     records: tuple[Buffer, ...] = ()
     """Stored records back to back; the parts follow each other. A client always gets one part."""
     sizes: Buffer | None = field(default=None, compare=False)
-    """Little-endian int32 sizes of the records; only the broker itself knows them."""
+    """Little-endian int32 sizes of the records; only set inside the broker."""
     remark: str = ""
 
     def handles(self, broker: str) -> tuple[ReceiptHandle, ...]:
@@ -102,7 +103,7 @@ class PopReply(Reply):
 
 
 class PopRequest(Request[R]):
-    """Base of requests of a group's member about one queue that it pops."""
+    """Base of requests that a group's member sends about a queue that it pops."""
 
     __slots__ = ()
     group: str
@@ -119,7 +120,7 @@ class PopRequest(Request[R]):
 
 @dataclass(frozen=True, slots=True)
 class PopMessages(PopRequest[PopReply]):
-    """200050: lend up to `count_max` messages of a queue, or of any (`ANY_QUEUE`), with retries.
+    """200050: pop up to `count_max` messages of a queue or of all (`ANY_QUEUE`), with retries.
 
     Raises BrokerError: 1, 16, 17, 23, 26, 29.
     """
@@ -132,18 +133,18 @@ class PopMessages(PopRequest[PopReply]):
     poll_ms: int = 0
     """How long the broker may hold the request, from `born_ms` on; 0: not at all."""
     born_ms: int = 0
-    """When the request was made; 0: when it arrived."""
+    """The time at which the client made the request; 0: at which it arrived."""
     init_mode: InitMode = InitMode.MIN
     subscription: Subscription = field(default_factory=Subscription)
     is_orderly: bool = False
-    """Nothing more of a queue until what was popped of it is acknowledged or visible again."""
+    """True stops a queue until its popped messages are acknowledged or visible again."""
     attempt_id: str = ""
     """Orderly: a request with the same id gets the same messages again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeekMessages(PopRequest[PopReply]):
-    """200052: look at messages without borrowing them; nothing changes."""
+    """200052: read messages without popping them."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str
@@ -153,23 +154,23 @@ class PeekMessages(PopRequest[PopReply]):
 
 @dataclass(frozen=True, slots=True)
 class AckMessage(PopRequest[Done]):
-    """200051: a popped message is consumed. Raises BrokerError: 13, 17, 208."""
+    """200051: acknowledge a popped message. Raises BrokerError: 13, 17, 208."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str
     queue: QueueId
-    """The queue that holds the message: of the retry topic, where it came from there."""
+    """The queue that holds the message; of the retry topic for a message from there."""
     offset: int
     handle: str
 
 
 @dataclass(frozen=True, slots=True)
 class AckSpan:
-    """Messages of one checkpoint that are consumed."""
+    """Acknowledged messages of one checkpoint."""
 
     group: str
     topic: str
-    """The topic that was popped, also where the messages came from its retry topic."""
+    """The popped topic, also for messages from its retry topic."""
     retry: RetryKind
     queue_index: int
     revive_queue: int
@@ -190,7 +191,7 @@ class AckSpan:
 
 @dataclass(frozen=True, slots=True)
 class AckMessages(Request[Done]):
-    """200151: many popped messages of one broker are consumed; those it does not know are passed.
+    """200151: acknowledge popped messages of one broker, which ignores those it does not know.
 
     Brokers before 5.1.3 do not know it.
     """
@@ -207,14 +208,14 @@ class AckMessages(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class InvisibleTimeReply(Reply):
-    """What the new handle is made of."""
+    """The parts of the new handle."""
 
     pop_ms: int
     invisible_ms: int
     revive_queue: int
 
     def handle_after(self, old: ReceiptHandle) -> ReceiptHandle:
-        """The handle that counts from now on; the old one is void."""
+        """The handle that replaces the old one."""
         return ReceiptHandle(
             start=old.offset,
             pop_ms=self.pop_ms,
@@ -230,13 +231,13 @@ class InvisibleTimeReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
-    """200053: have a popped message come again at another time, counted from now.
+    """200053: make a popped message visible again after another time, counted from now.
 
     Raises BrokerError: 1, 13, 17, 208.
     """
 
     access: ClassVar[AccessRight] = CONSUME
-    # A second one would leave two checkpoints, and the message would come twice.
+    # A repeated request would leave two checkpoints, and the broker would deliver twice.
     repeatable: ClassVar[bool] = False
     group: str
     queue: QueueId
@@ -247,7 +248,7 @@ class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
 
 @dataclass(frozen=True, slots=True)
 class AwaitMessagesReply(Reply):
-    """Whether a pop would find something now."""
+    """True if a pop would find a message now."""
 
     has_message: bool
     is_polling_full: bool = False
@@ -255,7 +256,7 @@ class AwaitMessagesReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class AwaitMessages(PopRequest[AwaitMessagesReply]):
-    """200054: wait until a pop would find something, borrowing nothing."""
+    """200054: wait until a pop would find a message, without popping it."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str
@@ -273,7 +274,7 @@ class PollingCountReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetPollingCount(PopRequest[PollingCountReply]):
-    """200055: how many pops of a group are waiting for a queue."""
+    """200055: count the pops of a group that wait for a queue."""
 
     access: ClassVar[AccessRight] = CONSUME
     group: str

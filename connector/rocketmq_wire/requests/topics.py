@@ -18,7 +18,7 @@ class RouteReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class GetRoute(Request[RouteReply]):
-    """105. Raises TopicNotFoundError (17)."""
+    """105: the brokers and queues of a topic. Raises TopicNotFoundError (17)."""
 
     access: ClassVar[AccessRight] = GET_ROUTE
     to_name_server: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class TopicsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ListTopics(Request[TopicsReply]):
-    """206."""
+    """206: the topics of all brokers."""
 
     access: ClassVar[AccessRight] = NOTHING
     to_name_server: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class ListTopics(Request[TopicsReply]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicFromNameServer(Request[Done]):
-    """216."""
+    """216: delete a topic's routes."""
 
     access: ClassVar[AccessRight] = ADMIN
     to_name_server: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class DeleteTopicFromNameServer(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(Request[Done]):
-    """17: creates a topic or changes it."""
+    """17: create a topic or change it."""
 
     access: ClassVar[AccessRight] = ADMIN
     config: TopicConfig
@@ -60,7 +60,7 @@ class CreateTopic(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(Request[Done]):
-    """215."""
+    """215: delete a topic from one broker."""
 
     access: ClassVar[AccessRight] = ADMIN
     topic: str
@@ -73,14 +73,14 @@ class TopicConfigsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ListTopicConfigs(Request[TopicConfigsReply]):
-    """21."""
+    """21: the topics of one broker."""
 
     access: ClassVar[AccessRight] = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class GetTopicConfig(Request[TopicConfigsReply]):
-    """351: one topic as the broker keeps it; tools of 5.x ask this before anything about a topic.
+    """351: one topic of a broker; tools of 5.x ask this before anything else about a topic.
 
     Raises TopicNotFoundError (17). Brokers of 4.9 do not know it.
     """
@@ -93,7 +93,7 @@ class GetTopicConfig(Request[TopicConfigsReply]):
 class TopicStatsReply(Reply):
     queues: Mapping[QueueId, QueueStats]
     is_current: bool = field(default=True, compare=False)
-    """False on a replica's word."""
+    """False if a replica answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Transactional messages: what ends one, what a broker asks about it, what properties it carries.
+"""Requests and properties of transactional messages.
 
-A half message is stored apart, where no consumer looks. Its producer ends it: committed it goes to
-its topic, rolled back it is forgotten. Of one that nobody ends the broker asks its producer group.
+A broker stores a half message in a topic that no consumer reads. If its producer commits it, the
+broker delivers it to its own topic; if its producer rolls it back, the broker never delivers it. If
+the producer does neither, the broker asks the producer group.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from rocketmq_wire.requests.permissions import GET_TOPIC, PUBLISH, AccessRight
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 END_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-"""Records that say which half messages are ended, by their offsets in the half topic."""
+"""Records that name ended half messages by their offsets in the half topic."""
 UNRESOLVED_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where half messages end whose producers never said what became of them."""
+"""Half messages that no producer ever ended."""
 SYSTEM_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group as which RocketMQ's brokers keep how far the two topics are settled."""
+"""The group whose committed offsets say how far brokers have processed both topics."""
 
 TRANSACTIONAL: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""For so long after its birth nobody is asked about a half message."""
+"""The time after its birth in which the broker does not ask about a half message."""
 CHECK_COUNT: Final = "TRANSACTION_CHECK_TIMES"
 PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
-"""Of a half message that RocketMQ stored again: where it was first."""
+"""The first offset of a half message that RocketMQ stored again."""
 
 
 class Resolution(enum.Enum):
-    """What becomes of a half message; the value is that of the protocol."""
+    """The end of a half message; the value is the protocol's."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -42,39 +43,39 @@ class Resolution(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Request[Done]):
-    """37: end a half message. With `UNKNOWN` nothing changes, and brokers of Java do not answer.
+    """37: end a half message. `UNKNOWN` changes nothing, and Java brokers do not answer it.
 
-    Raises BrokerError: 1 when it is not such a half message, 604 when its producer comes too late.
+    Raises BrokerError: 1 if there is no such half message, 604 if its producer is too late.
     """
 
-    # Clients of 4.9 name no topic; the half message itself was sent with the right to do so.
+    # Clients of 4.9 name no topic; the broker checked the right when it took the half message.
     access: ClassVar[AccessRight] = PUBLISH
-    # Brokers of Java do not remember what they have committed: a second one makes a second copy.
+    # Java brokers do not remember commits: a repeated request makes a second copy.
     repeatable: ClassVar[bool] = False
     group: str
     half_offset: int
-    """Its offset in the half topic; negative: find it by its transaction id (our broker alone)."""
+    """Its offset in the half topic; negative: the bundled broker finds it by transaction id."""
     position: int
-    """Where its record begins in the broker's log."""
+    """The record's position in the broker's log."""
     resolution: Resolution
     message_id: str = ""
     transaction_id: str = ""
     topic: str = ""
-    """The topic that it is for."""
+    """The topic of the message itself."""
     is_from_check: bool = False
-    """It answers a broker that asked."""
+    """True if the request answers a broker's `CheckTransaction`."""
     broker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTransaction(Request[Done]):
-    """39, oneway from the broker to a client of the producer group: what became of this one?"""
+    """39, oneway from the broker to a client of the producer group: ask how a half message ends."""
 
     access: ClassVar[AccessRight] = GET_TOPIC
     half_offset: int
     position: int
     record: bytes
-    """The message as stored, with the topic and the queue that it is for."""
+    """The message as stored, but with its own topic and queue."""
     topic: str = ""
     message_id: str = ""
     transaction_id: str = ""
@@ -83,13 +84,13 @@ class CheckTransaction(Request[Done]):
 
 
 def is_half(properties: Mapping[str, str], sys_flag: int) -> bool:
-    """True for a message that is sent as a half one; brokers look at the property."""
+    """True for a message sent as a half message; brokers read the property."""
     named = properties.get(TRANSACTIONAL, "").lower() == "true"
     return named and sys_flag & FLAG_TRANSACTION_MASK in (0, FLAG_TRANSACTION_PREPARED)
 
 
 def immunity_ms(properties: Mapping[str, str]) -> int | None:
-    """For how long after its birth a half message is not asked about; None if it does not say."""
+    """The value of `CHECK_IMMUNITY` in milliseconds; None if the broker's own time holds."""
     text = properties.get(CHECK_IMMUNITY, "")
-    # As RocketMQ: what is no number, and -1, means the broker's own time.
+    # As in RocketMQ, text that is no number, and -1, mean the broker's own time.
     return int(text) * 1_000 if text.isascii() and text.isdecimal() and len(text) < 12 else None

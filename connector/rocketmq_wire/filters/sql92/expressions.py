@@ -1,7 +1,7 @@
 """The nodes of a parsed SQL92 expression; each gives a value for a message's properties.
 
-Logic has three values: None means unknown, and a message matches only what is true. What may stand
-where is checked by the functions that build the nodes; they raise ValueError with the reason.
+Logic has three values: None means unknown, and a message matches only if the result is true. The
+builder functions check which operands are allowed; they raise ValueError with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Node:
     """True if the expression can only be true, false or unknown."""
 
     def value(self, properties: Properties) -> Value:
-        """Raises EvaluationError where texts are no numbers."""
+        """The value. Raises EvaluationError if a text is compared as a number and is none."""
         raise NotImplementedError
 
 
@@ -70,7 +70,7 @@ class BooleanNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class BooleanCast(BooleanNode):
-    """A property where a boolean is wanted: it is a text, so never true."""
+    """A property in place of a boolean: a property is a text, so it is never true."""
 
     operand: Property
 
@@ -89,7 +89,7 @@ class Not(BooleanNode):
 
 @dataclass(frozen=True, slots=True)
 class Junction(BooleanNode):
-    """A chain of ANDs or of ORs, left to right; `decisive` is the value that ends it."""
+    """A chain of ANDs or of ORs, left to right; the value `decisive` ends it."""
 
     terms: tuple[Node, ...]
     decisive: bool
@@ -106,7 +106,7 @@ class Junction(BooleanNode):
 
 @dataclass(frozen=True, slots=True)
 class Equality(BooleanNode):
-    """`=`. Odd, but RocketMQ's: unknown only when the left side alone is missing."""
+    """`=`. As in RocketMQ, unknown only if the left side alone is missing."""
 
     left: Node
     right: Node
@@ -120,7 +120,7 @@ class Equality(BooleanNode):
 
 @dataclass(frozen=True, slots=True)
 class Ordering(BooleanNode):
-    """`<`, `<=`, `>`, `>=`; `holds` looks at the sign of the comparison."""
+    """`<`, `<=`, `>`, `>=`; `holds` decides by the sign of the comparison."""
 
     left: Node
     right: Node
@@ -151,7 +151,7 @@ class Membership(BooleanNode):
 
 @dataclass(frozen=True, slots=True)
 class TextTest(BooleanNode):
-    """`CONTAINS` and its like: false, also when negated, for what is missing or no text."""
+    """`CONTAINS`, `STARTSWITH`, `ENDSWITH`: false, also if negated, for a missing value."""
 
     operand: Node
     wanted: str
@@ -166,7 +166,7 @@ class TextTest(BooleanNode):
 
 
 def children_of(node: Node) -> list[Node]:
-    """The expressions that a node is made of."""
+    """The direct operands of a node."""
     if isinstance(node, Junction):
         return list(node.terms)
     parts = (getattr(node, name, None) for name in ("operand", "left", "right"))
@@ -177,7 +177,7 @@ def children_of(node: Node) -> list[Node]:
 
 
 def as_boolean(node: Node) -> Node:
-    """The node where a boolean is wanted."""
+    """The node as a boolean. Raises ValueError if it cannot be one."""
     if node.is_boolean:
         return node
     if isinstance(node, Property):

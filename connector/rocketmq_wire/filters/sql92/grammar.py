@@ -9,7 +9,7 @@
     unary       = ("+" | "-" | NOT) unary | primary
     primary     = string | number | TRUE | FALSE | NULL | property | "(" or ")"
 
-The end of the text is not asked for: what follows a complete expression is left unread.
+The parser does not read text after a complete expression.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rocketmq_wire.filters.sql92.values import INTEGER_MAX, LONG_MAX, LongIntege
 _NESTING_MAX: Final = 40
 """Levels of brackets and unary operators; Java's own stack ends at some thousand."""
 _HEIGHT_MAX: Final = 200
-"""Levels of the tree, which is evaluated by recursion; AND and OR are one level however long."""
+"""Levels of the tree, which is evaluated by recursion; a chain of ANDs or ORs is one level."""
 
 _ORDERS: Final[dict[Kind, Callable[[int], bool]]] = {
     Kind.GREATER: lambda sign: sign > 0,
@@ -65,13 +65,13 @@ class Selector:
 
     root: Node
     names: frozenset[str]
-    """The properties it looks at."""
+    """The properties that the expression reads."""
     unread: str
-    """What stands behind the expression: brokers ignore it, writers hardly meant that."""
+    """The text after the expression, which brokers ignore."""
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with text behind the expression; None if there is none."""
+        """The objection to text after the expression; None if there is none."""
         if not self.unread:
             return None
         return (
@@ -80,7 +80,7 @@ class Selector:
         )
 
     def matches(self, properties: Properties) -> bool:
-        """True only for what is true: unknown, and what cannot be evaluated, match nothing."""
+        """True only if the result is true; neither unknown nor an EvaluationError matches."""
         try:
             return self.root.value(properties) is True
         except EvaluationError:
@@ -106,7 +106,7 @@ class _Parser:
         self._depth = 0
 
     def built(self, build: Callable[..., Node], *parts: object, **named: object) -> Node:
-        """What a builder makes of parts, its refusal placed where reading has come to."""
+        """Build a node; a refusal becomes a syntax error at the next token."""
         try:
             return build(*parts, **named)
         except (ValueError, EvaluationError) as error:
@@ -122,7 +122,7 @@ class _Parser:
         first = part()
         if self.tokens.peek().kind is not kind:
             return first
-        # One flat node: a chain of thousands must not nest.
+        # A flat node: a chain of thousands must not nest.
         terms: list[Node] = []
         while self.tokens.peek().kind is kind:
             self.tokens.take()
@@ -238,7 +238,7 @@ class _Parser:
 
 
 def _height_is_over(root: Node, limit: int) -> bool:
-    """True for a tree that could not be evaluated without the risk of a full stack."""
+    """True for a tree that is too high to be evaluated by recursion."""
     level: list[Node] = [root]
     for _ in range(limit):
         level = [child for node in level for child in children_of(node)]

@@ -1,8 +1,8 @@
-"""SQL92 text -> tokens, one at a time and no sooner than the grammar looks at them.
+"""SQL92 text -> tokens, one at a time, as the grammar reads them.
 
-Text that the grammar never reaches may be anything, so a lexer that reads on would refuse what a
-broker takes. As in RocketMQ the longest match wins; a line comment needs the end of its line, so
-`--5` at the end of the text is 5, negated twice.
+Text that the grammar never reaches may be anything, so a lexer that reads ahead would refuse text
+that brokers take. As in RocketMQ the longest match wins; a line comment needs the end of its line,
+so `--5` at the end of the text is 5, negated twice.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from rocketmq_wire.errors import SqlSyntaxError
 
 TEXT_SIZE_MAX: Final = 64 * 1024
-"""RocketMQ has no limit of its own; nobody writes so much, and the broker's loop parses it."""
+"""RocketMQ has no limit; this one protects the event loop of the broker, which parses texts."""
 
 
 class Kind(enum.Enum):
-    """What a token is. The values of words are how they are written, in upper case."""
+    """The kinds of tokens; the value of a word is its spelling in upper case."""
 
     NOT = "NOT"
     AND = "AND"
@@ -51,7 +51,7 @@ class Kind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """One token, as written, and where it begins."""
+    """One token: its kind, its text as written, and where it begins."""
 
     kind: Kind
     text: str
@@ -73,7 +73,7 @@ _TOKEN: Final = re.compile(
 
 
 class Tokens:
-    """The tokens of one text, with as much look-ahead as is asked for."""
+    """The tokens of one text, with any look-ahead."""
 
     def __init__(self, text: str) -> None:
         if len(text) > TEXT_SIZE_MAX:
@@ -83,25 +83,25 @@ class Tokens:
         self._ahead: list[Token] = []
 
     def peek(self, count: int = 0) -> Token:
-        """The token `count` behind the next one. Raises SqlSyntaxError if it is none."""
+        """The token `count` after the next one. Raises SqlSyntaxError for malformed text."""
         while len(self._ahead) <= count:
             self._ahead.append(self._read())
         return self._ahead[count]
 
     def take(self) -> Token:
-        """The next token, which is thereby used up."""
+        """Consume and return the next token."""
         self.peek()
         return self._ahead.pop(0)
 
     def expect(self, kind: Kind) -> Token:
-        """The next token, which must be of this kind."""
+        """Consume and return the next token. Raises SqlSyntaxError if it is of another kind."""
         token = self.peek()
         if token.kind is not kind:
             raise self.unexpected(f"{kind.value} was expected")
         return self.take()
 
     def unexpected(self, reason: str) -> SqlSyntaxError:
-        """The error of a next token that cannot stand where it does."""
+        """The error for a next token that the grammar does not allow."""
         return SqlSyntaxError(self.text, self.peek().position, reason)
 
     def _read(self) -> Token:

@@ -16,7 +16,7 @@ from rocketmq_wire.errors import EvaluationError
 
 
 class LongInteger(int):
-    """A whole number of Java's type Long: of two equal ones, not equal in what texts it reads."""
+    """A whole number of Java's type Long; a text beside it is read as a Long, not as an Integer."""
 
     __slots__ = ()
 
@@ -33,14 +33,14 @@ _HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's `trim` takes away."""
+"""The characters that Java's `trim` removes."""
 _LAST_UNIT: Final = "\uffff"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, zero or positive; -1 also for kinds that never meet. Neither may be None.
+    """Negative, zero or positive; -1 also for types that never compare. Neither may be None.
 
-    Raises EvaluationError for a text that is no number beside one.
+    Raises EvaluationError for a text beside a number if it is no number.
     """
     left_kind, right_kind = type(left), type(right)
     if left_kind is right_kind:
@@ -62,7 +62,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def compare_in_order(left: Value, right: Value) -> int:
-    """As `compare`, for `<` and its like, which take two texts for numbers."""
+    """As `compare`, for `<`, `<=`, `>`, `>=`, which read two texts as numbers."""
     if type(left) is str and type(right) is str:
         return _compare_floats(read_double(left), read_double(right))
     return compare(left, right)
@@ -80,7 +80,7 @@ def negate(value: Value) -> Value:
 
 def read_whole(text: str, limit: int) -> int:
     """Java's `Integer.valueOf` and `Long.valueOf`. Raises EvaluationError."""
-    # Java looks at single UTF-16 units, so digits beyond them are none to it.
+    # Java reads single UTF-16 units, so it takes no digits beyond the basic plane.
     if _WHOLE.fullmatch(text) and max(text) <= _LAST_UNIT:
         try:
             value = int(text)
