@@ -214,5 +214,9 @@ def test_any_of_several_actions_and_all_of_several_resources_are_asked_for() -> 
     right = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB,))
     topics, group = ("a", "b"), ("g",)
     asked = right.on(Resources(topics, group))
-    assert [(one.name, one.is_read_only) for one in asked] == [("a", True), ("b", True), ("g", False)]
+    assert [(one.name, one.is_read_only) for one in asked] == [
+        ("a", True),
+        ("b", True),
+        ("g", False),
+    ]
     assert NOTHING.on(Resources(topics, group)) == ()
