@@ -1,9 +1,9 @@
 """A broker's engine beside a model of it: after every step both hold the same.
 
-The steps are sends now and later, messages given back until they are dead, half messages and their
-ends, questions to their producers, progress, locks, time, files saved, and crashes that lose any
-part of what was not synced; and, held against looser rules, messages lent by pop and messages with
-a time of delivery, which may be recalled.
+The steps are sends now and later, messages sent back until they are dead letters, half messages and
+their ends, transaction checks, committed offsets, locks, time, saved files, and crashes that lose
+any part of the writes since the last sync. Looser models check pops and messages with a delivery
+time, which may be recalled.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from rocketmq_wire.requests.offsets import CommitOffset
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
 from support.engines import NOW_MS, queue_of
 from support.models.crashing_engine import CrashingEngine
-from support.models.log_model import DEAD, ENDS, GROUP, HALVES, RETRY, LogModel, Place
+from support.models.log_model import DEAD, END_QUEUE, GROUP, HALF_QUEUE, RETRY, LogModel, Queue
 from support.models.orderly_pop_model import OrderlyPopModel
 from support.models.pop_model import PopModel
 from support.models.timer_model import TimerModel
 from support.pops import turn
 
-ORDERS: list[Place] = [("orders", 0), ("orders", 1)]
+ORDERS: list[Queue] = [("orders", 0), ("orders", 1)]
 CONSUMED = [*ORDERS, RETRY]
 STEPS = 10_000
 STEPS_A_LIFE = 125
 LEVELS = st.sampled_from([1, 1, 2, 3, 4])
 
 
-def id_of(place: Place) -> QueueId:
-    return queue_of(*place)
+def id_of(queue: Queue) -> QueueId:
+    return queue_of(*queue)
 
 
 class Comparison(RuleBasedStateMachine):
     """One life of a broker and its model."""
 
     steps = 0
-    """Of all lives; only those that did something."""
+    """The steps of all lives that did something."""
     is_idle = False
     """True if the last step found nothing to do."""
 
@@ -77,14 +77,14 @@ class Comparison(RuleBasedStateMachine):
 
     # --- messages -----------------------------------------------------------------------------
 
-    @rule(place=st.sampled_from(ORDERS), level=st.sampled_from([0, 0, 1, 2, 4]), sync=st.booleans())
-    def send(self, place: Place, level: int, sync: bool) -> None:
+    @rule(queue=st.sampled_from(ORDERS), level=st.sampled_from([0, 0, 1, 2, 4]), sync=st.booleans())
+    def send(self, queue: Queue, level: int, sync: bool) -> None:
         body = self.body()
         named = {"DELAY": str(level)} if level else {}
         self.real.tell(
-            SendMessage("p", id_of(place), self.model.now_ms, body, encode_properties(named))
+            SendMessage("p", id_of(queue), self.model.now_ms, body, encode_properties(named))
         )
-        self.model.send(place, body, level)
+        self.model.send(queue, body, level)
         if sync:
             self.sync()
 
@@ -95,44 +95,44 @@ class Comparison(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.durable)
     @rule(
-        place=st.sampled_from(CONSUMED),
+        queue=st.sampled_from(CONSUMED),
         choice=st.integers(0, 1_000),
         level=st.sampled_from([-1, 0, 0, 1, 2]),
         attempts_max=st.sampled_from([None, None, 1, 2]),
         sync=st.booleans(),
     )
     def give_back(
-        self, place: Place, choice: int, level: int, attempts_max: int | None, sync: bool
+        self, queue: Queue, choice: int, level: int, attempts_max: int | None, sync: bool
     ) -> None:
-        entries = self.model.queue(place)
+        entries = self.model.entries(queue)
         if not entries:
             self.is_idle = True
             return
         at = choice % len(entries)
-        message = self.real.queue(place)[at]
+        message = self.real.messages(queue)[at]
         self.real.tell(SendBack(GROUP, message.physical_offset, level, attempts_max=attempts_max))
         self.model.send_back(entries[at], level, attempts_max)
         if sync:
             self.sync()
 
-    @rule(place=st.sampled_from(ORDERS), sync=st.booleans())
-    def send_half(self, place: Place, sync: bool) -> None:
+    @rule(queue=st.sampled_from(ORDERS), sync=st.booleans())
+    def send_half(self, queue: Queue, sync: bool) -> None:
         body = self.body()
         named = encode_properties({"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": f"K{self.count}"})
-        self.real.tell(SendMessage("p", id_of(place), self.model.now_ms, body, named, sys_flag=4))
-        self.model.half(place, body)
+        self.real.tell(SendMessage("p", id_of(queue), self.model.now_ms, body, named, sys_flag=4))
+        self.model.half(queue, body)
         if sync:
             self.sync()
 
     @rule(choice=st.integers(0, 1_000), is_commit=st.booleans(), sync=st.booleans())
     def end_half(self, choice: int, is_commit: bool, sync: bool) -> None:
-        visible = len(self.model.queue(HALVES))
-        pending = [(at, entry) for at, entry in self.model.halves() if at < visible]
+        visible = len(self.model.entries(HALF_QUEUE))
+        pending = [(at, entry) for at, entry in self.model.pending() if at < visible]
         if not pending:
             self.is_idle = True
             return
         offset, entry = pending[choice % len(pending)]
-        position = self.real.queue(HALVES)[offset].physical_offset
+        position = self.real.messages(HALF_QUEUE)[offset].physical_offset
         wanted = Resolution.COMMIT if is_commit else Resolution.ROLLBACK
         self.real.tell(EndTransaction("p", offset, position, wanted))
         self.model.end(offset, entry, is_commit=is_commit)
@@ -141,11 +141,11 @@ class Comparison(RuleBasedStateMachine):
 
     @rule()
     def ask_producers(self) -> None:
-        """Nobody is asked about what is ended, or too young, or was asked about just now."""
+        """No check comes for a half message that is ended, too young, or was just checked."""
         real, now_ms = self.real.broker, self.model.now_ms
         real.ask(Heartbeat("c@2", ("p",), ()))
         checks, _ = real.engine.take_checks(now_ms)
-        config, pending = real.config, dict(self.model.halves())
+        config, pending = real.config, dict(self.model.pending())
         for check in checks:
             offset = check.request.half_offset
             assert now_ms >= pending[offset].stored_ms + config.transaction_timeout_ms
@@ -156,21 +156,21 @@ class Comparison(RuleBasedStateMachine):
 
     # --- groups -------------------------------------------------------------------------------
 
-    @rule(place=st.sampled_from(CONSUMED), offset=st.integers(0, 50))
-    def commit(self, place: Place, offset: int) -> None:
-        self.real.broker.ask(CommitOffset(GROUP, id_of(place), offset))
-        self.model.progress[place] = offset
+    @rule(queue=st.sampled_from(CONSUMED), offset=st.integers(0, 50))
+    def commit(self, queue: Queue, offset: int) -> None:
+        self.real.broker.ask(CommitOffset(GROUP, id_of(queue), offset))
+        self.model.committed[queue] = offset
 
-    @rule(place=st.sampled_from(ORDERS), client_id=st.sampled_from(["c1", "c2"]))
-    def lock(self, place: Place, client_id: str) -> None:
-        reply = self.real.broker.ask(LockQueues(GROUP, client_id, (id_of(place),)))
+    @rule(queue=st.sampled_from(ORDERS), client_id=st.sampled_from(["c1", "c2"]))
+    def lock(self, queue: Queue, client_id: str) -> None:
+        reply = self.real.broker.ask(LockQueues(GROUP, client_id, (id_of(queue),)))
         assert isinstance(reply, QueuesReply)
-        assert bool(reply.queues) == self.model.lock(place, client_id)
+        assert bool(reply.queues) == self.model.lock(queue, client_id)
 
-    @rule(place=st.sampled_from(ORDERS), client_id=st.sampled_from(["c1", "c2"]))
-    def unlock(self, place: Place, client_id: str) -> None:
-        self.real.broker.ask(UnlockQueues(GROUP, client_id, (id_of(place),)))
-        self.model.unlock(place, client_id)
+    @rule(queue=st.sampled_from(ORDERS), client_id=st.sampled_from(["c1", "c2"]))
+    def unlock(self, queue: Queue, client_id: str) -> None:
+        self.real.broker.ask(UnlockQueues(GROUP, client_id, (id_of(queue),)))
+        self.model.unlock(queue, client_id)
 
     # --- pop ----------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Comparison(RuleBasedStateMachine):
     @precondition(lambda self: self.pops.loose)
     @rule()
     def finish_jobs(self) -> None:
-        """All that was lent before a crash comes to its end, and every promise counts again."""
+        """Wait until all pops from before a crash are over, so that every promise counts again."""
 
         def pass_time() -> None:
             for _ in range(2):
@@ -211,7 +211,7 @@ class Comparison(RuleBasedStateMachine):
     # --- pop in order -------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 4))
-    def put_turns(self, count: int) -> None:
+    def put_ordered_jobs(self, count: int) -> None:
         self.orders.put([self.body() for _ in range(count)])
         self.sync()
 
@@ -271,15 +271,15 @@ class Comparison(RuleBasedStateMachine):
 
     def lose_power(self, seed: int) -> None:
         self.real.crash(random.Random(seed))
-        self.model.crash(sum(self.real.end(place) for place in self.tracked()))
+        self.model.crash(sum(self.real.end(queue) for queue in self.tracked()))
         self.pops.crash(self.real.broker)
         self.orders.crash(self.real.broker)
         self.timers.crash(self.real.broker)
         self.asked.clear()
 
-    def tracked(self) -> list[Place]:
+    def tracked(self) -> list[Queue]:
         waiting = [(SCHEDULE_TOPIC, level) for level in range(18)]
-        return [*CONSUMED, DEAD, HALVES, ENDS, *waiting]
+        return [*CONSUMED, DEAD, HALF_QUEUE, END_QUEUE, *waiting]
 
     # --- the comparison -----------------------------------------------------------------------
 
@@ -289,21 +289,21 @@ class Comparison(RuleBasedStateMachine):
             return
         type(self).steps += not self.is_idle
         self.is_idle = False
-        real, places = self.real, self.model.places()
-        for place in self.tracked():
-            entries = places.get(place, [])
-            assert real.end(place) == len(entries), place
-            compared = len(real.seen.get(place, ()))
-            messages = real.queue(place)
+        real, all_entries = self.real, self.model.all_entries()
+        for queue in self.tracked():
+            entries = all_entries.get(queue, [])
+            assert real.end(queue) == len(entries), queue
+            compared = len(real.seen.get(queue, ()))
+            messages = real.messages(queue)
             for entry, message in zip(entries[compared:], messages[compared:], strict=True):
                 assert (message.body, message.reconsume_times) == (entry.body, entry.attempts)
-                # When an end is recorded after a crash nobody asks.
-                assert message.store_ms == entry.stored_ms or place == ENDS
+                # The restart writes a lost end record at its own time.
+                assert message.store_ms == entry.stored_ms or queue == END_QUEUE
         assert real.broker.engine.delays.waiting() == self.model.waiting()
-        assert real.broker.engine.transactions.pending_count == len(list(self.model.halves()))
-        progress = real.broker.engine.tables.committed
-        for place in CONSUMED:
-            assert progress.get(GROUP, id_of(place)) == self.model.progress.get(place), place
+        assert real.broker.engine.transactions.pending_count == len(list(self.model.pending()))
+        committed = real.broker.engine.tables.committed
+        for queue in CONSUMED:
+            assert committed.get(GROUP, id_of(queue)) == self.model.committed.get(queue), queue
         self.pops.check()
         self.orders.check()
 
@@ -314,7 +314,7 @@ class Comparison(RuleBasedStateMachine):
 
 
 def compare(steps: int) -> None:
-    """Run so many steps in lives of their own. Raises at the first difference."""
+    """Run a number of steps in separate lives. Raises at the first difference."""
     Comparison.steps = 0
     run_state_machine_as_test(
         Comparison,
@@ -338,14 +338,14 @@ def test_ten_thousand_steps_without_a_difference() -> None:
 
 
 def without_waiting_for_the_disk(patch: pytest.MonkeyPatch) -> None:
-    """How far levels are delivered is saved before what was delivered is durable."""
+    """Save the delay offsets before their deliveries are durable."""
     patch.setattr(
         Delays, "take_changes", lambda self, _, take=Delays.take_changes: take(self, 2**62)
     )
 
 
 def without_syncs(patch: pytest.MonkeyPatch) -> None:
-    """Sends are acknowledged that are on their way to the disk."""
+    """Acknowledge sends before they are on disk."""
     patch.setattr(Durability, "sync", lambda _: 2**62)
     patch.setattr(Durability, "end", 2**62)
 
@@ -354,7 +354,7 @@ def delayed_and_lost(seed: int) -> None:
     """A message is delivered late, files are saved, and power is lost before a sync."""
     life = Comparison()
     life.begin(seed=seed)
-    life.send(place=ORDERS[0], level=1, sync=True)
+    life.send(queue=ORDERS[0], level=1, sync=True)
     life.pass_time(ms=1_000, sync=False)
     life.save()
     life.lose_power(seed)
@@ -365,23 +365,23 @@ def sent_and_lost(seed: int) -> None:
     """Power is lost after a message was acknowledged."""
     life = Comparison()
     life.begin(seed=seed)
-    life.send(place=ORDERS[0], level=0, sync=True)
+    life.send(queue=ORDERS[0], level=0, sync=True)
     life.lose_power(seed)
     life.both_hold_the_same()
 
 
 def without_batch_acks(patch: pytest.MonkeyPatch) -> None:
-    """Acknowledgements of several messages are answered, and not noted."""
+    """Answer acknowledgements of several messages without noting them."""
     patch.setattr(InFlightPops, "acknowledge", lambda *_: None)
 
 
-def without_turns(patch: pytest.MonkeyPatch) -> None:
-    """What is out in order keeps nobody from the rest of its queue."""
+def without_order(patch: pytest.MonkeyPatch) -> None:
+    """Let a second orderly pop take the rest of a blocked queue."""
     patch.setattr(OrderlyPops, "is_blocked", lambda *_: False)
 
 
-def lent_and_settled(seed: int) -> None:
-    """Messages are lent, and settled together; nothing is waited for."""
+def popped_and_acknowledged(seed: int) -> None:
+    """Messages are popped and acknowledged together."""
     life = Comparison()
     life.begin(seed=seed)
     life.put_jobs(count=4)
@@ -392,10 +392,10 @@ def lent_and_settled(seed: int) -> None:
 
 
 def popped_in_order(seed: int) -> None:
-    """Messages are out in order, and somebody else asks."""
+    """A second client pops while an orderly pop is in flight."""
     life = Comparison()
     life.begin(seed=seed)
-    life.put_turns(count=4)
+    life.put_ordered_jobs(count=4)
     life.pop_in_order(count=2, invisible_ms=60_000)
     life.pop_in_order(count=2, invisible_ms=60_000)
     life.both_hold_the_same()
@@ -406,8 +406,8 @@ def popped_in_order(seed: int) -> None:
     [
         (delayed_and_lost, without_waiting_for_the_disk),
         (sent_and_lost, without_syncs),
-        (lent_and_settled, without_batch_acks),
-        (popped_in_order, without_turns),
+        (popped_and_acknowledged, without_batch_acks),
+        (popped_in_order, without_order),
     ],
 )
 def test_a_protection_that_is_switched_off_is_found(

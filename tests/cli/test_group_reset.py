@@ -91,7 +91,7 @@ class Old:
 
 def scripted(old: Old) -> ScriptedBroker:
     broker = ScriptedBroker({queue: SimulatedQueue(0, 10) for queue in QUEUES})
-    broker.progress = {("g", queue): 5 for queue in QUEUES}
+    broker.committed = {("g", queue): 5 for queue in QUEUES}
     broker.script = old.answer
     return broker
 

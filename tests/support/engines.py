@@ -61,7 +61,7 @@ class EngineUnderTest:
         return self.engine.handle(request, PEER, self.now_ms)
 
     def ask(self, request: Request[R]) -> R:
-        """The reply, with everything durable and visible that it stands for."""
+        """The reply, with its records durable and visible."""
         outcome = self.outcome(request)
         assert not isinstance(outcome, Hold), "the pull is held"
         if isinstance(outcome, AfterSync):
@@ -90,14 +90,14 @@ class EngineUnderTest:
         return self.engine.resume(hold, self.now_ms, is_final=is_final)
 
     def store_messages(self, queue: QueueId, *bodies: bytes, tags: str = "") -> None:
-        """Put messages in a queue without the rules of sending."""
+        """Store messages in a queue, bypassing the rules of sends."""
         block = block_of(queue.topic, *bodies, tags=tags)
         self.store.append(queue.topic, queue.index, block, self.now_ms)
         self.store.sync()
         self.store.publish()
 
     def messages(self, queue: QueueId, start: int = 0) -> list[StoredMessage]:
-        """What of a queue is visible, at most some thousands."""
+        """The visible messages of a queue, some thousands at most."""
         found = self.store.read(
             queue.topic, queue.index, start, count_max=10_000, bytes_max=_BYTES_READ_MAX
         )

@@ -74,7 +74,7 @@ class FakeQueue:
     start: int = 0
     end: int = 0
     gone: range = range(0)
-    """Passed over in the middle of what a pull finds."""
+    """Offsets whose messages are lost; a pull skips them."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class FakeShell:
     """Answers at once. A test may change everything while it serves."""
 
     queues: dict[QueueId, FakeQueue] = field(default_factory=dict)
-    progress: dict[tuple[str, QueueId], int] = field(default_factory=dict)
+    committed: dict[tuple[str, QueueId], int] = field(default_factory=dict)
     refusal: BrokerError | None = None
     """Answers everything, when set."""
     gate: asyncio.Event | None = None
@@ -120,12 +120,12 @@ class FakeShell:
             is_min = isinstance(request, GetMinOffset)
             return OffsetReply(found.start if is_min else found.end)
         if isinstance(request, GetCommittedOffset):
-            offset = self.progress.get((request.group, request.queue))
+            offset = self.committed.get((request.group, request.queue))
             if offset is None:
-                raise broker_error(22, f"no progress of {request.group}")
+                raise broker_error(22, f"no committed offset of {request.group}")
             return OffsetReply(offset)
         if isinstance(request, CommitOffset):
-            self.progress[request.group, request.queue] = request.offset
+            self.committed[request.group, request.queue] = request.offset
             return Done()
         if isinstance(request, GetRoute):
             if not any(found.topic == request.topic for found in self.queues):
@@ -145,7 +145,7 @@ class FakeShell:
             return ConsumeStatsReply(
                 {
                     name: CommittedOffset(self.queues[name].end, offset, 1)
-                    for (group, name), offset in self.progress.items()
+                    for (group, name), offset in self.committed.items()
                     if group == request.group
                 }
             )
@@ -180,7 +180,7 @@ class FakeShell:
         if request.subscription.expression == "none":
             offsets = []
         status = PullStatus.FOUND if offsets else PullStatus.NO_MATCHED_MESSAGE
-        # In two parts, as a log that goes on in its next file gives them.
+        # In two parts, as from a log that continues in its next file.
         body = [record(offset) for offset in offsets]
         middle = len(body) // 2
         parts = tuple(part for part in (b"".join(body[:middle]), b"".join(body[middle:])) if part)

@@ -1,4 +1,4 @@
-"""Pop consumption against an engine: pops, their messages, and the turns between requests."""
+"""Pop consumption against an engine: pops, their messages, and the work between requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pop(
     is_orderly: bool = False,
     attempt_id: str = "",
 ) -> list[Popped]:
-    """What a pop gets that does not wait."""
+    """The messages of a pop that does not wait."""
     request = PopMessages(
         group=group,
         queue=QueueId(topic, BROKER, queue),
@@ -81,7 +81,7 @@ def ack(broker: EngineUnderTest, *popped: Popped, group: str = GROUP, topic: str
 
 
 def change(broker: EngineUnderTest, popped: Popped, invisible_ms: int) -> Popped:
-    """Have a message lent for another time; its new delivery."""
+    """Change the invisible time of a message; returns its new delivery."""
     request: ChangeInvisibleTime = change_of(GROUP, TOPIC, popped.handle.text(), invisible_ms)
     reply = broker.ask(request)
     return popped._replace(handle=reply.handle_after(popped.handle))
@@ -92,7 +92,7 @@ def peek(broker: EngineUnderTest, count: int = 32) -> list[Popped]:
 
 
 def turn(broker: EngineUnderTest, *, after_ms: int = 0) -> None:
-    """Let time pass, have done what is due, and make it durable and visible."""
+    """Let time pass, do due work, and make it durable and visible."""
     broker.now_ms += after_ms
     for _ in range(3):
         broker.engine.pops.turn(broker.now_ms)

@@ -44,7 +44,7 @@ class ScriptedBroker:
         self.name = name
         self.script: Script = lambda _: None
         self.requests: list[Request[Reply]] = []
-        self.progress: dict[tuple[str, QueueId], int] = {}
+        self.committed: dict[tuple[str, QueueId], int] = {}
         self.published: str | None = None
         """The address that routes name; None: where it listens."""
         self.version = BROKER_VERSION
@@ -151,10 +151,10 @@ class ScriptedBroker:
         if isinstance(request, GetMaxOffset):
             return OffsetReply(self._queue(request.queue).bounds().end)
         if isinstance(request, CommitOffset):
-            self.progress[request.group, request.queue] = request.offset
+            self.committed[request.group, request.queue] = request.offset
             return Done()
         if isinstance(request, GetCommittedOffset):
-            offset = self.progress.get((request.group, request.queue))
+            offset = self.committed.get((request.group, request.queue))
             if offset is None:
                 raise broker_error(22, "not found")
             return OffsetReply(offset)

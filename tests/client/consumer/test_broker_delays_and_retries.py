@@ -149,7 +149,7 @@ def test_what_waits_survives_a_restart() -> None:
     assert [message.body for message in messages(broker, ORDERS)] == [b"first", b"second"]
 
 
-def test_progress_that_was_not_saved_repeats_and_never_loses() -> None:
+def test_offsets_that_were_not_saved_repeat_deliveries_and_lose_none() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"x", DELAY="1")

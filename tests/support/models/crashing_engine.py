@@ -1,4 +1,4 @@
-"""An engine on a disk that can lose power, with what models of it speak of."""
+"""An engine on a disk that can lose power, with the topics and groups of the models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketmq_wire.requests.groups import Heartbeat
 from rocketmq_wire.requests.topics import CreateTopic
 from support.crash_files import CrashFiles, Disk
 from support.engines import EngineUnderTest
-from support.models.log_model import GROUP, Place
+from support.models.log_model import GROUP, Queue
 
 
 class CrashingEngine:
@@ -28,7 +28,7 @@ class CrashingEngine:
         for group in (GROUP, "workers", "in-turn"):
             info = ConsumerInfo(group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
             self.broker.ask(Heartbeat("c@1", (), (info,)))
-        self.seen: dict[Place, list[StoredMessage]] = {}
+        self.seen: dict[Queue, list[StoredMessage]] = {}
 
     def _opened(self) -> EngineUnderTest:
         return EngineUnderTest(
@@ -39,7 +39,7 @@ class CrashingEngine:
         )
 
     def tell(self, request: Request[Reply]) -> None:
-        """Ask, and stay where a crash finds what was asked for on its way to the disk."""
+        """Send a request without a sync: a crash may lose its records."""
         assert isinstance(self.broker.outcome(request), AfterSync)
 
     def sync(self) -> None:
@@ -54,7 +54,7 @@ class CrashingEngine:
         self.broker.save_files()
 
     def crash(self, chance: random.Random) -> None:
-        """Lose power: of what was not synced nothing, all, or any part reached the disk."""
+        """Lose power: none, all, or any part of the writes since the last sync reached the disk."""
         disk = Disk(self.files.base)
         for operation in self.files.journal:
             disk.step(operation)
@@ -66,14 +66,14 @@ class CrashingEngine:
         self.broker.now_ms = now_ms
         self.sync()
 
-    def end(self, place: Place) -> int:
-        return self.broker.store.bounds(*place).end
+    def end(self, queue: Queue) -> int:
+        return self.broker.store.bounds(*queue).end
 
-    def queue(self, place: Place) -> list[StoredMessage]:
-        """A queue's messages; what was read before is not read again."""
-        seen, end = self.seen.setdefault(place, []), self.end(place)
+    def messages(self, queue: Queue) -> list[StoredMessage]:
+        """A queue's messages; each is read once."""
+        seen, end = self.seen.setdefault(queue, []), self.end(queue)
         while len(seen) < end:
-            found = self.broker.store.read(*place, len(seen), count_max=1_000, bytes_max=1 << 20)
+            found = self.broker.store.read(*queue, len(seen), count_max=1_000, bytes_max=1 << 20)
             data, at = b"".join(map(bytes, found.parts)), 0
             while at < len(data):
                 message, at = decode_record(data, at, check_crc=False)

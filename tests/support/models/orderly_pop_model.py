@@ -1,9 +1,10 @@
-"""What pops in order promise: held, exactly, against one topic of one queue and one group.
+"""The promises of orderly pops, checked exactly for one queue and one group.
 
-    at        the first message that is not acknowledged: the group's progress
-    taken     what the last pop got, from `at` on; while some of it is out nobody gets anything
+    at        the first unacknowledged message: the group's committed offset
+    taken     the messages of the last pop, from `at` on; until they are acknowledged or visible
+              again no client gets any
 
-A crash takes both back to what was saved last.
+A crash takes both back to the last saved state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from support.pops import Popped
 
 GROUP = "in-turn"
 TOPIC = "turns"
-_PLACE = GroupQueue(TOPIC, GROUP, 0)
+_GROUP_QUEUE = GroupQueue(TOPIC, GROUP, 0)
 
 
 @dataclass
@@ -27,14 +28,14 @@ class _Taken:
     popped: dict[int, Popped] = field(default_factory=dict)
     """By offset."""
     until_ms: dict[int, int] = field(default_factory=dict)
-    """Of those that are not acknowledged."""
+    """By offset of the unacknowledged messages."""
 
     def free_ms(self) -> int:
         return max(self.until_ms.values(), default=0)
 
 
 class OrderlyPopModel:
-    """Asks the broker, and checks what it answers."""
+    """Sends requests to the broker and checks the replies."""
 
     def __init__(self, broker: EngineUnderTest) -> None:
         self.broker = broker
@@ -52,7 +53,7 @@ class OrderlyPopModel:
         return self.broker.now_ms < self.taken.free_ms()
 
     def pop(self, count: int, invisible_ms: int) -> bool:
-        """False if nothing came, as nothing should."""
+        """Pop; False if no message came, as expected."""
         now_ms, at = self.broker.now_ms, self.at or 0
         expected = [] if self.is_blocked else self.sent[at : at + count]
         found = pops.pop(
@@ -73,7 +74,7 @@ class OrderlyPopModel:
         return bool(found)
 
     def ack(self, choice: int, count: int) -> bool:
-        """Settle some of what is out, in any order; False if nothing is."""
+        """Acknowledge some messages in flight, in any order; False if there is none."""
         out = sorted(self.taken.until_ms)
         if not out:
             return False
@@ -88,7 +89,7 @@ class OrderlyPopModel:
         return True
 
     def renew(self, choice: int, invisible_ms: int) -> bool:
-        """Have one come again at another time; False if nothing is out."""
+        """Change the invisible time of a message in flight; False if there is none."""
         out = sorted(self.taken.until_ms)
         if not out:
             return False
@@ -106,8 +107,8 @@ class OrderlyPopModel:
         self.at, self.taken = deepcopy(self._saved)
 
     def check(self) -> None:
-        """The broker knows the same of what is out and of how far the group is."""
+        """Compare the committed offset and the blocked queue with the broker's."""
         engine = self.broker.engine
         assert engine.tables.committed.get(GROUP, queue_of(TOPIC)) == self.at
-        is_blocked = engine.pops._orderly.is_blocked(_PLACE, "", self.broker.now_ms)
+        is_blocked = engine.pops._orderly.is_blocked(_GROUP_QUEUE, "", self.broker.now_ms)
         assert is_blocked == self.is_blocked

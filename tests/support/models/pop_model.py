@@ -1,12 +1,12 @@
-"""What pop promises, whatever way a broker keeps it: held against one topic and one group.
+"""The promises of pop consumption, checked for one topic and one group.
 
     ready     comes with some pop
-    out       comes with no pop before its time is over, and surely with one after
+    out       comes with no pop before its invisible time is over, and surely with one after
     done      comes no more
 
-A crash takes that back: the group's progress is as old as its file. All that was lent, taken back
-or done may come again then, and more than once, until all old loans are over; but nothing that was
-not done is lost.
+A crash suspends these promises, because the saved committed offset is older. All messages that were
+popped, renewed or done may come again then, more than once, until all old pops are over; but no
+message is lost that was not done.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from support.pops import Popped
 GROUP = "workers"
 TOPIC = "jobs"
 _MARGIN_MS = 2
-"""A loan that is made anew may begin a millisecond later."""
+"""A renewed pop may begin a millisecond later."""
 _ROUNDS_MAX = 12
 
-Lent = tuple[str, int, int]
+StoredOffset = tuple[str, int, int]
 """Stored topic, queue and offset."""
 
 
@@ -40,7 +40,7 @@ class _Out:
 
 
 class PopModel:
-    """Asks the broker, and checks what it answers."""
+    """Sends requests to the broker and checks the replies."""
 
     def __init__(self, broker: EngineUnderTest) -> None:
         self.broker = broker
@@ -48,9 +48,9 @@ class PopModel:
         self.ready: set[bytes] = set()
         self.done: set[bytes] = set()
         self.loose: set[bytes] = set()
-        """Of these a crash has taken the promises back."""
-        self._bodies: dict[Lent, bytes] = {}
-        """What was seen at a place."""
+        """Messages whose promises a crash suspended."""
+        self._bodies: dict[StoredOffset, bytes] = {}
+        """The body that was popped from each stored offset."""
 
     def put(self, bodies: list[bytes]) -> None:
         self.broker.store_messages(queue_of(TOPIC), *bodies)
@@ -60,20 +60,20 @@ class PopModel:
         now_ms = self.broker.now_ms
         found = pops.pop(self.broker, count, group=GROUP, topic=TOPIC, invisible_ms=invisible_ms)
         bodies = [one.body for one in found if one.body not in self.loose]
-        assert len(set(bodies)) == len(bodies), "one pop lends a message once"
+        assert len(set(bodies)) == len(bodies), "one pop returned a message twice"
         for one in found:
             if one.body not in self.loose:
                 held = self.out.get(one.body)
-                assert held is None or held.until_ms <= now_ms, "it is lent to another"
+                assert held is None or held.until_ms <= now_ms, "it is in flight already"
                 assert one.body not in self.done, "it is done"
             self.ready.discard(one.body)
-            self._bodies[_place_of(one.handle)] = one.body
+            self._bodies[_stored_offset_of(one.handle)] = one.body
             self.out[one.body] = _Out(one, now_ms + invisible_ms)
         return found
 
     def ack(self, choice: int, count: int) -> bool:
-        """Settle some together; False if none is out."""
-        held = self._held()
+        """Acknowledge some messages together; False if none is in flight."""
+        held = self._unfinished()
         if not held:
             return False
         first = choice % len(held)
@@ -83,14 +83,14 @@ class PopModel:
         return True
 
     def renew(self, choice: int, invisible_ms: int) -> bool:
-        """Have one lent anew; False if none is out."""
-        held = self._held()
+        """Renew the invisible time of a message; False if none is in flight."""
+        held = self._unfinished()
         if not held:
             return False
         body = held[choice % len(held)]
         out = self.out[body]
         request = change_of(GROUP, TOPIC, out.popped.handle.text(), invisible_ms)
-        # What became visible meanwhile cannot be renewed.
+        # A message that became visible meanwhile cannot be renewed.
         with contextlib.suppress(BrokerError):
             reply = self.broker.ask(request)
             handle = reply.handle_after(out.popped.handle)
@@ -99,27 +99,27 @@ class PopModel:
         return True
 
     def check(self) -> None:
-        """What is lent by the broker is what is out; after a crash others of before may be, too."""
+        """Compare the messages in flight with the broker's; after a crash it may have more."""
         now_ms = self.broker.now_ms
         expected = {
-            _place_of(out.popped.handle)
+            _stored_offset_of(out.popped.handle)
             for out in self.out.values()
             if out.until_ms > now_ms + _MARGIN_MS
         }
         open_ = {
-            _place_of(out.popped.handle)
+            _stored_offset_of(out.popped.handle)
             for out in self.out.values()
             if abs(out.until_ms - now_ms) <= _MARGIN_MS
         }
-        lent = {
-            (loan.key.topic, loan.key.queue_index, offset)
-            for loan in self.broker.engine.pops._in_flight._by_key.values()
-            if loan.key.group == GROUP and loan.visible_ms > now_ms + _MARGIN_MS
-            for offset in loan.offsets_of(~loan.finished)
+        in_flight = {
+            (unacked.key.topic, unacked.key.queue_index, offset)
+            for unacked in self.broker.engine.pops._in_flight._by_key.values()
+            if unacked.key.group == GROUP and unacked.visible_ms > now_ms + _MARGIN_MS
+            for offset in unacked.offsets_of(~unacked.finished)
         }
-        assert expected <= lent, "it is out, and the broker knows nothing of it"
-        others = {self._bodies.get(place) for place in lent - expected - open_}
-        assert others <= self.loose, "the broker keeps back what nobody has"
+        assert expected <= in_flight, "the broker does not know that it is in flight"
+        others = {self._bodies.get(stored_offset) for stored_offset in in_flight - expected - open_}
+        assert others <= self.loose, "the broker keeps messages back that no client has"
 
     def turn(self) -> None:
         pops.turn(self.broker)
@@ -131,7 +131,7 @@ class PopModel:
         self.out.clear()
 
     def drain(self, pass_time: Callable[[], None]) -> None:
-        """In the end everything comes that was not acknowledged, or is dead; then nothing more.
+        """Pop until every unacknowledged message came or is a dead letter, and no more come.
 
         `pass_time` lets two minutes pass, and has done what is due.
         """
@@ -151,7 +151,7 @@ class PopModel:
         assert not lost, f"never came: {sorted(lost)[:5]}"
         again = (found & self.done) - self.loose
         assert not again, f"acknowledged, and came again: {sorted(again)[:5]}"
-        # No loan of before is left: from here on every promise holds again.
+        # No earlier pop is left: from here on every promise holds again.
         self.done |= self.ready | self.out.keys() | found
         self.out.clear()
         self.ready.clear()
@@ -169,11 +169,11 @@ class PopModel:
             found.add(message.body)
         return found
 
-    def _held(self) -> list[bytes]:
-        """What is out and whose time is not over: the others may be lent to another."""
+    def _unfinished(self) -> list[bytes]:
+        """The messages in flight whose invisible time is not over."""
         now_ms = self.broker.now_ms
         return sorted(body for body, out in self.out.items() if out.until_ms > now_ms)
 
 
-def _place_of(handle: ReceiptHandle) -> Lent:
+def _stored_offset_of(handle: ReceiptHandle) -> StoredOffset:
     return handle.retry.topic_of(TOPIC, GROUP), handle.queue_index, handle.offset

@@ -1,10 +1,10 @@
-"""What delivery times promise, whatever way a broker keeps them: held against one topic.
+"""The promises of delivery times, checked for one topic.
 
-    waits       not visible before its time, whatever happens
-    over        visible once when its time has come and the broker has had a turn
-    recalled    never visible; only what waits can be recalled
+    waits       invisible before its time
+    over        visible once, when its time has come and the broker has delivered
+    recalled    never visible; only a waiting message can be recalled
 
-After a crash what was visible already may come again: the files say an older time.
+After a crash visible messages may come again: the saved files are older.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _QUEUE = queue_of(TOPIC)
 
 
 class TimerModel:
-    """Asks the broker, and checks what is there."""
+    """Sends requests to the broker and checks the visible messages."""
 
     def __init__(self, broker: EngineUnderTest) -> None:
         self.broker = broker
         self.due: dict[bytes, int] = {}
         self.handles: dict[bytes, str] = {}
-        """Of what waits, as far as anybody knows."""
+        """The recall handle of each message."""
         self.recalled: set[bytes] = set()
         self.seen: Counter[bytes] = Counter()
         self.loose: set[bytes] = set()
-        """Of these a crash may bring another one."""
+        """Messages that may come again after a crash."""
         self.read = 0
 
     def put(self, body: bytes, delay_ms: int) -> None:
-        """A message that is to come at a time."""
+        """Send a message with a delivery time."""
         due_ms = self.broker.now_ms + delay_ms
         named = encode_properties({"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": f"T{body.hex()}"})
         reply = self.broker.ask(SendMessage("p", _QUEUE, self.broker.now_ms, body, named))
@@ -46,7 +46,7 @@ class TimerModel:
         self.due[body], self.handles[body] = due_ms, reply.recall_handle
 
     def recall(self, choice: int) -> None:
-        """Take one back; refused when its time has come, and when it was taken back before."""
+        """Recall a message; the broker must refuse a due or recalled one."""
         if not self.due:
             return
         body = sorted(self.due)[choice % len(self.due)]
@@ -59,14 +59,14 @@ class TimerModel:
         self.recalled.add(body)
 
     def turn(self) -> None:
-        """The broker delivers what is due, and all of it is durable."""
+        """Deliver the due messages and make them durable."""
         while self.broker.engine.timers.deliver(self.broker.now_ms):
             self.broker.store.sync()
             self.broker.store.publish()
-        self.check(is_settled=True)
+        self.check(is_delivered=True)
 
-    def check(self, *, is_settled: bool = False) -> None:
-        """Look at what has become visible; `is_settled` says that all that is over must be."""
+    def check(self, *, is_delivered: bool = False) -> None:
+        """Check the visible messages; with `is_delivered` every due one must be among them."""
         end = self.broker.store.bounds(TOPIC, 0).end
         messages = self.broker.messages(_QUEUE)
         assert len(messages) == end
@@ -77,7 +77,7 @@ class TimerModel:
             if message.body not in self.loose:
                 assert self.seen[message.body] == 1, "it came twice"
         self.read = end
-        if is_settled:
+        if is_delivered:
             missing = {
                 body
                 for body, due_ms in self.due.items()
@@ -86,9 +86,9 @@ class TimerModel:
             assert not missing, f"their time is over: {sorted(missing)[:5]}"
 
     def crash(self, broker: EngineUnderTest) -> None:
-        """Power was lost. What was sent and recalled is durable, what was delivered perhaps."""
+        """Lose power: sends and recalls are durable, deliveries perhaps."""
         self.broker, self.read = broker, 0
         self.seen.clear()
-        # Counted anew: before the crash each was there once, and after it perhaps once more.
+        # Count again: each message was there once before the crash, and may come once more.
         self.loose |= {body for body, due_ms in self.due.items() if due_ms <= broker.now_ms}
         self.check()

@@ -1,4 +1,4 @@
-"""What tools ask of the broker: settings, counters, groups, clients, resets, single messages."""
+"""Requests of administrators' tools: settings, counters, groups, clients, resets, messages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestSettings:
         assert refusal(broker, SendMessage("p", queue_of("new"), NOW_MS, b"x")) == 17
         assert refusal(broker, PullMessages("new", ORDERS_0, 0, 32)) == 26
 
-    def test_names_that_nobody_knows_are_ignored_as_in_rocketmq(self, broker):
+    def test_unknown_names_are_ignored_as_in_rocketmq(self, broker):
         before = broker.ask(GetBrokerSettings()).settings
         assert broker.ask(ChangeBrokerSettings({"nonsense": "1"})) == Done()
         assert broker.ask(GetBrokerSettings()).settings == before
@@ -115,7 +115,7 @@ class TestSettings:
 
 
 class TestCounters:
-    def test_messages_in_and_out_are_counted(self, broker):
+    def test_stored_and_pulled_messages_raise_the_counters(self, broker):
         send(broker)
         send(broker)
         broker.ask(PullMessages("g", ORDERS_0, 0, 32))
@@ -130,7 +130,7 @@ class TestCounters:
     def test_an_empty_broker_has_no_oldest_message(self, broker):
         assert broker.ask(GetRuntimeInfo()).settings["earliestMessageTimeStamp"] == "-1"
 
-    def test_rates_forget_what_is_older_than_their_window(self):
+    def test_rates_forget_counts_older_than_their_window(self):
         rate = Rate()
         rate.add(600, 0)
         assert rate.text(5_000) == "60.0 10.0 1.0"
@@ -175,7 +175,7 @@ class TestGroups:
     def test_groups_that_cannot_be_are_refused(self, broker, settings, code):
         assert refusal(broker, PutGroup(settings)) == code
 
-    def test_who_consumes_a_topic_is_known_online_and_by_progress(self, broker):
+    def test_groups_of_a_topic_are_found_online_and_by_committed_offsets(self, broker):
         subscriptions = (("orders", "A", "TAG", 5),)
         info = ConsumerInfo("online", "CONSUME_PASSIVELY", "CLUSTERING", "FIRST", subscriptions)
         heartbeat = Heartbeat("c1", ("p",), (info,), language="JAVA", version=479)
@@ -194,7 +194,7 @@ class TestGroups:
         assert refusal(broker, GetConsumers("stored")) == 206
         assert refusal(broker, GetProducers("absent")) == 1
 
-    def test_progress_of_every_group_is_told_at_once(self, broker):
+    def test_committed_offsets_of_every_group_come_in_one_reply(self, broker):
         send(broker)
         broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=0))
         broker.ask(PutGroup({"groupName": "idle"}))
@@ -218,7 +218,7 @@ class TestResets:
     @pytest.mark.parametrize(
         ("timestamp_ms", "offset"), [(-1, 4), (NOW_MS + 2_000, 2), (0, 0), (NOW_MS + 99_000, 4)]
     )
-    def test_progress_moves_to_a_time(self, consumed, timestamp_ms, offset):
+    def test_committed_offsets_are_reset_to_a_time(self, consumed, timestamp_ms, offset):
         reply = consumed.ask(ResetClientOffsets("g", "orders", timestamp_ms))
         assert reply.offsets == {ORDERS_0: offset, ORDERS_1: 0}
         assert consumed.ask(GetCommittedOffset("g", ORDERS_0)).value == offset
@@ -266,7 +266,7 @@ class TestWritePermission:
 
 
 class TestMessages:
-    def test_a_message_is_found_by_its_place(self, broker):
+    def test_a_message_is_found_by_its_byte_position(self, broker):
         send(broker)
         end = broker.store.appended_end
         send(broker, KEYS="k")

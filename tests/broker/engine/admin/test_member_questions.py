@@ -1,4 +1,4 @@
-"""Tools ask the broker about members of groups, and it asks these."""
+"""Tools ask the broker about members of groups, and the broker asks the members."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def answers():
 
 @pytest.fixture
 def member(broker, asked, answers):
-    """A member that answers; what it was asked is in `asked`."""
+    """A member that answers; `asked` holds the requests that it got."""
 
     def respond(request):
         asked.append(request)
@@ -72,13 +72,13 @@ def member(broker, asked, answers):
     with RemotingPeer(broker.name_server, responder=respond) as peer:
         info = ConsumerInfo("g", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
         peer.call(Heartbeat("c@1", (), (info,)))
-        # Whoever joins a group hears of it.
+        # The broker notifies a member that joins.
         assert peer.next_notices() == ["g"]
         yield peer
 
 
 def answered(tool, member, request):
-    """What the tool hears once the member has answered."""
+    """The reply that the tool gets after the member's."""
     opaque = tool.start(request)
     member.answer_next()
     completed = tool.next_completed()
@@ -86,7 +86,7 @@ def answered(tool, member, request):
     return completed.result
 
 
-def test_running_info_is_what_the_member_says(tool, member, asked):
+def test_running_info_is_the_members_own_reply(tool, member, asked):
     assert answered(tool, member, GetRunningInfo("g", "c@1", with_stacks=True)) == INFO
     assert asked == [GetRunningInfo("g", "c@1", with_stacks=True)]
 
@@ -100,7 +100,7 @@ def test_a_message_is_handed_to_the_member_with_its_record(tool, member, asked):
     assert decode_record(seen.record)[0].body == b"one"
 
 
-def test_members_progress_is_collected_by_client(tool, member):
+def test_members_offsets_are_collected_by_client(tool, member):
     reply = answered(tool, member, GetMembersOffsets("g", "orders"))
     assert reply.members == {"c@1": {ORDERS_0: 41}}
     assert tool.call(GetMembersOffsets("g", "orders", "c@2")).members == {}
@@ -117,7 +117,7 @@ def test_members_progress_is_collected_by_client(tool, member):
     ],
 )
 @pytest.mark.usefixtures("member")
-def test_what_cannot_be_asked_is_refused(tool, request_, code, remark):
+def test_a_request_for_a_missing_member_is_refused(tool, request_, code, remark):
     with pytest.raises(BrokerError, match=remark) as caught:
         tool.call(request_)
     assert caught.value.code == code
@@ -125,17 +125,17 @@ def test_what_cannot_be_asked_is_refused(tool, request_, code, remark):
 
 def test_a_member_that_hangs_up_ends_the_wait(tool, member):
     tool.start(GetRunningInfo("g", "c@1"))
-    # It has the question when it goes.
+    # The member leaves after it received the request.
     member.session.received(member.socket.recv_into(member.session.next_buffer()))
     member.socket.close()
     assert tool.next_completed().result.code == 1
 
 
-def test_answers_nobody_asked_for_are_dropped(tool, member):
+def test_unexpected_replies_are_dropped(tool, member):
     member.session.start(GetRunningInfo("g", "c@1"), now_ms=0, timeout_ms=1)
     stray = RemotingPeer(f"127.0.0.1:{tool.socket.getpeername()[1]}")
     with stray:
-        # A reply with a number that is nobody's.
+        # A reply with an unknown request number.
         parts = stray.session.start_oneway(Heartbeat("c@9", (), ()))
         content = b"".join(parts).replace(b'"flag":2', b'"flag":3')
         assert content != b"".join(parts)

@@ -1,4 +1,4 @@
-"""The broker's tables: topics, groups, progress, and who is online."""
+"""The broker's tables: topics, groups, committed offsets, and clients online."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS_0 = QueueId("orders", "broker-a", 0)
 
 
 class SavedFiles(dict):
-    """What was saved last under each name, having passed through JSON as on the disk."""
+    """The last content saved under each name, passed through JSON as on the disk."""
 
     def save(self, name, content):
         self[name] = json.loads(json.dumps(content))
@@ -166,7 +166,7 @@ class TestGroups:
         assert code_of(Groups({}, files.save, auto_create=False).ensure, "g1") == 26
 
 
-class TestProgress:
+class TestCommittedOffsets:
     def test_commit_overwrites_also_backwards(self):
         committed = CommittedOffsets({})
         committed.commit("g", ORDERS_0, 9)
@@ -195,7 +195,7 @@ class TestProgress:
         committed.put_back()
         assert committed.take_changes()["offsetTable"] == {"orders@g": {"0": 9}}
 
-    def test_deleted_topic_takes_its_progress_along(self):
+    def test_a_deleted_topic_loses_its_committed_offsets(self):
         committed = CommittedOffsets({})
         committed.commit("g", ORDERS_0, 9)
         committed.commit("g", QueueId("orders2", "broker-a", 0), 7)

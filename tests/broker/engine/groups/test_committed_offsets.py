@@ -1,4 +1,4 @@
-"""Bounds, times, progress, statistics, routes and groups: what the engine answers at once."""
+"""Bounds, times, committed offsets, statistics, routes and groups of an engine."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestBoundsAndTimes:
         assert value(filled, SearchOffset(ORDERS_0, timestamp_ms, Boundary.UPPER)) == upper
 
 
-class TestProgress:
+class TestCommittedOffsets:
     def test_group_that_pulled_may_commit(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32))
         assert filled.ask(CommitOffset("g", ORDERS_0, 4)) == Done()
@@ -146,7 +146,7 @@ class TestProgress:
         assert value(filled, GetCommittedOffset("g", ORDERS_0, zero_if_absent=True)) == 0
         assert code_of(filled, GetCommittedOffset("g", ORDERS_1, zero_if_absent=True)) == 22
 
-    def test_deleted_topic_takes_the_progress_along(self, filled):
+    def test_deleting_a_topic_deletes_its_committed_offsets(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
         filled.ask(DeleteTopic("orders"))
         filled.ask(CreateTopic(TopicConfig("orders")))
@@ -161,7 +161,7 @@ class TestStatistics:
         }
         assert code_of(filled, GetTopicStats("absent")) == 17
 
-    def test_queues_that_may_only_be_written_or_read_are_counted_too(self, filled):
+    def test_statistics_include_read_only_and_write_only_queues(self, filled):
         filled.ask(CreateTopic(TopicConfig("orders", 1, 3)))
         assert len(filled.ask(GetTopicStats("orders")).queues) == 3
         filled.ask(CreateTopic(TopicConfig("orders", 3, 1)))
@@ -186,7 +186,7 @@ class TestTopicsAndRoutes:
             "orders",
         ]
 
-    def test_one_topic_is_told_to_tools_that_ask_for_it(self, broker):
+    def test_one_topics_config_can_be_requested(self, broker):
         broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))
         (config,) = broker.ask(GetTopicConfig("orders")).configs
         assert config == TopicConfig("orders", 5, 3, permission=4)
@@ -243,7 +243,7 @@ class TestGroups:
         broker.engine.expire_clients(NOW_MS + 120_001)
         assert broker.ask(ListGroupClients("g")).client_ids == ()
 
-    def test_groups_are_listed_by_configuration_or_progress(self, broker):
+    def test_groups_are_listed_by_configuration_or_committed_offsets(self, broker):
         broker.ask(PullMessages("b", ORDERS_0, 0, 32))
         broker.engine.tables.committed.commit("a", ORDERS_0, 1)
         assert broker.ask(ListGroups()).groups == ("a", "b")

@@ -1,4 +1,4 @@
-"""SQL92 filters in the broker: when they are taken, what they let through, how far a pull looks."""
+"""SQL92 filters in the broker: refusals, matching messages, and how far a pull reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def code_of(broker, request):
     return caught.value.code
 
 
-def test_only_matching_messages_come_and_the_next_offset_is_behind_what_was_examined(broker):
+def test_only_matching_messages_come_and_the_next_offset_is_behind_the_examined_ones(broker):
     for number in range(10):
         send(broker, a=str(number), TAGS="even" if number % 2 == 0 else "odd")
     reply = broker.ask(pull("a BETWEEN 2 AND 5 AND TAGS = 'even'"))
@@ -89,7 +89,7 @@ def test_messages_in_several_files_of_the_log_are_examined(broker):
     assert offsets_of(broker.ask(pull("a = 0"))) == list(range(0, 40, 3))
 
 
-def test_a_held_pull_waits_on_behind_what_does_not_match(broker):
+def test_a_held_pull_waits_behind_messages_that_do_not_match(broker):
     hold = broker.held(pull("a = 1", suspend_ms=1_000))
     send(broker, a="2")
     hold = broker.resumed(hold)

@@ -92,7 +92,7 @@ def test_caps_of_a_real_broker_cut_a_pull():
     assert broker.ask(pull(0, 1_000)).next_begin == 32
 
 
-def test_first_message_comes_whatever_its_size(broker):
+def test_the_first_message_comes_even_over_the_size_limit(broker):
     filled(broker, 3)
     assert broker.ask(pull(0, 10, bytes_max=1)).next_begin == 1
 
@@ -110,7 +110,7 @@ def test_pull_for_nothing_gets_one_message(broker, count_max):
     assert broker.ask(pull(0, count_max)).next_begin == 1
 
 
-def test_pull_ends_with_its_index_file_only_when_told_to():
+def test_a_pull_ends_with_its_index_file_only_if_configured():
     for stops, expected in ((True, 16), (False, 20)):
         broker = EngineUnderTest(consume_queue_file_entries=16, pull_stops_at_queue_file_end=stops)
         broker.ask(CreateTopic(TopicConfig("orders")))
@@ -119,7 +119,7 @@ def test_pull_ends_with_its_index_file_only_when_told_to():
 
 
 class TestFilters:
-    def test_only_matching_tags_come_and_the_next_offset_is_behind_what_was_examined(self, broker):
+    def test_only_matching_tags_come_and_the_next_offset_is_behind_the_examined_ones(self, broker):
         filled(broker, 3, tags="A")
         filled(broker, 3, tags="B")
         filled(broker, 3, tags="C")
@@ -183,7 +183,7 @@ class TestRefusals:
 
 
 class TestCommitOnTheWay:
-    def test_pull_stores_the_progress_it_carries(self, broker):
+    def test_a_pull_commits_the_offset_that_it_carries(self, broker):
         broker.ask(pull(0, commit=7))
         assert broker.ask(GetCommittedOffset("g", ORDERS_0)).value == 7
 
@@ -243,7 +243,7 @@ class TestWaiting:
         filled(broker, 1, tags="A")
         assert offsets_of(reply_of(broker.resumed(moved))) == [3]
 
-    def test_end_of_the_wait_tells_how_far_was_examined(self, broker):
+    def test_the_reply_after_the_wait_is_behind_the_examined_messages(self, broker):
         hold = broker.held(pull(suspend_ms=1_000, subscription=Subscription("A")))
         filled(broker, 3, tags="B")
         reply = reply_of(broker.resumed(broker.resumed(hold), is_final=True))

@@ -1,4 +1,4 @@
-"""Sends: places, refusals, what is stored, and what is acknowledged when."""
+"""Sends: queues, refusals, stored records, and acknowledgements."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class TestRefusals:
             ({"properties": encode_properties({"TIMER_DELIVER_MS": "1"})}, "delayed"),
         ],
     )
-    def test_what_is_only_taken_alone_is_refused_in_a_batch(self, broker, more, remark):
+    def test_a_batch_refuses_delayed_and_transactional_messages(self, broker, more, remark):
         error = refusal(broker, batch(b"one", **more))
         assert error.code == 13
         assert remark in error.remark
@@ -225,7 +225,7 @@ class TestRefusals:
         broker.ask(send(properties=encode_properties({"DELAY": "0"})))
 
     @pytest.mark.parametrize("make", [send, batch])
-    def test_place_is_checked_for_every_kind_of_send(self, make):
+    def test_the_queue_is_checked_for_every_kind_of_send(self, make):
         broker = EngineUnderTest(auto_create_topic=False)
         broker.ask(CreateTopic(TopicConfig("orders", 2, 3)))
         broker.ask(CreateTopic(TopicConfig("closed", permission=4)))
@@ -234,7 +234,7 @@ class TestRefusals:
         assert code_of(broker, make(b"x", queue=queue_of("absent"))) == 17
         assert code_of(broker, make(b"x", queue=queue_of("a b"))) in (17, 29)
 
-    def test_full_store_is_told_as_busy(self):
+    def test_a_full_store_is_refused_as_busy(self):
         broker = EngineUnderTest(flush="sync")
         broker.ask(CreateTopic(TopicConfig("orders")))
 
@@ -248,7 +248,7 @@ class TestRefusals:
 
 
 class TestAcknowledgement:
-    def test_sync_acknowledges_only_what_is_on_disk(self):
+    def test_sync_acknowledges_only_messages_on_disk(self):
         broker = EngineUnderTest(flush="sync")
         outcome = broker.outcome(send())
         assert isinstance(outcome, AfterSync)

@@ -1,4 +1,4 @@
-"""Messages with a time of delivery: never early, kept over kills, recalled while they wait."""
+"""Messages with a delivery time: never early, kept over kills, recalled while they wait."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_handle_of_rocketmq_is_one_millisecond_off(broker: EngineUnderTest) ->
 
 
 def killed(broker: EngineUnderTest, *, saved: bool) -> EngineUnderTest:
-    """The broker on the disk that a kill leaves."""
+    """The broker restarted after a kill."""
     assert isinstance(broker.files, CrashFiles)
     if saved:
         broker.save_files()
@@ -222,7 +222,7 @@ def test_without_the_file_deliveries_are_repeated_and_none_is_lost() -> None:
     assert bodies(again) == [b"1", b"1", b"3"]
 
 
-def test_the_file_never_speaks_of_what_is_not_durable() -> None:
+def test_the_file_covers_only_durable_deliveries() -> None:
     broker = opened(CrashFiles())
     send_in(broker, 10)
     broker.now_ms += 10
@@ -244,7 +244,7 @@ def test_a_clock_that_steps_back_delays_and_loses_nothing() -> None:
     assert bodies(again) == [b"a", b"b"]
 
 
-def test_a_body_that_looks_like_properties_misleads_nobody() -> None:
+def test_a_body_is_not_mistaken_for_properties() -> None:
     broker = opened(CrashFiles())
     send_in(broker, 5_000, b"TIMER_DEL_UNIQKEY\x01orders+61\x02TIMER_OUT_MS\x017\x02")
     again = killed(broker, saved=True)
@@ -298,12 +298,12 @@ def test_nothing_comes_early_nothing_is_lost_and_repeats_only_follow_kills(
 # --- directories of RocketMQ ----------------------------------------------------------------
 
 
-def test_what_rocketmq_has_delivered_is_not_delivered_again() -> None:
+def test_messages_that_rocketmq_delivered_are_not_delivered_again() -> None:
     broker = opened(CrashFiles())
     for ms, body in ((1_000, b"delivered"), (2_000, b"due"), (3_000, b"rolled"), (4_000, b"late")):
         send_in(broker, ms, body)
     assert isinstance(broker.files, CrashFiles)
-    # RocketMQ stores anew what its wheel has no room for, and says how often.
+    # RocketMQ stores messages again that its wheel has no room for, and counts how often.
     again = {"TIMER_OUT_MS": str(broker.now_ms + 3_000), "TIMER_ROLL_TIMES": "1"}
     named = {**again, "REAL_TOPIC": "orders", "REAL_QID": "1", "UNIQ_KEY": b"rolled".hex()}
     block = block_from_message(

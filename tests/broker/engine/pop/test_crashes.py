@@ -1,4 +1,4 @@
-"""No crash loses a message that is lent, renewed, revived or acknowledged in part.
+"""No crash loses a message that is popped, renewed, revived or partly acknowledged.
 
 A history of pops runs over a disk that may lose power at any point. Of every state that this
 leaves a broker is started and drained: whatever was promised and not acknowledged must come.
@@ -28,7 +28,7 @@ _STATES = 20
 
 @dataclass
 class History:
-    """What was promised, and what was given up: by points of the disk's journal."""
+    """The messages that must and may come again, by points of the disk's journal."""
 
     files: CrashFiles = field(default_factory=CrashFiles)
     sent: dict[bytes, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class History:
 
 
 def play(seed: int, *, is_orderly: bool) -> History:
-    """A short life of a broker: every step is one of those that real ones mix."""
+    """A short life of a broker, with the steps of real ones."""
     chance, history = random.Random(seed), History()
     broker = opened(history.files)
     broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
@@ -71,13 +71,13 @@ def play(seed: int, *, is_orderly: bool) -> History:
 
 
 def acknowledge(broker: EngineUnderTest, one: Popped) -> None:
-    # In order, an acknowledgement that comes late may name what was popped again since.
+    # In order, a late acknowledgement may name a message that was popped again since.
     with contextlib.suppress(BrokerError):
         ack(broker, one)
 
 
 def renew(broker: EngineUnderTest, one: Popped, invisible_ms: int) -> None:
-    # What is visible again cannot be renewed.
+    # A message that is visible again cannot be renewed.
     with contextlib.suppress(BrokerError):
         change(broker, one, invisible_ms)
 
@@ -87,13 +87,13 @@ def opened(files: CrashFiles) -> EngineUnderTest:
 
 
 def drained(crash: Crash) -> set[bytes]:
-    """Every message that comes from a broker started on what a crash left."""
+    """Every message of a broker that starts after a crash."""
     broker = opened(CrashFiles.of(crash.state))
     if broker.engine.tables.topics.get(TOPIC) is None:
         return set()
     found: set[bytes] = set()
     for _ in range(4):
-        # Longer than any loan: what was out at the crash is visible again.
+        # Longer than any invisible time: messages in flight at the crash are visible again.
         turn(broker, after_ms=60_000)
         while popped := pop(broker):
             found.update(one.body for one in popped)
@@ -103,7 +103,7 @@ def drained(crash: Crash) -> set[bytes]:
 
 
 def some_crashes(files: CrashFiles, chance: random.Random) -> Iterator[Crash]:
-    """Some points of the journal, and for each one choice of what had reached the disk."""
+    """Some points of the journal, and for each one choice of the writes that reached the disk."""
     points = set(chance.sample(range(len(files.journal)), min(_STATES, len(files.journal))))
     disk = Disk(files.base)
     for point, operation in enumerate(files.journal):
@@ -133,7 +133,7 @@ def test_a_renewal_is_answered_once_it_is_on_the_disk() -> None:
     outcome = broker.outcome(change_of(GROUP, TOPIC, one.handle.text(), 1_000))
     assert isinstance(outcome, AfterSync)
     broker.engine.pops.advance()
-    # The old loan is settled, but what stands for it may still be lost.
+    # The old pop is finished, but the checkpoint that replaces it is not durable.
     assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 0
     broker.store.sync()
     broker.engine.pops.advance()

@@ -1,4 +1,4 @@
-"""Pop consumption at the broker: lending, settling, reviving, order, and what a start finds."""
+"""Pop consumption at the broker: pops, acknowledgements, revival, order, and restarts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bodies_of(popped: list[Popped]) -> list[bytes]:
     return [one.body for one in popped]
 
 
-def progress(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
+def committed(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
     return broker.ask(GetCommittedOffset(GROUP, queue or queue_of(TOPIC))).value
 
 
@@ -59,22 +59,22 @@ def revive_records(broker: EngineUnderTest) -> int:
     return sum(broker.store.bounds(REVIVE_TOPIC, index).end for index in range(8))
 
 
-def test_what_is_lent_is_not_lent_twice(broker: EngineUnderTest) -> None:
+def test_a_message_in_flight_is_not_popped_again(broker: EngineUnderTest) -> None:
     bodies = fill(broker, 50)
     assert bodies_of(pop(broker)) == bodies[:32]
     assert bodies_of(pop(broker)) == bodies[32:]
     assert pop(broker) == []
 
 
-def test_progress_follows_acknowledgements_in_order(broker: EngineUnderTest) -> None:
+def test_committed_offsets_follow_acknowledgements_in_order(broker: EngineUnderTest) -> None:
     fill(broker, 6)
     first, second = pop(broker, 3), pop(broker, 3)
     ack(broker, *second)
-    assert progress(broker) == 0
+    assert committed(broker) == 0
     ack(broker, *first[:2])
-    assert progress(broker) == 0
+    assert committed(broker) == 0
     ack(broker, first[2])
-    assert progress(broker) == 6
+    assert committed(broker) == 6
 
 
 def test_acknowledged_in_time_nothing_is_written(broker: EngineUnderTest) -> None:
@@ -85,14 +85,14 @@ def test_acknowledged_in_time_nothing_is_written(broker: EngineUnderTest) -> Non
     assert pop(broker) == []
 
 
-def test_what_stays_out_is_written_after_three_seconds(broker: EngineUnderTest) -> None:
+def test_an_unfinished_pop_is_written_after_three_seconds(broker: EngineUnderTest) -> None:
     fill(broker, 4)
     popped = pop(broker)
     ack(broker, popped[0])
     turn(broker, after_ms=2_999)
-    assert (revive_records(broker), progress(broker)) == (0, 0)
+    assert (revive_records(broker), committed(broker)) == (0, 0)
     turn(broker, after_ms=1)
-    assert (revive_records(broker), progress(broker)) == (1, 4)
+    assert (revive_records(broker), committed(broker)) == (1, 4)
     ack(broker, popped[1], popped[2])
     turn(broker, after_ms=3_000)
     assert revive_records(broker) == 2
@@ -101,7 +101,7 @@ def test_what_stays_out_is_written_after_three_seconds(broker: EngineUnderTest) 
 
 
 @pytest.mark.parametrize("invisible_ms", [0, 1_000, 10_000])
-def test_what_is_not_acknowledged_comes_again(broker: EngineUnderTest, invisible_ms: int) -> None:
+def test_an_unacknowledged_message_comes_again(broker: EngineUnderTest, invisible_ms: int) -> None:
     fill(broker, 3)
     (one, two, three) = pop(broker, invisible_ms=invisible_ms)
     ack(broker, two)
@@ -117,7 +117,7 @@ def test_what_is_not_acknowledged_comes_again(broker: EngineUnderTest, invisible
     ack(broker, *again)
     turn(broker, after_ms=120_000)
     assert pop(broker) == []
-    assert progress(broker, queue_of(RETRY_TOPIC)) == 2
+    assert committed(broker, queue_of(RETRY_TOPIC)) == 2
 
 
 def test_a_late_acknowledgement_is_no_matter(broker: EngineUnderTest) -> None:
@@ -142,16 +142,16 @@ def test_attempts_end_among_the_dead_letters(broker: EngineUnderTest) -> None:
     assert dead.message.properties["ORIGIN_MESSAGE_ID"]
 
 
-def test_one_pop_in_five_looks_at_the_retries_first(broker: EngineUnderTest) -> None:
+def test_one_pop_in_five_reads_the_retries_first(broker: EngineUnderTest) -> None:
     fill(broker, 10)
     pop(broker, invisible_ms=1_000)
     turn(broker, after_ms=1_000)
     fill(broker, 20, start=100)
-    firsts = [pop(broker, 1)[0].handle.retry.value for _ in range(10)]
-    assert (firsts.count("1"), firsts.count("0")) == (2, 8)
+    first_kinds = [pop(broker, 1)[0].handle.retry.value for _ in range(10)]
+    assert (first_kinds.count("1"), first_kinds.count("0")) == (2, 8)
 
 
-def test_retries_fill_what_the_topic_leaves(broker: EngineUnderTest) -> None:
+def test_retries_fill_the_rest_of_a_pop(broker: EngineUnderTest) -> None:
     fill(broker, 3)
     pop(broker, invisible_ms=1_000)
     turn(broker, after_ms=1_000)
@@ -180,7 +180,7 @@ def test_the_newer_names_of_retry_topics_drain_the_older_ones() -> None:
 
 
 def restarted(broker: EngineUnderTest) -> MemoryFiles:
-    """The files of a broker that was stopped in order."""
+    """The files of a broker that was stopped cleanly."""
     broker.engine.pops.write_all(broker.now_ms)
     broker.store.sync()
     broker.store.publish()
@@ -196,21 +196,21 @@ def test_a_queue_named_is_the_only_one(broker: EngineUnderTest) -> None:
     assert bodies_of(pop(broker)) == [b"0", b"1"]
 
 
-def test_pops_of_any_queue_take_turns(broker: EngineUnderTest) -> None:
+def test_pops_of_any_queue_begin_with_the_next_one(broker: EngineUnderTest) -> None:
     fill(broker, 4)
     fill(broker, 4, queue=1, start=10)
     queues = [pop(broker, 1)[0].handle.queue_index for _ in range(4)]
     assert sorted(queues) == [0, 0, 1, 1]
 
 
-def test_the_rest_is_counted(broker: EngineUnderTest) -> None:
+def test_a_reply_has_the_number_of_remaining_messages(broker: EngineUnderTest) -> None:
     fill(broker, 10)
     fill(broker, 5, queue=1)
     request = PopMessages(GROUP, QueueId(TOPIC, BROKER, -1), 4, 60_000)
     assert broker.ask(request).rest_count == 11
 
 
-def test_popped_messages_are_counted_among_those_handed_out(broker: EngineUnderTest) -> None:
+def test_popped_messages_raise_the_counter_of_pulled_ones(broker: EngineUnderTest) -> None:
     fill(broker, 40)
     assert len(pop(broker)) == 32
     table = broker.ask(GetRuntimeInfo()).settings
@@ -220,19 +220,19 @@ def test_popped_messages_are_counted_among_those_handed_out(broker: EngineUnderT
     assert float(table["getFoundTps"].split()[0]) == 0.1
 
 
-def test_a_filter_skips_and_progress_moves(broker: EngineUnderTest) -> None:
+def test_a_filter_skips_messages_and_the_committed_offset_advances(broker: EngineUnderTest) -> None:
     for tag in ("a", "b", "a", "b"):
         broker.store_messages(queue_of(TOPIC), tag.encode(), tags=tag)
     assert pop(broker, tags="c") == []
-    assert progress(broker) == 4
+    assert committed(broker) == 4
     for tag in ("a", "b", "a", "b"):
         broker.store_messages(queue_of(TOPIC), tag.encode(), tags=tag)
     popped = pop(broker, tags="a")
     assert [one.handle.offset for one in popped] == [4, 6]
     assert pop(broker, tags="c") == []
-    assert progress(broker) == 4
+    assert committed(broker) == 4
     ack(broker, *popped)
-    assert progress(broker) == 8
+    assert committed(broker) == 8
 
 
 def test_an_expression_filters_where_that_is_allowed() -> None:
@@ -254,7 +254,7 @@ def test_where_a_new_group_begins(broker: EngineUnderTest) -> None:
 
 
 @pytest.mark.parametrize("wrong", [99, 7])
-def test_a_wrong_place_is_corrected(broker: EngineUnderTest, wrong: int) -> None:
+def test_a_committed_offset_out_of_bounds_is_corrected(broker: EngineUnderTest, wrong: int) -> None:
     fill(broker, 5)
     pop(broker, 1)
     broker.ask(CommitOffset(GROUP, queue_of(TOPIC), wrong))
@@ -263,7 +263,7 @@ def test_a_wrong_place_is_corrected(broker: EngineUnderTest, wrong: int) -> None
     assert bodies_of(pop(broker)) == [b"5"]
 
 
-def test_a_reset_lends_again(broker: EngineUnderTest) -> None:
+def test_after_a_reset_messages_are_popped_again(broker: EngineUnderTest) -> None:
     fill(broker, 5)
     popped = pop(broker)
     broker.now_ms += 1
@@ -287,13 +287,13 @@ def test_a_changed_time_counts_from_now(broker: EngineUnderTest) -> None:
     ack(broker, renewed)
 
 
-def test_a_renewed_handle_settles(broker: EngineUnderTest) -> None:
+def test_a_renewed_handle_acknowledges(broker: EngineUnderTest) -> None:
     fill(broker, 1)
     (one,) = pop(broker)
     ack(broker, change(broker, change(broker, one, 1_000), 1_000))
     turn(broker, after_ms=120_000)
     assert pop(broker) == []
-    assert progress(broker) == 1
+    assert committed(broker) == 1
 
 
 def test_looking_changes_nothing(broker: EngineUnderTest) -> None:
@@ -352,13 +352,13 @@ def test_waiting_for_an_arrival_borrows_nothing(broker: EngineUnderTest) -> None
         (lambda: AckMessages(BROKER, ()), 208),
     ],
 )
-def test_what_cannot_be_is_refused(broker: EngineUnderTest, request_of, code: int) -> None:  # type: ignore[no-untyped-def]
+def test_illegal_requests_are_refused(broker: EngineUnderTest, request_of, code: int) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BrokerError) as refused:
         broker.ask(request_of())
     assert refused.value.code == code
 
 
-def test_a_deleted_topic_takes_its_loans_and_retries_along(broker: EngineUnderTest) -> None:
+def test_a_deleted_topic_loses_its_in_flight_pops_and_retries(broker: EngineUnderTest) -> None:
     fill(broker, 3)
     pop(broker, 1, invisible_ms=1_000)
     turn(broker, after_ms=1_000)
@@ -382,7 +382,7 @@ def test_in_order_a_queue_is_closed_while_something_is_out(broker: EngineUnderTe
     ack(broker, first[0])
     assert pop(broker, 2, is_orderly=True) == []
     ack(broker, first[1])
-    assert progress(broker) == 2
+    assert committed(broker) == 2
     assert bodies_of(pop(broker, 2, is_orderly=True)) == [b"2", b"3"]
 
 
@@ -393,7 +393,7 @@ def test_in_order_a_lost_answer_is_given_again(broker: EngineUnderTest) -> None:
     assert pop(broker, is_orderly=True, attempt_id="a-2") == []
 
 
-def test_in_order_what_is_visible_again_comes_with_its_count(broker: EngineUnderTest) -> None:
+def test_in_order_a_visible_message_comes_again_with_its_count(broker: EngineUnderTest) -> None:
     fill(broker, 3)
     (first, second) = pop(broker, 2, is_orderly=True, invisible_ms=1_000)
     ack(broker, first)
@@ -403,7 +403,7 @@ def test_in_order_what_is_visible_again_comes_with_its_count(broker: EngineUnder
     assert bodies_of(messages_of(reply)) == [b"1", b"2"]
     assert reply.spans[0].attempts == (1, 0)
     ack(broker, second)
-    assert progress(broker) == 1
+    assert committed(broker) == 1
 
 
 def test_in_order_a_changed_time_opens_the_queue(broker: EngineUnderTest) -> None:
@@ -413,7 +413,7 @@ def test_in_order_a_changed_time_opens_the_queue(broker: EngineUnderTest) -> Non
     broker.now_ms += 999
     assert pop(broker, is_orderly=True) == []
     broker.now_ms += 1
-    assert [place.topic for place in broker.engine.pops.take_freed(broker.now_ms)] == [TOPIC]
+    assert [queue.topic for queue in broker.engine.pops.take_freed(broker.now_ms)] == [TOPIC]
     assert len(pop(broker, is_orderly=True)) == 1
 
 
@@ -423,16 +423,16 @@ def test_in_order_a_late_acknowledgement_skips_nothing(broker: EngineUnderTest) 
     broker.now_ms += 1_000
     ack(broker, *pop(broker, 1, is_orderly=True))
     ack(broker, late[2])
-    # What was out is forgotten after a day.
+    # A pop is forgotten after a day.
     broker.now_ms += 25 * 3_600_000
     broker.engine.pops.take_freed(broker.now_ms)
     ack(broker, late[2])
-    assert progress(broker) == 1
+    assert committed(broker) == 1
     assert bodies_of(pop(broker, is_orderly=True)) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("acked", [(0,), (2,), (0, 1, 2, 3)])
-def test_in_order_what_is_lost_with_the_file_is_acknowledged_from_the_first_on(
+def test_in_order_without_the_file_messages_are_acknowledged_from_the_first_on(
     acked: tuple[int, ...],
 ) -> None:
     broker = EngineUnderTest(flush="sync")
@@ -496,11 +496,11 @@ def test_a_stop_loses_and_repeats_nothing() -> None:
     assert again.ask(GetCommittedOffset(REVIVE_GROUP, queue)).value == last
 
 
-def test_the_mark_stops_at_the_first_loan_that_is_out() -> None:
+def test_the_mark_stops_at_the_first_unfinished_pop() -> None:
     broker = EngineUnderTest(flush="sync")
     broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
     fill(broker, 9)
-    # Eight revive queues take turns: the first and the ninth pop share one.
+    # Pops go round eight revive queues: the first and the ninth share one.
     popped = [pop(broker, 1)[0] for _ in range(9)]
     turn(broker, after_ms=3_000)
     queue = QueueId(REVIVE_TOPIC, BROKER, popped[0].handle.revive_queue)

@@ -1,4 +1,4 @@
-"""What a pop reads of a queue where something is damaged."""
+"""Reads for pops in a queue with a damaged record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who pops what: queues shared by the broker, who waits and is woken, where a new group begins."""
+"""Assignment of queues, held pops and their waking, and the first pop of a new group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def indices(queues):
 
 class TestSharedQueues:
     @pytest.mark.parametrize("shared", [-1, 0, 3, 4, 99])
-    def test_everybody_pops_everything_where_all_share_or_nobody_says(self, shared):
+    def test_every_member_pops_every_queue_if_all_share_or_no_number_is_set(self, shared):
         for index in range(4):
             assert set(indices(share_queues(QUEUES, index, 4, shared, allocate_averagely))) == {
                 ANY_QUEUE
@@ -68,7 +68,7 @@ class TestSharedQueues:
         assert found == [[0], [1], [2], [0], [1], [2], [0]]
         assert share_queues([], 1, 7, 2, allocate_averagely) == []
 
-    def test_no_queue_is_left_out_whatever_is_shared(self):
+    def test_every_queue_is_assigned_for_every_number_of_shares(self):
         for count in range(1, 12):
             for members in range(1, 8):
                 for shared in range(-1, members + 1):
@@ -106,7 +106,7 @@ class TestSharedQueues:
 
 
 class Waiting:
-    """Waiters of an engine, and what each was answered."""
+    """Held pops of an engine, and their replies."""
 
     def __init__(self):
         self.broker = EngineUnderTest()
@@ -133,7 +133,7 @@ class Waiting:
         self.waiters.arrived([Arrival(TOPIC, queue, end)])
 
     def bodies(self):
-        """Who was answered, in which order, and with what."""
+        """The replies by pop, in the order of answering."""
         return {
             name: [one.body for one in messages_of(reply)] for name, reply in self.answers.items()
         }
@@ -143,7 +143,7 @@ class Waiting:
 
 
 def waiting(scenario):
-    """Run with waiters on a loop; their timers end with it."""
+    """Run a scenario with held pops on a loop; their timers end with it."""
 
     async def run():
         world = Waiting()
@@ -156,7 +156,7 @@ def waiting(scenario):
 
 
 class TestWaiters:
-    def test_what_a_pop_leaves_wakes_the_next_until_nothing_is_left(self):
+    def test_messages_left_by_a_pop_wake_the_next_one(self):
         def scenario(world):
             for name in "abcd":
                 world.wait(name)
@@ -175,7 +175,7 @@ class TestWaiters:
             world.send(b"1")
             return world.bodies()
 
-        # Of a group one pop gets the message; who was woken in vain waits on.
+        # One pop of a group gets the message; the others that were woken wait on.
         assert waiting(scenario) == {"a": [b"1"], "a of others": [b"1"]}
 
     def test_a_queue_that_is_named_wakes_who_named_it(self):
@@ -191,7 +191,7 @@ class TestWaiters:
     def test_the_rest_that_an_answer_at_once_leaves_wakes_the_next(self):
         def scenario(world):
             world.wait("a")
-            # Arrived for the one that asks now: nobody else has been woken yet.
+            # This pop takes the new message before a held one is woken.
             world.broker.store_messages(queue_of(TOPIC), b"1", b"2", b"3")
             request = PopMessages(GROUP, queue_of(TOPIC, ANY_QUEUE), 1, 60_000)
             outcome = world.broker.outcome(request)
@@ -200,7 +200,7 @@ class TestWaiters:
 
         assert waiting(scenario) == ([b"1"], {"a": [b"2", b"3"]})
 
-    def test_of_one_kind_1024_wait_and_the_next_is_told_that_it_is_full(self):
+    def test_after_1024_waiting_pops_the_next_is_answered_full(self):
         def scenario(world):
             held = [world.wait(number, queue=0) for number in range(1_024)]
             assert world.answers == {}
@@ -210,12 +210,12 @@ class TestWaiters:
             refused = {name: reply.status for name, reply in world.answers.items()}
             world.waiters.remove(held[0])
             world.wait("one has gone", queue=0)
-            plural = world.waiters.count_of(GROUP, queue_of(TOPIC, 0))
-            return refused, len(world.answers), plural
+            waiting_count = world.waiters.count_of(GROUP, queue_of(TOPIC, 0))
+            return refused, len(world.answers), waiting_count
 
         assert waiting(scenario) == ({"too many": PopStatus.POLLING_FULL}, 1, 1_024)
 
-    def test_who_only_waits_for_an_arrival_is_told_the_same(self):
+    def test_a_notification_request_is_answered_full_too(self):
         def scenario(world):
             request = AwaitMessages(GROUP, queue_of(TOPIC, 0), poll_ms=10_000)
             hold = world.broker.outcome(request)
@@ -234,7 +234,7 @@ class TestWaiters:
 class TestBeginnings:
     @pytest.fixture
     def broker(self):
-        """A queue whose first messages have expired."""
+        """A queue whose first messages expired."""
         broker = EngineUnderTest(commit_log_file_bytes=65_536)
         broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
         for number in range(8):
@@ -254,7 +254,7 @@ class TestBeginnings:
         assert [one.handle.offset for one in pop(broker, init_mode=InitMode.MAX)] == [end - 1]
         assert broker.ask(GetCommittedOffset(GROUP, queue_of(TOPIC))).value == end - 1
 
-    def test_where_everything_has_expired_a_group_waits_for_what_comes(self, broker):
+    def test_in_an_expired_queue_a_group_waits_for_new_messages(self, broker):
         broker.ask(CreateTopic(TopicConfig("bills", 1, 1)))
         broker.store_messages(queue_of("bills"), b"x" * 60_000)
         broker.store.clean(broker.now_ms + 100 * 3_600_000)
@@ -268,7 +268,7 @@ class TestBeginnings:
             (popped,) = pop(broker, group=group, init_mode=init_mode)
             assert popped.body == b"new"
 
-    def test_what_expires_before_a_group_takes_it_is_behind_the_group(self, broker):
+    def test_messages_that_expire_unpopped_are_behind_the_group(self, broker):
         (last,) = pop(broker, init_mode=InitMode.MAX)
         ack(broker, last)
         for number in range(8):

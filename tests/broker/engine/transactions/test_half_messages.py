@@ -1,4 +1,4 @@
-"""Half messages in the engine: hidden until committed, ended once, asked about, kept over kills."""
+"""Half messages in the engine: hidden until committed, ended once, checked, kept over kills."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def checks_after(broker: EngineUnderTest, ms: int) -> list[ClientCheck]:
     return checks
 
 
-def test_a_half_message_is_seen_by_nobody_before_it_is_committed(broker: EngineUnderTest) -> None:
+def test_a_half_message_is_invisible_until_its_commit(broker: EngineUnderTest) -> None:
     sent = send_half(broker, b"later", TAGS="TagA", UNIQ_KEY="0A")
     assert (sent.queue_index, sent.start, sent.transaction_id) == (1, 0, "0A")
     assert broker.ask(PullMessages("g", ORDERS, 0, 9)).status is PullStatus.NO_NEW_MESSAGE
@@ -91,7 +91,7 @@ def test_a_half_message_is_seen_by_nobody_before_it_is_committed(broker: EngineU
     assert message.prepared_transaction_offset == position
 
 
-def test_the_log_holds_what_rocketmq_would_have_written(broker: EngineUnderTest) -> None:
+def test_the_log_holds_the_same_records_as_rocketmqs(broker: EngineUnderTest) -> None:
     send_half(broker)
     broker.ask(end_of(send_half(broker, UNIQ_KEY="0A")))
     half = broker.messages(QueueId(HALF_TOPIC, "", 0))[1]
@@ -101,7 +101,7 @@ def test_the_log_holds_what_rocketmq_would_have_written(broker: EngineUnderTest)
     assert (end.body, end.properties["TAGS"]) == (b"1,", "d")
 
 
-def test_what_is_rolled_back_is_never_seen(broker: EngineUnderTest) -> None:
+def test_a_rolled_back_message_stays_invisible(broker: EngineUnderTest) -> None:
     sent = send_half(broker)
     broker.ask(end_of(sent, ROLLBACK))
     assert bodies(broker) == []
@@ -168,7 +168,7 @@ def test_an_end_after_its_immunity_must_come_from_a_check(broker: EngineUnderTes
     assert bodies(broker) == [b"x"]
 
 
-def test_halves_in_batches_or_with_delays_are_refused(broker: EngineUnderTest) -> None:
+def test_half_messages_in_batches_or_with_delays_are_refused(broker: EngineUnderTest) -> None:
     half = encode_properties({"TRAN_MSG": "true"})
     with pytest.raises(BrokerError, match="cannot be sent in batches"):
         broker.ask(SendBatch("p", ORDERS, broker.now_ms, b"entries", half))
@@ -206,7 +206,7 @@ def test_the_producer_is_asked_after_the_timeout_with_the_message_it_sent(
     assert checks_after(broker, 60_000) == []
 
 
-def test_nobody_is_asked_before_the_messages_own_time(broker: EngineUnderTest) -> None:
+def test_no_check_comes_before_the_messages_own_time(broker: EngineUnderTest) -> None:
     send_half(broker, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
     assert checks_after(broker, 99_999) == []
     assert len(checks_after(broker, 1)) == 1
@@ -230,7 +230,7 @@ def test_an_absent_producer_is_given_up_as_well(broker: EngineUnderTest) -> None
     assert len(broker.messages(QueueId(UNRESOLVED_TOPIC, "", 0))) == 1
 
 
-def test_nobody_sends_to_the_brokers_own_topics(broker: EngineUnderTest) -> None:
+def test_sends_to_the_brokers_own_topics_are_refused(broker: EngineUnderTest) -> None:
     send_half(broker)
     checks_after(broker, 30_000 * 16)
     for _ in range(16):
@@ -244,7 +244,7 @@ def test_nobody_sends_to_the_brokers_own_topics(broker: EngineUnderTest) -> None
 
 
 def reopened(broker: EngineUnderTest, *, is_saved: bool = False) -> EngineUnderTest:
-    """The same disk after the process was killed; files are saved before, or were not yet."""
+    """The broker restarted after a kill, with its files saved before if `is_saved`."""
     if is_saved:
         broker.save_files()
     again = EngineUnderTest(CrashFiles.of(broker.files.state()), flush="sync")
@@ -254,29 +254,29 @@ def reopened(broker: EngineUnderTest, *, is_saved: bool = False) -> EngineUnderT
 
 
 @pytest.mark.parametrize("is_saved", [False, True])
-def test_a_kill_keeps_what_is_pending_and_forgets_what_is_ended(is_saved: bool) -> None:
+def test_a_kill_keeps_pending_half_messages_and_no_ended_ones(is_saved: bool) -> None:
     broker = opened(CrashFiles(), "sync")
-    halves = [send_half(broker, str(index).encode()) for index in range(6)]
+    half_messages = [send_half(broker, str(index).encode()) for index in range(6)]
     for index, resolution in ((0, COMMIT), (3, ROLLBACK), (1, COMMIT)):
-        broker.ask(end_of(halves[index], resolution))
+        broker.ask(end_of(half_messages[index], resolution))
     again = reopened(broker, is_saved=is_saved)
     assert again.engine.transactions.pending_count == 3
     assert bodies(again) == [b"0", b"1"]
-    again.ask(end_of(halves[0]))
+    again.ask(end_of(half_messages[0]))
     for index in (2, 4, 5):
-        again.ask(end_of(halves[index]))
+        again.ask(end_of(half_messages[index]))
     assert bodies(again) == [b"0", b"1", b"2", b"4", b"5"]
 
 
 def test_committed_offsets_are_those_of_rocketmqs_own_group(broker: EngineUnderTest) -> None:
-    halves = [send_half(broker) for _ in range(4)]
+    half_messages = [send_half(broker) for _ in range(4)]
     for index in (0, 1, 3):
-        broker.ask(end_of(halves[index]))
+        broker.ask(end_of(half_messages[index]))
     broker.take_changes(CONSUMER_OFFSETS)
     committed = broker.engine.tables.committed
     assert committed.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 2
     assert committed.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 2
-    broker.ask(end_of(halves[2]))
+    broker.ask(end_of(half_messages[2]))
     broker.take_changes(CONSUMER_OFFSETS)
     assert committed.get(SYSTEM_GROUP, QueueId(HALF_TOPIC, "", 0)) == 4
     assert committed.get(SYSTEM_GROUP, QueueId(END_TOPIC, "", 0)) == 4
@@ -307,7 +307,7 @@ def test_a_message_whose_end_was_torn_off_the_log_is_not_committed_twice() -> No
     sent = send_half(broker, b"once")
     other = send_half(broker, b"other")
     broker.outcome(end_of(sent))
-    # All of the last record but its first bytes is lost.
+    # The crash keeps only the first bytes of the last record.
     again = _cut_at(broker, broker.store.appended_end - 80)
     assert bodies(again) == [b"once"]
     assert again.engine.transactions.pending_count == 1
@@ -317,7 +317,7 @@ def test_a_message_whose_end_was_torn_off_the_log_is_not_committed_twice() -> No
 
 
 def _cut_at(broker: EngineUnderTest, position: int) -> EngineUnderTest:
-    """The broker on the disk that a crash leaves which took all of the log from a position on."""
+    """The broker restarted after a crash that lost the log from a position on."""
     (log,) = broker.files.names("commitlog")
     file = broker.files.open(f"commitlog/{log}")
     file.pwrite(bytes(file.size() - position), position)
@@ -348,8 +348,8 @@ def test_a_restart_reads_from_the_first_half_that_is_not_durably_ended(
                 end_offset += 1
         else:
             durable = position
-        open_halves = [n for n in range(sent) if n not in ends or ends[n][1] > durable]
-        half_start = min(open_halves, default=sent)
+        open_half_messages = [n for n in range(sent) if n not in ends or ends[n][1] > durable]
+        half_start = min(open_half_messages, default=sent)
         needed = [offset for n, (offset, _) in ends.items() if n >= half_start]
         found_half, found_end = table.restart_offsets(durable)
         assert found_half == half_start
