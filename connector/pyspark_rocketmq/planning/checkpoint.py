@@ -7,15 +7,18 @@
      "starts":  {topic: {broker: {queue: first offset}}},
      "initial": true}
 
-`starts` holds the queues of this batch that do not begin where the offset before ended: those it
-did not have (all of them in batch 0, whose start Spark does not log), and those whose old place is
-gone. A replayed batch so begins where it began. In the initial offset every queue starts where it
-stands; `initial` is only there, and for as long as nothing was read since. `births` is when offset
-0 of a queue was stored, where it was still there: should it become another time, then the topic was
-deleted and created anew. (A time of the plan would have to be compared across two machines'
-clocks.) `firsts` is the first offset that was there, where offset 0 was gone; it is left out when
-empty. Both are as they were known when the batch was planned, and what is known better since is no
-reason for a batch: the dict is canonical, and unchanged offsets are the identical text, or Spark
+- `offsets`: the next offset of every queue.
+- `starts`: the queues of this batch that do not begin where the offset before ended, so that a
+  replayed batch begins at the same offsets. These are queues that the offset before did not have
+  (all of them in batch 0, whose start Spark does not log), and queues whose next offset was gone.
+- `initial`: present until the query has read a message. Such an offset is never committed.
+- `births`: when the message at offset 0 of a queue was stored (its first store time). If that time
+  changes, the topic was deleted and created again. (A time of the plan would have to be compared
+  across two machines' clocks.)
+- `firsts`: the first offset of a queue whose offset 0 was gone; absent if there are none.
+
+`births` and `firsts` are as known when the batch was planned; a change of them alone is no reason
+for a batch. The dict is canonical, and unchanged offsets give the identical text: otherwise Spark
 would plan empty batches for ever.
 """
 
@@ -32,7 +35,7 @@ from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
 
 VERSION: Final = 1
-# The offset before and the one behind of a batch, and of the one that is planned meanwhile.
+# The start and the end of one batch, and of the batch that is planned meanwhile.
 _KEPT: Final = 4
 
 
@@ -52,38 +55,38 @@ class CheckpointError(LocalProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """What Spark checkpoints: every queue's next offset."""
+    """The offset that Spark checkpoints: the next offset of every queue."""
 
     offsets: Mapping[QueueId, int]
     starts: Mapping[QueueId, int] = field(default_factory=dict)
     first_store_times: Mapping[QueueId, int] = field(default_factory=dict)
     first_offsets: Mapping[QueueId, int] = field(default_factory=dict)
     is_initial: bool = False
-    """True when nothing was read to get here: such a place is never committed."""
+    """True if the query has read no message yet: such an offset is never committed."""
 
     @classmethod
     def initial(
         cls, offsets: Mapping[QueueId, int], first_store_times: Mapping[QueueId, int]
     ) -> SourceOffset:
-        """Where a new query begins: every queue starts where it stands."""
+        """Return where a new query begins."""
         return cls(offsets, dict(offsets), first_store_times, is_initial=True)
 
     def has_identity_of(self, other: SourceOffset) -> bool:
-        """True when both hold the very same objects for births and first offsets."""
+        """True if both hold the same objects for first store times and first offsets."""
         return (
             self.first_store_times is other.first_store_times
             and self.first_offsets is other.first_offsets
         )
 
     def identity_json(self) -> dict[str, Any]:
-        """The part of the canonical dict that hardly ever changes."""
+        """Return the part of the canonical dict that rarely changes."""
         identity = {"births": nested(self.first_store_times)}
         return (
             {**identity, "firsts": nested(self.first_offsets)} if self.first_offsets else identity
         )
 
     def to_json(self, identity: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The canonical dict; `identity` are this offset's, laid out before."""
+        """Return the canonical dict; `identity` is this offset's `identity_json`, if known."""
         value = {
             "version": VERSION,
             **(self.identity_json() if identity is None else identity),
@@ -116,7 +119,7 @@ class SourceOffset:
 
 
 class ParsedOffsets:
-    """The last few offsets that Spark was given or handed in: it hands the same ones in again."""
+    """Remembers the last few offsets, since Spark passes the same ones several times."""
 
     def __init__(self) -> None:
         self._known: deque[tuple[Mapping[str, Any], SourceOffset]] = deque(maxlen=_KEPT)
@@ -132,11 +135,11 @@ class ParsedOffsets:
         return offset
 
     def write(self, offset: SourceOffset) -> dict[str, Any]:
-        """As `SourceOffset.to_json`; marks, which hardly ever change, are laid out once."""
-        laid_out = self._identity
-        if laid_out is None or not laid_out[0].has_identity_of(offset):
-            laid_out = self._identity = offset, offset.identity_json()
-        value = offset.to_json(laid_out[1])
+        """As `SourceOffset.to_json`; formats the identity, which rarely changes, only once."""
+        identity = self._identity
+        if identity is None or not identity[0].has_identity_of(offset):
+            identity = self._identity = offset, offset.identity_json()
+        value = offset.to_json(identity[1])
         self._known.appendleft((value, offset))
         return value
 
@@ -146,7 +149,7 @@ def _shown(value: object) -> str:
 
 
 def nested(offsets: Mapping[QueueId, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """topic -> broker -> queue -> number, in queue order."""
+    """Nest numbers as topic -> broker -> queue -> number, in queue order."""
     topics: dict[str, dict[str, dict[str, int]]] = {}
     queues: dict[str, int] = {}
     last: tuple[str, str] | None = None
@@ -159,7 +162,7 @@ def nested(offsets: Mapping[QueueId, int]) -> dict[str, dict[str, dict[str, int]
 
 
 def flat(topics: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[QueueId, int]:
-    """The reverse of `nested`."""
+    """Reverse `nested`. Raises ValueError for what is no offset."""
     offsets: dict[QueueId, int] = {}
     for topic, brokers in topics.items():
         for broker, queues in brokers.items():

@@ -1,14 +1,15 @@
-"""Filters of a query -> what of the queues can hold rows that pass them. Pure.
+"""Filters of a query -> the parts of queues that can hold rows which pass. Pure.
 
-Spark evaluates every filter itself, so what is read may be too much, and must never be too little.
-A filter that is not understood narrows nothing.
+Spark evaluates every filter itself, so a plan may read too much, but never too little. A filter
+that is not understood narrows nothing.
 
-- Offsets, topics, brokers and queues are exact: a message has one place, and it never changes.
-- Tags are those of the option `tags`: the broker compares hashes, the reader the tags themselves,
-  which are what the column holds. A tag that an expression could not name is left to Spark.
-- Store times are a broker's clock, which may have been set back. As long as no message has a store
-  time more than `CLOCK_STEP_MS_MAX` below that of one before it, a place whose time is that much
-  below the wanted ones has none of them before it, and one that is as much above none behind it.
+- Offsets, topics, brokers and queues are exact: a message's offset never changes.
+- Tags work as the option `tags`: the broker compares hashes, the reader compares the tags, which
+  are what the column holds. A tag that an expression cannot name is left to Spark.
+- Store times come from a broker's clock, which may have been set back. As long as no message has a
+  store time more than `CLOCK_STEP_MS_MAX` below that of an earlier one, an offset whose time is
+  that much below the wanted times has none of them before it, and an offset whose time is as much
+  above has none behind it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole numbers from `start` to before `end`; None: without that limit."""
+    """Whole numbers from `start` to before `end`; None: no limit on that side."""
 
     start: int | None = None
     end: int | None = None
@@ -57,7 +58,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What a row that passes has; None and an open span: anything."""
+    """The values of rows that can pass; None and an open span: any value."""
 
     topics: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
@@ -67,7 +68,7 @@ class Narrowing:
     times_ms: Span = Span()
 
     def holds(self, queue: QueueId) -> bool:
-        """Whether rows of a queue can pass."""
+        """True if rows of the queue can pass."""
         return (
             (self.topics is None or queue.topic in self.topics)
             and (self.brokers is None or queue.broker in self.brokers)
@@ -76,7 +77,7 @@ class Narrowing:
 
 
 def narrowing_of(comparisons: Iterable[Comparison]) -> Narrowing:
-    """What all of these leave."""
+    """Combine comparisons that all must hold."""
     found = Narrowing()
     for each in comparisons:
         if each.column == "topic":
@@ -102,7 +103,7 @@ def _named(before: frozenset[str] | None, comparison: Comparison) -> frozenset[s
 
 
 def is_plain_tag(tag: object) -> bool:
-    """Whether a tag expression can name this tag and no other."""
+    """True if a tag expression can name this tag and no other."""
     return isinstance(tag, str) and _TAG.fullmatch(tag) is not None and tag != "*"
 
 
@@ -127,7 +128,7 @@ def _moments(comparison: Comparison) -> Span:
 
 
 def _span(kind: str, floors: Sequence[int], ceilings: Sequence[int]) -> Span:
-    """The numbers that pass; a value between two numbers is given as both."""
+    """Return the numbers that pass; a value between two numbers is given by both."""
     if kind == "in":
         return Span(min(floors), max(ceilings) + 1)
     spans = {
@@ -140,12 +141,12 @@ def _span(kind: str, floors: Sequence[int], ceilings: Sequence[int]) -> Span:
 
 
 def narrow_queues(
-    queues: Sequence[PlannedQueue], narrowing: Narrowing, places: Mapping[QueueId, Span]
+    queues: Sequence[PlannedQueue], narrowing: Narrowing, spans: Mapping[QueueId, Span]
 ) -> list[PlannedQueue]:
-    """The same queues with what cannot pass cut off; `places` are offsets that times leave.
+    """Cut off the offsets that cannot pass; `spans` are the offsets that store times allow.
 
-    A queue without any such rows stays with nothing to read: it is known to the plan, so that no
-    task takes it for one that came later.
+    A queue without any such rows stays in the plan with nothing to read, so that no task takes it
+    for a queue created later.
     """
     nothing = narrowing.tags is not None and not narrowing.tags
     narrowed = []
@@ -153,7 +154,7 @@ def narrow_queues(
         if nothing or not narrowing.holds(known.queue):
             narrowed.append(PlannedQueue(known.queue, known.start, known.start))
         else:
-            wanted = narrowing.offsets & places.get(known.queue, Span())
+            wanted = narrowing.offsets & spans.get(known.queue, Span())
             narrowed.append(_cut(known, wanted))
     return narrowed
 
@@ -161,8 +162,8 @@ def narrow_queues(
 def _cut(known: PlannedQueue, wanted: Span) -> PlannedQueue:
     start, end = known.start, max(known.start, known.end)
     is_start_late, is_end_late = known.is_start_late, known.is_end_late
-    # Beyond the end as planned nobody knows anything yet: a late end stays one, and so does what
-    # is to come before it.
+    # Nothing is known beyond the planned end: a late end stays late, and so do the offsets before
+    # it.
     if wanted.end is not None and wanted.end <= end:
         end, is_end_late = max(start, wanted.end), False
     if wanted.start is not None and wanted.start > start:
@@ -171,5 +172,5 @@ def _cut(known: PlannedQueue, wanted: Span) -> PlannedQueue:
 
 
 def late_topics_of(topics: Iterable[str], narrowing: Narrowing) -> set[str]:
-    """The topics of whose queues to come rows can pass."""
+    """Return the topics whose future queues can have rows that pass."""
     return {topic for topic in topics if narrowing.topics is None or topic in narrowing.topics}

@@ -13,10 +13,10 @@ from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from rocketmq_wire.model import OffsetRange, QueueId
 
-# Ends known only when the data is read (batch): the same numbers that users write in JSON.
+# Ends that a batch resolves when it reads; users write the same numbers in JSON.
 EARLIEST: Final = -2
 LATEST: Final = -1
-# How large a message is taken to be as long as none was seen.
+# The assumed size of a message before one was sampled.
 GUESSED_BYTES: Final = 1_024.0
 
 
@@ -25,7 +25,7 @@ GUESSED_BYTES: Final = 1_024.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a micro-batch may and must hold; None: no limit."""
+    """The limits of a micro-batch; None: no limit."""
 
     messages_max: int | None = None
     messages_min: int | None = None
@@ -34,7 +34,7 @@ class Limits:
 
 
 def backlogs(offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> dict[QueueId, int]:
-    """How many messages wait in each queue, those without any left out."""
+    """Return how many messages wait in each queue; queues without any are left out."""
     return {
         queue: ends[queue] - offset
         for queue, offset in offsets.items()
@@ -45,8 +45,8 @@ def backlogs(offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> dic
 def share_limit(sizes: Mapping[QueueId, int], limit: int) -> dict[QueueId, int]:
     """Divide `limit` in proportion to the sizes, as Spark's Kafka source does.
 
-    A share below one is rounded up, so that a small queue beside a large one is never starved; the
-    sum can be above the limit by the number of such queues.
+    A share below one is rounded up, so that a large queue never starves a small one; the sum can be
+    above the limit by the number of such queues.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -66,7 +66,7 @@ def admit(
     waited_ms: int,
     bytes_per_message: float = GUESSED_BYTES,
 ) -> dict[QueueId, int]:
-    """How many messages of each queue the next micro-batch takes; empty: none yet."""
+    """Return how many messages of each queue the next micro-batch takes; empty: none yet."""
     total = sum(sizes.values())
     if total == 0:
         return {}
@@ -87,10 +87,10 @@ def advance(
     first_store_times: Mapping[QueueId, int],
     first_offsets: Mapping[QueueId, int] = {},
 ) -> SourceOffset:
-    """The end of the next micro-batch: `taken` messages behind `offsets`.
+    """Return the end of the next micro-batch: `taken` messages behind `offsets`.
 
-    `offsets` are where reading goes on: the start's offsets, queues found since, and places
-    corrected after a loss. What differs from the start's offsets is anchored.
+    `offsets` are the next ones to read: the start's offsets, queues found since, and offsets
+    corrected after a loss. Those that differ from the start's are anchored in `starts`.
     """
     starts = {
         queue: offset
@@ -115,7 +115,7 @@ def _identity_of(
 
 
 def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-    """What a micro-batch reads, queue by queue, without empty ranges."""
+    """Return the ranges of a micro-batch, queue by queue, without empty ones."""
     if start == end:
         return []
     ranges = []
@@ -128,12 +128,12 @@ def ranges_between(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
     return ranges
 
 
-# --- how the work is divided ------------------------------------------------------------------
+# --- dividing the work ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How ranges are made into tasks; None: one task for each range."""
+    """How to divide ranges into tasks; None: one task for each range."""
 
     partitions_min: int | None = None
     partitions_max: int | None = None
@@ -141,7 +141,7 @@ class Split:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Split:
-        """The division that the user asks for."""
+        """Return the division that the user asks for."""
         return cls(
             options.min_partitions, options.max_partitions, options.max_records_per_partition
         )
@@ -169,7 +169,7 @@ def _cut(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
 
 
 def _cut_largest(ranges: Sequence[OffsetRange], counts: list[int], more: int) -> None:
-    """Whoever has the largest pieces is cut once more, until there are so many more."""
+    """Cut the range with the largest pieces once more, `more` times."""
     largest = [
         (-len(piece) / count, index)
         for index, (piece, count) in enumerate(zip(ranges, counts, strict=True))
@@ -201,7 +201,7 @@ def _pack(
     for piece in sorted(pieces, key=len, reverse=True):
         size, index = heapq.heappop(sizes)
         if records_max is not None and size and size + len(piece) > records_max:
-            # The emptiest has no room, so none has: the limit of a task beats the number of tasks.
+            # If the emptiest has no room, none has: the limit of a task beats the number of tasks.
             heapq.heappush(sizes, (size, index))
             size, index = 0, len(tasks)
             tasks.append([])
@@ -211,7 +211,7 @@ def _pack(
     return [task for task in packed if task]
 
 
-# --- batch reads, some of whose ends are known only when read -----------------------------------
+# --- batch reads, some of whose ends are resolved when read -----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +222,12 @@ class QueueSlice:
     start: int
     end: int
     end_planned: int = 0
-    """Where the queue ended as planned, if `end` is LATEST and there was something to read."""
+    """The queue's end when planned, if `end` is LATEST and there was something to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedQueue:
-    """A queue of a batch read: where it is read from and to as planned, and which end is late."""
+    """A queue of a batch read: its planned range, and which ends are late."""
 
     queue: QueueId
     start: int
@@ -238,10 +238,10 @@ class PlannedQueue:
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """What one task of a batch read reads.
+    """One task of a batch read.
 
-    `unplanned_topics` are read besides, in the queues that are not in `planned_queues`: they came
-    into being after the plan was made.
+    The task also reads those queues of `unplanned_topics` that are not in `planned_queues`: they
+    were created after the plan.
     """
 
     slices: tuple[QueueSlice, ...]
@@ -254,10 +254,9 @@ def plan_batch(
 ) -> list[BatchTask]:
     """Divide a batch read into tasks.
 
-    Only the first start and the last end of a queue may be late; inner cuts are numbers, so that
-    no offset is read twice or not at all whatever the late ends turn out to be. Queues that are
-    empty so far and late, and the queues of `late_topics` unknown so far, go with a task of their
-    topic.
+    Only the first start and the last end of a queue may be late; inner cuts are numbers, so every
+    offset is read exactly once, however the late ends are resolved. A task of the same topic also
+    gets late queues that are empty so far, and the future queues of `late_topics`.
     """
     planned = {planned.queue: planned for planned in queues}
     ranges = [

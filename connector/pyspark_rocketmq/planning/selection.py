@@ -1,4 +1,4 @@
-"""What the user selected and what exists -> topics and queues. Pure."""
+"""The selection of the user and what exists -> topics and queues. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOPICS_KEPT: Final = 65_536
 
 
 def named_topics(options: ReadOptions) -> tuple[str, ...] | None:
-    """The topics that the options name; None when a pattern selects them."""
+    """Return the topics that the options name; None if a pattern selects them."""
     if options.subscribe is not None:
         return tuple(sorted(options.subscribe))
     if options.assign is not None:
@@ -27,7 +27,7 @@ def named_topics(options: ReadOptions) -> tuple[str, ...] | None:
 
 
 def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """The topics whose whole name matches, without the cluster's own."""
+    """Return the topics whose whole name matches, except the cluster's internal ones."""
     compiled = re.compile(pattern)
     return tuple(
         sorted(
@@ -37,7 +37,7 @@ def matching_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def selects(options: ReadOptions) -> Callable[[QueueId], bool]:
-    """Whether a queue is among what the options select; any is when they select nothing."""
+    """Return a test whether the options select a queue; without a selection all pass."""
     if options.assign is not None:
         wanted = options.assign.queues
         return lambda queue: any(
@@ -49,7 +49,7 @@ def selects(options: ReadOptions) -> Callable[[QueueId], bool]:
         return lambda queue: queue.topic in topics
     if options.subscribe_pattern is not None:
         pattern = options.subscribe_pattern
-        # A topic has many queues, and each is asked about in every batch.
+        # A topic has many queues, and every batch tests each of them.
         matches = lru_cache(_TOPICS_KEPT)(lambda topic: bool(matching_topics(pattern, (topic,))))
         return lambda queue: matches(queue.topic)
     return lambda _queue: True
@@ -58,7 +58,7 @@ def selects(options: ReadOptions) -> Callable[[QueueId], bool]:
 def assigned_queues(
     assigned: Assigned, existing: Mapping[str, Sequence[QueueId]]
 ) -> tuple[list[QueueId], list[QueueId]]:
-    """The assigned queues that exist, and those that do not."""
+    """Return the assigned queues that exist, and those that do not."""
     found: list[QueueId] = []
     missing: list[QueueId] = []
     for topic, brokers in sorted(assigned.queues.items()):
@@ -72,19 +72,19 @@ def assigned_queues(
 
 
 def only_broker(option: str, topic: str, queues: Sequence[QueueId]) -> str:
-    """The one broker that a topic lives on. Raises OptionError when there are several."""
+    """Return the one broker that has the topic. Raises OptionError if there are several."""
     brokers = sorted({queue.broker for queue in queues})
     if len(brokers) > 1:
         raise OptionError(
             option,
-            f"leaves out the broker, but topic {topic!r} lives on {', '.join(brokers)}: "
+            f"leaves out the broker, but topic {topic!r} is on {', '.join(brokers)}: "
             f'write {{"{topic}":{{"{brokers[0]}":...}}}}',
         )
     return brokers[0] if brokers else "?"
 
 
 def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) -> dict[QueueId, int]:
-    """Match a per-queue JSON with the queues that are read.
+    """Match per-queue JSON with the queues that are read.
 
     Raises OptionError unless it names each of them and no other, as Spark's Kafka source does.
     """
@@ -112,12 +112,12 @@ def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) ->
 
 
 def _missing_level(given: PerQueue, numbers: Mapping[QueueId, int]) -> str:
-    """Whoever leaves out the broker may take its number of queues for all there are."""
+    """Explain the missing level: the user may not know that several brokers have the topic."""
     for topic, brokers in given.values.items():
         if None in brokers:
             meant = next(queue for queue in numbers if queue.topic == topic)
             if meant.broker == "?":
-                continue  # There is no such topic, which the error says anyway.
+                continue  # There is no such topic; the error says so.
             return (
                 f". It leaves out the level of brokers, taken to be {meant.broker}; in full it is "
                 f'{{"{topic}":{{"{meant.broker}":{{"{meant.index}":{numbers[meant]},...}}}}}}'

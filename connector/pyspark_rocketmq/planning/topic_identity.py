@@ -1,10 +1,10 @@
-"""What tells a queue from one of a topic that was created anew: RocketMQ gives neither an identity.
+"""Recognises a topic that was deleted and created again: RocketMQ gives topics no identity.
 
-    while offset 0 is there    when it was stored, the queue's birth
-    from then on               the first offset that was there: it only ever grows
+    while offset 0 exists    the time when the message there was stored
+    afterwards               the first offset of the queue: it only ever grows
 
-One of the two is kept for each queue. Once the first offset has grown the birth would tell nothing
-more: a queue that begins at 0 again is then one that begins below what was seen.
+The query keeps one of the two for each queue. Once the first offset has grown, the first store time
+tells nothing more: a queue that begins at 0 again begins below the first offset seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketmq_wire.model import Bounds, QueueId
 
 
 class TopicIdentity:
-    """The marks of one query's queues; a mark stands until its queue is judged and forgotten."""
+    """The first store time or the first offset of each queue of a query."""
 
     def __init__(
         self,
@@ -27,17 +27,17 @@ class TopicIdentity:
         self._written: tuple[dict[QueueId, int], dict[QueueId, int]] | None = None
 
     def first_store_time(self, queue: QueueId) -> int | None:
-        """When the queue's offset 0 was stored, if that is its mark."""
+        """Return when offset 0 of the queue was stored, if that is what is kept."""
         return self._first_store_times.get(queue)
 
     def first_offset(self, queue: QueueId) -> int | None:
-        """The first offset that was there, if that is its mark; never 0."""
+        """Return the first offset of the queue, if that is what is kept; never 0."""
         return self._first_offsets.get(queue)
 
     def note(self, queue: QueueId, held: Bounds, first_store_time: int | None) -> None:
-        """Take a mark from what a queue holds in which the place was found in order.
+        """Note the bounds of a queue whose next offset was judged to be in order.
 
-        A replica's first offset says nothing: it deletes old messages in its own time.
+        A replica's first offset is ignored: a replica deletes old messages at times of its own.
         """
         if held.is_current and held.start > self._first_offsets.get(queue, 0):
             self._first_offsets[queue] = held.start
@@ -52,14 +52,14 @@ class TopicIdentity:
             self._written = None
 
     def forget(self, queue: QueueId) -> None:
-        """What is read of a queue from here on may be another one's."""
+        """Forget the queue: nothing of it was read, or its topic was recreated."""
         if queue in self._first_store_times or queue in self._first_offsets:
             self._first_store_times.pop(queue, None)
             self._first_offsets.pop(queue, None)
             self._written = None
 
     def written(self) -> tuple[Mapping[QueueId, int], Mapping[QueueId, int]]:
-        """Births and first offsets for a checkpoint; the same objects until one changes."""
+        """Return first store times and first offsets; the same objects until one changes."""
         if self._written is None:
             self._written = dict(self._first_store_times), dict(self._first_offsets)
         return self._written

@@ -1,7 +1,8 @@
-"""What a batch reads, in one line of the log: how many messages of which topics.
+"""Logs in one line what a batch reads: how many messages of which topics.
 
-The lines come from the processes that Spark plans in. Nobody sets up logging there, so on demand it
-is done here, for these lines alone: to standard error, which Spark hands on to the driver's.
+The lines come from the processes in which Spark plans. No logging is configured there, so on demand
+this module configures it for these lines alone: to standard error, which Spark passes on to the
+driver's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TOPICS_MAX: Final = 5
 
 
 def batch_line(counts: Iterable[tuple[QueueId, int]], tasks: int) -> str | None:
-    """What is read of each queue, told by topic, the largest first; None: nothing is read."""
+    """Format the counts by topic, the largest first; None: the batch reads nothing."""
     topics: Counter[str] = Counter()
     queues: defaultdict[str, set[QueueId]] = defaultdict(set)
     for queue, count in counts:
@@ -31,22 +32,22 @@ def batch_line(counts: Iterable[tuple[QueueId, int]], tasks: int) -> str | None:
     if not topics:
         return None
     largest = sorted(topics, key=lambda topic: (-topics[topic], topic))
-    told = [
+    parts = [
         f"{topic} {topics[topic]:,} in {plural(len(queues[topic]), 'queue')}"
         for topic in largest[:_TOPICS_MAX]
     ]
     rest = largest[_TOPICS_MAX:]
     if rest:
         messages = sum(topics[topic] for topic in rest)
-        told.append(f"{plural(len(rest), 'other topic')} {messages:,}")
+        parts.append(f"{plural(len(rest), 'other topic')} {messages:,}")
     total = plural(topics.total(), "message")
-    return f"{total} in {plural(tasks, 'task')}: {', '.join(told)}"
+    return f"{total} in {plural(tasks, 'task')}: {', '.join(parts)}"
 
 
 def log_batch(
     what: str, counts: Iterable[tuple[QueueId, int]], tasks: int, *, is_shown: bool
 ) -> None:
-    """Log what a batch reads, if it reads anything; `is_shown` also where nobody set up logging."""
+    """Log what a batch reads, if anything; `is_shown`: even if no logging is configured."""
     _show(is_shown)
     if _log.isEnabledFor(logging.INFO):
         line = batch_line(counts, tasks)
@@ -55,7 +56,7 @@ def log_batch(
 
 
 def _show(is_shown: bool) -> None:
-    # A process that plans for one query after the other serves each as it wants.
+    # One process plans for several queries, each with a setting of its own.
     _log.setLevel(logging.INFO if is_shown else logging.NOTSET)
     if is_shown and not _log.hasHandlers():
         handler = logging.StreamHandler()

@@ -1,7 +1,7 @@
 """Spark's batch calls -> a plan whose late ends are resolved when read.
 
-Spark plans once for each `.load()`, however often the DataFrame is used: so `earliest` and `latest`
-stay words in the plan, and every use sees what is there then.
+Spark plans once for each `.load()`, however often the DataFrame is used. So `earliest` and `latest`
+stay words in the plan, and every use reads what is there then.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rocketmq_client.cluster import Cluster, open_cluster
 
 
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
-    """Where every queue of a batch read starts and ends as things are now."""
-    survey = first_scan(cluster, options, is_whole=True, with_first_store_times=False)
-    report_missing(survey)
-    require_topics(survey, options)
-    starts = starting_places(options, cluster, survey.bounds, "earliest")
-    ends = ending_places(options, cluster, survey.bounds)
+    """Plan the range of every queue of a batch read, as of now."""
+    scan = first_scan(cluster, options, is_whole=True, with_first_store_times=False)
+    report_missing(scan)
+    require_topics(scan, options)
+    starts = starting_places(options, cluster, scan.bounds, "earliest")
+    ends = ending_places(options, cluster, scan.bounds)
     return [
         PlannedQueue(
             queue,
@@ -37,7 +37,7 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
             is_start_late=queue in starts.late,
             is_end_late=queue in ends.late,
         )
-        for queue in survey.queues
+        for queue in scan.queues
     ]
 
 
@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         self._options, self._plan = options, plan
 
     def partitions(self) -> list[TaskPartition]:
-        """The tasks of the read; an empty list makes Spark ask for a task without a partition."""
+        """Return the tasks; for an empty list Spark runs one task without a partition."""
         options = self._options
         cluster = open_cluster(connection_settings(options.connection))
         try:
@@ -56,11 +56,11 @@ class BatchReader(DataSourceReader):
             addresses = cluster.broker_addresses()
         finally:
             cluster.close()
-        # Queues unknown so far belong to a read of whole topics up to what is there.
+        # A read of whole topics up to the latest offset includes queues created after the plan.
         has_late_end = options.ending_offsets == "latest" and not (
             options.ending_timestamp or options.ending_offsets_by_timestamp
         )
-        topics = self._still_read({known.queue.topic for known in queues})
+        topics = self._open_topics({known.queue.topic for known in queues})
         late_topics = topics if has_late_end and options.assign is None else set()
         tasks = plan_batch(queues, Split.of(options), late_topics)
         counts = ((known.queue, known.end - known.start) for known in queues)
@@ -68,12 +68,12 @@ class BatchReader(DataSourceReader):
         return [TaskPartition(task, addresses) for task in tasks]
 
     def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
-        """What of the queues is read: all of it, unless filters say otherwise."""
+        """Narrow what is read of the queues; without filters all of it."""
         del cluster
         return queues
 
-    def _still_read(self, topics: set[str]) -> set[str]:
-        """The topics of whose queues that are yet to come something is read."""
+    def _open_topics(self, topics: set[str]) -> set[str]:
+        """Return the topics whose future queues are read, too."""
         return topics
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,9 @@
 """Spark's batch calls with filters (`pushFilters`, Spark 4.1 and later) -> a narrower plan.
 
 Every filter goes back to Spark, which evaluates them all: the plan only leaves out what cannot
-pass. Spark 4.1 to 4.3 keep one plan for each `.load()`, that of the last filters, and give it to
-every later use, also to those without filters. So a task refuses a plan that was made before its
-query was: it is another query's.
+pass. Spark 4.1 to 4.3 keep one plan for each `.load()`, that of the last filters, and use it for
+every later query, even one without filters. So a task refuses a plan that is older than its query:
+it belongs to another query.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS: Final = {
     "LessThanOrEqual": "<=",
 }
 _COMPARED: Final = (StringType(), IntegerType(), LongType(), TimestampType())
-# A UUID of version 7 in each task's properties, which begins with the time when it was made.
+# A UUID of version 7 among each task's properties: it begins with the time of its creation.
 _QUERY_ID: Final = "spark.sql.execution.query.id"
 
 
@@ -65,47 +65,47 @@ class FilteredReader(BatchReader):
         self._pushed_ms: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what narrows the plan, and hand all filters back."""
+        """Narrow the plan by the filters, and return all of them to Spark."""
         self._pushed_ms = int(time.time() * 1_000)
         narrowing = narrowing_of(comparisons_of(filters, self._columns))
         self._plan, self._narrowing = narrow_tags(self._plan, narrowing)
         return filters
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task of the query that the filters are of."""
+        """Read one task of the query that pushed the filters."""
         context = TaskContext.get()
         if self._pushed_ms is not None and context is not None:
             check_query(context.getLocalProperty(_QUERY_ID), self._pushed_ms)
         return super().read(partition)
 
     def _narrowed(self, cluster: Cluster, queues: list[PlannedQueue]) -> list[PlannedQueue]:
-        held = [known for known in queues if self._narrowing.holds(known.queue)]
-        places = places_of_times(cluster, held, self._narrowing.times_ms)
-        return narrow_queues(queues, self._narrowing, places)
+        wanted = [known for known in queues if self._narrowing.holds(known.queue)]
+        spans = spans_of_times(cluster, wanted, self._narrowing.times_ms)
+        return narrow_queues(queues, self._narrowing, spans)
 
-    def _still_read(self, topics: set[str]) -> set[str]:
+    def _open_topics(self, topics: set[str]) -> set[str]:
         return late_topics_of(topics, self._narrowing)
 
 
 def open_filtered_reader(
     options: ReadOptions, plan: ReadPlan, schema: StructType
 ) -> FilteredReader:
-    """Raises UnsupportedError where Spark pushes no filters down."""
+    """Make the reader. Raises UnsupportedError if this Spark pushes no filters down."""
     if not hasattr(DataSourceReader, "pushFilters"):
         raise UnsupportedError(
             "PUSH_DOWN",
-            "pushDown needs Spark 4.1 or later: leave it out, and say by the options tags, assign, "
-            "startingOffsets or startingTimestamp what to read",
+            "pushDown needs Spark 4.1 or later: leave it out, and select what to read by the options "
+            "tags, assign, startingOffsets or startingTimestamp",
         )
     columns = comparable_columns(schema, is_typed=options.bodies.body_format is not None)
     return FilteredReader(options, plan, columns)
 
 
 def comparable_columns(schema: StructType, *, is_typed: bool) -> dict[str, str]:
-    """The columns whose values compare as they were stored, by their names in the schema.
+    """Return the columns whose values compare as stored, by their names in the schema.
 
-    With fields of bodies as columns, only names with two underlines before them are ours. Texts
-    with a collation of their own are not compared as they were stored.
+    If fields of bodies are columns, only names with two underscores in front are columns of
+    messages. Texts with a collation of their own do not compare as stored.
     """
     found = {}
     for field in schema.fields:
@@ -122,7 +122,7 @@ def comparable_columns(schema: StructType, *, is_typed: bool) -> dict[str, str]:
 
 
 def comparisons_of(filters: Sequence[Filter], columns: Mapping[str, str]) -> list[Comparison]:
-    """The filters that compare one of the columns with values; the others are Spark's alone."""
+    """Return the filters that compare a column with values; Spark alone evaluates the others."""
     found = []
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
@@ -139,7 +139,7 @@ def comparisons_of(filters: Sequence[Filter], columns: Mapping[str, str]) -> lis
 
 
 def narrow_tags(plan: ReadPlan, narrowing: Narrowing) -> tuple[ReadPlan, Narrowing]:
-    """Have the broker select the tags, where nothing else is selected there."""
+    """Let the broker select the tags, unless it selects by something else."""
     wanted, given = narrowing.tags, plan.spec.subscription
     if wanted is None or given.kind != "TAG":
         return plan, replace(narrowing, tags=None)
@@ -153,16 +153,16 @@ def narrow_tags(plan: ReadPlan, narrowing: Narrowing) -> tuple[ReadPlan, Narrowi
     return replace(plan, spec=replace(plan.spec, subscription=subscription)), narrowing
 
 
-def places_of_times(
+def spans_of_times(
     cluster: Cluster, queues: Sequence[PlannedQueue], times_ms: Span
 ) -> dict[QueueId, Span]:
-    """Between which offsets the messages of these times lie, where that is certain."""
+    """Return between which offsets the messages of these times are, if that is certain."""
     starts: dict[QueueId, int] = {}
     ends: dict[QueueId, int] = {}
     if times_ms.start is not None:
         below = times_ms.start - CLOCK_STEP_MS_MAX
         found = _search(cluster, queues, below)
-        # What a search answers is looked at: it takes times for sorted, and they may not be.
+        # A search assumes that store times are sorted. They may not be, so its answer is checked.
         before = {queue: offset - 1 for queue, offset in found.items() if offset > 0}
         for queue, stored_ms in _store_times(cluster, before).items():
             if stored_ms < below:
@@ -190,7 +190,7 @@ def _store_times(cluster: Cluster, offsets: Mapping[QueueId, int]) -> dict[Queue
 
 
 def check_query(query_id: str | None, pushed_ms: int) -> None:
-    """Raise UnsupportedError when a query began after its plan's filters were pushed down."""
+    """Raise UnsupportedError if the query began after its plan's filters were pushed down."""
     if query_id is None:
         return
     known = uuid.UUID(query_id)
@@ -198,6 +198,6 @@ def check_query(query_id: str | None, pushed_ms: int) -> None:
         raise UnsupportedError(
             "PUSH_DOWN_REUSED",
             "pushDown=once: this query got the plan that an earlier one made for its filters, as "
-            "Spark keeps one plan for each load(). Call load() anew for every query (and leave "
+            "Spark keeps one plan for each load(). Call load() again for every query (and leave "
             "pushDown out where a DataFrame is cached), or leave pushDown out",
         )

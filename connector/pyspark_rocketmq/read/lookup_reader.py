@@ -1,4 +1,4 @@
-"""A batch read of the messages with a key or an id: their places are looked up, and read alone."""
+"""A batch read of messages with a key or an id: it looks up their offsets and reads them alone."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from rocketmq_client.lookup.key_offsets import Place, offsets_of_key
 from rocketmq_client.lookup.messages import find_by_id
 from rocketmq_wire.model import OffsetRange, QueueId
 
-# Several messages have one id when a producer sent them again, or as a batch.
+# Several messages have the same id if a producer retried a send, or sent a batch.
 _SAME_ID_MAX = 64
 
 
 class LookupReader(DataSourceReader):
-    """Looks up when it is planned; a look-up later needs a new `.load()`."""
+    """Looks up when Spark plans; a later look-up needs a new `.load()`."""
 
     def __init__(self, options: ReadOptions, plan: ReadPlan) -> None:
         self._options, self._plan = options, plan
 
     def partitions(self) -> list[RangePartition]:
-        """The tasks: one, unless more are asked for."""
+        """Return the tasks: one, unless the options ask for more."""
         options = self._options
         cluster = open_cluster(connection_settings(options.connection))
         try:
             found = [
-                place
+                offset
                 for topic in named_topics(options) or ()
-                for place in _places(cluster, options, topic)
+                for offset in _find_offsets(cluster, options, topic)
             ]
             addresses = cluster.broker_addresses()
         finally:
@@ -45,7 +45,7 @@ class LookupReader(DataSourceReader):
         split = Split(
             options.min_partitions, options.max_partitions or 1, options.max_records_per_partition
         )
-        ranges = joined(found)
+        ranges = join_neighbours(found)
         tasks = divide(ranges, split)
         counts = ((piece.queue, len(piece)) for piece in ranges)
         log_batch("look-up", counts, len(tasks), is_shown=options.log_batches)
@@ -54,11 +54,11 @@ class LookupReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task."""
         if not isinstance(partition, RangePartition):
-            return iter(())  # Nothing was found.
+            return iter(())  # The look-up found nothing.
         return partition.read(self._plan)
 
 
-def _places(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:
+def _find_offsets(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:
     if options.message_key is not None:
         return offsets_of_key(cluster, topic, options.message_key)
     assert options.message_id is not None
@@ -68,10 +68,10 @@ def _places(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:
     )
 
 
-def joined(places: list[Place]) -> list[OffsetRange]:
-    """Sorted places as ranges, neighbours together."""
+def join_neighbours(offsets: list[Place]) -> list[OffsetRange]:
+    """Join neighbouring offsets of a queue to ranges."""
     ranges: list[OffsetRange] = []
-    for queue, offset in sorted(set(places)):
+    for queue, offset in sorted(set(offsets)):
         if ranges and ranges[-1].queue == queue and ranges[-1].end == offset:
             ranges[-1] = OffsetRange(queue, ranges[-1].start, offset + 1)
         else:

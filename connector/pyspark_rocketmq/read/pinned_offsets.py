@@ -1,4 +1,4 @@
-"""pin_offsets: a batch read's ends as fixed numbers, to look at, to repeat, and to commit after."""
+"""pin_offsets: fixes the ends of a batch read as numbers, to inspect, repeat and commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_rocketmq.planning.checkpoint import nested
 from pyspark_rocketmq.planning.micro_batch import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import raise_first
 from rocketmq_wire.model import OffsetRange, QueueId
 
 _ENDS = frozenset(
@@ -37,12 +37,12 @@ _SELECTION = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PinnedOffsets:
-    """A batch read whose every end is a number: reading it twice gives the same rows."""
+    """A batch read whose ends are numbers: reading it twice gives the same rows."""
 
     given: Mapping[str, str]
     ranges: tuple[OffsetRange, ...]
     tasks: int
-    """How many tasks the read will have."""
+    """The number of tasks of the read."""
 
     @property
     def starting_offsets(self) -> str:
@@ -56,23 +56,23 @@ class PinnedOffsets:
 
     @property
     def messages(self) -> int:
-        """How many offsets lie between start and end."""
+        """The number of offsets between start and end."""
         return sum(map(len, self.ranges))
 
     @property
     def queues(self) -> int:
-        """How many queues have something to read."""
+        """The number of queues with something to read."""
         return sum(1 for piece in self.ranges if len(piece))
 
     @property
     def options(self) -> dict[str, str]:
-        """The options to read exactly this: `spark.read.format("rocketmq").options(**...)`."""
+        """The options that read exactly this: `spark.read.format("rocketmq").options(**...)`."""
         kept = {
             key: text
             for key, text in self.given.items()
             if key.lower() not in _ENDS and key.lower() not in _SELECTION
         }
-        # The queues by name: one that is added meanwhile is not part of what was pinned.
+        # The queues by name: a queue created meanwhile is not part of what was pinned.
         assign: dict[str, dict[str, list[int]]] = {}
         for piece in self.ranges:
             of_topic = assign.setdefault(piece.queue.topic, {})
@@ -85,16 +85,16 @@ class PinnedOffsets:
         }
 
     def check_group(self, group: str | None = None) -> None:
-        """Raise GroupInUseError if the group has live members: `commit` would, after the work.
+        """Raise GroupInUseError before the work if the group has live members: `commit` would.
 
-        Raises OptionError without a group, and what asking for members raises.
+        Raises OptionError without a group, and the cluster's errors.
         """
         self._with_free_group(group, lambda *_: None)
 
     def commit(self, group: str | None = None) -> None:
-        """Commit the ends as the group's progress, when the job is done with the data.
+        """Commit the ends as the group's offsets, after the job is done with the data.
 
-        Raises OptionError without a group, GroupInUseError when the group has live members, and the
+        Raises OptionError without a group, GroupInUseError if the group has live members, and the
         first error of a broker.
         """
         self._with_free_group(group, _commit)
@@ -105,7 +105,9 @@ class PinnedOffsets:
         options = read_options(self.given)
         name = group or options.consumer.group
         if name is None:
-            raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
+            raise OptionError(
+                "group", "is missing: for which group shall the offsets be committed?", "MISSING"
+            )
         ends: dict[QueueId, int] = {piece.queue: piece.end for piece in self.ranges}
         if not ends:
             return
@@ -120,15 +122,13 @@ class PinnedOffsets:
 
 
 def _commit(cluster: Cluster, group: str, ends: Mapping[QueueId, int]) -> None:
-    for result in cluster.commit(group, ends).values():
-        if isinstance(result, RocketMQError):
-            raise result
+    raise_first(cluster.commit(group, ends))
 
 
 def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
     """Resolve the start and end of a batch read now: a dry run, and fixed offsets for the job.
 
-    `options` are those of the read. Raises what planning the read would raise.
+    `options` are those of the read. Raises the errors of planning the read.
     """
     given = {key: str(text) for key, text in options.items()}
     parsed = read_options(given, Use.BATCH)

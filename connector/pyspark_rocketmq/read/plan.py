@@ -1,4 +1,4 @@
-"""ReadOptions and the wanted schema -> what every task of a read has in common."""
+"""ReadOptions and the wanted schema -> the plan that every task of a read shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_rocketmq.schema import arrow_schema_of, read_schema
 
 
 def make_plan(options: ReadOptions, schema: StructType) -> ReadPlan:
-    """Raises SchemaError for columns that we do not have, and OptionError."""
+    """Make the plan. Raises SchemaError for columns that the source does not have, OptionError."""
     arrow = read_schema(schema) if options.bodies.body_format is None else arrow_schema_of(schema)
     typed = typed_plan(options, arrow)
     return ReadPlan(

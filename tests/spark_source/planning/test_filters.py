@@ -43,7 +43,7 @@ from pyspark_rocketmq.read.filtered_reader import (
     comparisons_of,
     narrow_tags,
     open_filtered_reader,
-    places_of_times,
+    spans_of_times,
 )
 from pyspark_rocketmq.read.plan import make_plan
 from rocketmq_wire.filters.tags import TagExpression
@@ -191,8 +191,8 @@ def test_a_narrowed_plan_and_the_filters_give_the_same_rows(
     ]
     narrowing = narrowing_of(filters)
     cluster = StoredCluster(messages)
-    places = places_of_times(cluster, planned, narrowing.times_ms)  # type: ignore[arg-type]
-    narrowed = narrow_queues(planned, narrowing, places)
+    spans = spans_of_times(cluster, planned, narrowing.times_ms)  # type: ignore[arg-type]
+    narrowed = narrow_queues(planned, narrowing, spans)
 
     def rows(queues: list[PlannedQueue], tags: frozenset[str] | None) -> set[Stored]:
         found = set()
@@ -294,7 +294,7 @@ def test_a_search_that_hit_upon_a_set_back_clock_narrows_nothing() -> None:
 
     queues = [PlannedQueue(Q, FIRST, FIRST + 4)]
     span = Span(8 * HOUR_MS, 8 * HOUR_MS)
-    assert places_of_times(Wrong({Q: stored}), queues, span) == {}  # type: ignore[arg-type]
+    assert spans_of_times(Wrong({Q: stored}), queues, span) == {}  # type: ignore[arg-type]
 
 
 def test_filters_are_taken_from_what_spark_hands_over() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.read.lookup_reader import LookupReader, joined
+from pyspark_rocketmq.read.lookup_reader import LookupReader
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
@@ -123,5 +123,9 @@ def test_our_grpc_service_looks_nothing_up():
 
 def test_neighbours_are_read_together():
     a, b = QueueId("t", "b", 0), QueueId("t", "b", 1)
-    places = [(b, 7), (a, 2), (a, 1), (a, 2), (a, 4)]
-    assert joined(places) == [OffsetRange(a, 1, 3), OffsetRange(a, 4, 5), OffsetRange(b, 7, 8)]
+    found = [(b, 7), (a, 2), (a, 1), (a, 2), (a, 4)]
+    assert join_neighbours(found) == [
+        OffsetRange(a, 1, 3),
+        OffsetRange(a, 4, 5),
+        OffsetRange(b, 7, 8),
+    ]
