@@ -16,6 +16,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_cluster_arguments,
@@ -25,7 +26,7 @@ from pyspark_rocketmq.jobs.arguments import (
     source_options,
     triggered,
 )
-from pyspark_rocketmq.jobs.failures import JobError, refused_as, run_job
+from pyspark_rocketmq.jobs.failures import refused_as, run_job
 from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
 from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq import pin_offsets
+from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_cluster_arguments,
@@ -33,7 +34,7 @@ from pyspark_rocketmq.jobs.arguments import (
     source_options,
     take_sending,
 )
-from pyspark_rocketmq.jobs.failures import JobError, run_job
+from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.preflight import queues_to_write
 from pyspark_rocketmq.jobs.progress import plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate

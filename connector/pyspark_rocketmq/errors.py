@@ -1,11 +1,36 @@
-"""The Spark side's errors: a stable class in brackets, the facts, and what to do, in one line."""
+"""All errors of the Spark source, the sink and their jobs.
+
+    RocketMQError                          of rocketmq_wire, as are ProtocolError and TransportError
+        OptionError                        a user option is missing or wrong
+        SchemaError                        the schema of a read has an unknown column
+        SinkSchemaError                    the rows to write have a wrong column
+        SinkRowError                       a row cannot be a message
+        BadBodyError                       a body does not fit the schema
+        UnsupportedError                   this version, Spark or RocketMQ cannot do it
+        GroupInUseError                    the consumer group has live members
+        DiscoveryDiedError                 the discovery thread failed
+        DataLossError                      messages to read are gone
+        NothingWrittenError                Spark committed a batch that no task wrote
+        UnfinishedTransactionError         a decided batch is not visible yet
+        DecisionsAwayError                 a broker that stores decisions is unreachable; retryable
+        WriteIdError                       a write has the writeId of another one
+        ReplayError                        a batch differs from what was decided under its number
+        LocalProtocolError
+            CheckpointError                the checkpoint holds an offset of another source
+        TransportError                     retryable
+            ClusterUnreachableError        a read cannot be planned
+            ReadOutageError                a running read waited for its broker in vain
+    JobError                               a job cannot do what it was asked for
+
+The text of an error is one line: a stable condition in brackets, the facts, and what to do.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from rocketmq_client.loss import Loss, LossReason
-from rocketmq_wire.errors import RocketMQError, TransportError
+from rocketmq_wire.errors import LocalProtocolError, RocketMQError, TransportError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.plural import plural
 
@@ -13,7 +38,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 
 class OptionError(RocketMQError, ValueError):
-    """A user option is missing or wrong: its name, what was given, and why it is refused."""
+    """A user option is missing or wrong."""
 
     def __init__(self, name: str, reason: str, kind: str = "INVALID") -> None:
         super().__init__(name, reason, kind)
@@ -54,7 +79,7 @@ class SinkSchemaError(RocketMQError, ValueError):
 
 
 class SinkRowError(RocketMQError, ValueError):
-    """A row cannot be a message: its partition, its place there, and why."""
+    """A row cannot be a message."""
 
     def __init__(self, partition: int, rows: str, reason: str) -> None:
         super().__init__(partition, rows, reason)
@@ -68,7 +93,7 @@ class SinkRowError(RocketMQError, ValueError):
 
 
 class BadBodyError(RocketMQError, ValueError):
-    """A body is not what the schema says: its queue, its offset, and why."""
+    """A body does not fit the schema."""
 
     def __init__(self, queue: QueueId, offset: int, reason: str) -> None:
         super().__init__(queue, offset, reason)
@@ -82,7 +107,7 @@ class BadBodyError(RocketMQError, ValueError):
 
 
 class NothingWrittenError(RocketMQError):
-    """Spark says that a batch is written, and no task has written anything."""
+    """Spark committed a batch, but no task wrote anything."""
 
     def __str__(self) -> str:
         return (
@@ -92,7 +117,7 @@ class NothingWrittenError(RocketMQError):
 
 
 class UnfinishedTransactionError(RocketMQError):
-    """A batch is decided, and some of its rows are not visible yet."""
+    """A batch is decided, but some of its rows are not visible yet."""
 
     def __init__(self, query: str, batch: int, count: int, reason: str) -> None:
         super().__init__(query, batch, count, reason)
@@ -108,9 +133,9 @@ class UnfinishedTransactionError(RocketMQError):
 
 
 class DecisionsAwayError(RocketMQError):
-    """A broker that keeps decisions is missing from their topic's route: what it knows is open.
+    """A broker that stores commit decisions is missing from their topic's route.
 
-    Without names it is all of them.
+    Without names all of them are missing.
     """
 
     retryable = True
@@ -121,18 +146,18 @@ class DecisionsAwayError(RocketMQError):
 
     @property
     def _who(self) -> str:
-        return ", ".join(self.brokers) or "every broker of it"
+        return ", ".join(self.brokers) or "every broker"
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {self._who} keeps "
-            "decisions too, and is not there to be asked. Start it again. If it is gone for good, "
-            "run finish_transactions(options), and then go on with another decisionTopic."
+            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {self._who} also "
+            "stores commit decisions and is unreachable. Restart it. If it is gone for good, run "
+            "finish_transactions(options), and then use another decisionTopic."
         )
 
 
 class WriteIdError(RocketMQError):
-    """A write has the writeId of another one: nothing of it was written."""
+    """A write has the writeId of another one; nothing of it is visible."""
 
     def __init__(self, write: str, number: int, reason: str) -> None:
         super().__init__(write, number, reason)
@@ -146,7 +171,7 @@ class WriteIdError(RocketMQError):
 
 
 class ReplayError(RocketMQError):
-    """A batch of a stream is not what was decided under its number, or another driver has it."""
+    """A batch of a stream differs from the decision under its number, or another driver has it."""
 
     def __init__(self, query: str, batch: int, reason: str) -> None:
         super().__init__(query, batch, reason)
@@ -156,12 +181,12 @@ class ReplayError(RocketMQError):
         return (
             f"[ROCKETMQ_SINK.REPLAY] batch {self.batch} of {self.query} {self.reason}. Let one "
             "driver alone run the query. If its checkpoint was copied or set back, or if it gives "
-            "other rows when a batch runs again, go on with a new checkpoint."
+            "other rows when a batch runs again, use a new checkpoint."
         )
 
 
 class UnsupportedError(RocketMQError):
-    """Something that this version does not do yet, or that RocketMQ cannot do."""
+    """This version, this Spark or RocketMQ cannot do it."""
 
     def __init__(self, feature: str, reason: str) -> None:
         super().__init__(feature, reason)
@@ -172,7 +197,7 @@ class UnsupportedError(RocketMQError):
 
 
 class GroupInUseError(RocketMQError):
-    """The consumer group has live members, whose progress a commit would overwrite."""
+    """The consumer group has live members, whose committed offsets a commit would overwrite."""
 
     def __init__(self, group: str, members: tuple[str, ...]) -> None:
         super().__init__(group, members)
@@ -183,13 +208,13 @@ class GroupInUseError(RocketMQError):
         members = plural(len(self.members), "live member")
         return (
             f"[ROCKETMQ_GROUP.IN_USE] group={self.group} has {members} "
-            f"({shown}): committing for it would overwrite their progress. "
+            f"({shown}): committing for it would overwrite their offsets. "
             "Use a group of its own for this query, or set commitOffsets=false."
         )
 
 
 class DiscoveryDiedError(RocketMQError):
-    """The thread that looks for new queues and lost data ended by an error of its own."""
+    """The discovery thread, which finds new queues and lost data, ended by an error."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -198,7 +223,21 @@ class DiscoveryDiedError(RocketMQError):
     def __str__(self) -> str:
         return (
             "[ROCKETMQ_DISCOVERY.DIED] the search for new queues and topics ended by "
-            f"{self.reason}. Restart the query, which goes on where it was."
+            f"{self.reason}. Restart the query: it resumes from its checkpoint."
+        )
+
+
+class CheckpointError(LocalProtocolError):
+    """The checkpoint holds an offset that this source did not write."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason, self.text = reason, text
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_OPTION.CHECKPOINT] the checkpoint's offset {self.text} {self.reason}. "
+            "Use the checkpoint that this query wrote, or a new one."
         )
 
 
@@ -239,6 +278,10 @@ class ReadOutageError(TransportError):
         )
 
 
+class JobError(Exception):
+    """A job cannot do what it was asked for; its text says what to do next."""
+
+
 _LOSS_TEXT = {
     LossReason.EXPIRED: "{gone} are gone, deleted by retention before they were read",
     LossReason.TRUNCATED: "the queue ends before the wanted offset, {gone} are gone: the broker "
@@ -251,7 +294,7 @@ _LOSS_TEXT = {
     LossReason.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
 }
 
-_LOSS_GOES_ON = {
+_LOSS_RESUMES = {
     LossReason.EXPIRED: "from {next}",
     LossReason.TRUNCATED: "from {next}",
     LossReason.TOPIC_DELETED: "without it",
@@ -262,7 +305,7 @@ _LOSS_GOES_ON = {
 
 
 class DataLossError(RocketMQError):
-    """Wanted offsets are gone; raised only when failOnDataLoss is on."""
+    """Messages to read are gone; raised only if failOnDataLoss is on."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss)
@@ -270,7 +313,7 @@ class DataLossError(RocketMQError):
 
     @property
     def facts(self) -> str:
-        """What happened, without the advice: also the text of the warning when going on."""
+        """What happened, without the advice: also the text of the warning if reading continues."""
         loss = self.loss
         if loss.count is None:
             gone = "an unknown number of messages"
@@ -286,8 +329,8 @@ class DataLossError(RocketMQError):
         )
 
     def __str__(self) -> str:
-        goes_on = _LOSS_GOES_ON[self.loss.reason].format(next=self.loss.next_offset)
-        return f"{self.facts} Set failOnDataLoss=false to go on {goes_on}."
+        resumes = _LOSS_RESUMES[self.loss.reason].format(next=self.loss.next_offset)
+        return f"{self.facts} Set failOnDataLoss=false to go on {resumes}."
 
 
 def raise_or_skip_loss(loss: Loss, *, fail_on_data_loss: bool) -> int:

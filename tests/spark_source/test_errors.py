@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
+import pyspark_rocketmq
 from pyspark_rocketmq.errors import (
+    CheckpointError,
     DataLossError,
     DiscoveryDiedError,
     GroupInUseError,
-    Loss,
     OptionError,
     SchemaError,
     UnsupportedError,
 )
-from pyspark_rocketmq.planning.checkpoint import CheckpointError
+from rocketmq_client.loss import Loss, LossReason
 from rocketmq_wire.model import Bounds, QueueId
 
 QUEUE = QueueId("orders", "broker-a", 3)
@@ -27,8 +30,8 @@ ERRORS = [
     GroupInUseError("g", ("a", "b", "c", "d")),
     DiscoveryDiedError("ValueError('x')"),
     CheckpointError("is damaged", "{}"),
-    *(DataLossError(loss, QUEUE, 7, Bounds(0, 5), 2, 5) for loss in Loss),
-    *(DataLossError(loss, QUEUE, 7, None, None, None) for loss in Loss),
+    *(DataLossError(Loss(reason, QUEUE, 7, 5, Bounds(0, 5), 2)) for reason in LossReason),
+    *(DataLossError(Loss(reason, QUEUE, 7, None, None, None)) for reason in LossReason),
 ]
 
 
@@ -41,10 +44,24 @@ def test_an_error_is_one_line_with_its_class_first_and_travels(error: Exception)
     assert str(pickle.loads(pickle.dumps(error))) == text
 
 
-@pytest.mark.parametrize("loss", list(Loss))
-def test_every_loss_says_how_to_go_on(loss: Loss) -> None:
-    text = str(DataLossError(loss, QUEUE, 7, Bounds(0, 5), 2, 5))
-    assert f"[ROCKETMQ_DATA_LOSS.{loss.value}] topic=orders broker=broker-a queue=3" in text
+@pytest.mark.parametrize("reason", list(LossReason))
+def test_every_loss_says_how_to_go_on(reason: LossReason) -> None:
+    text = str(DataLossError(Loss(reason, QUEUE, 7, 5, Bounds(0, 5), 2)))
+    assert f"[ROCKETMQ_DATA_LOSS.{reason.value}] topic=orders broker=broker-a queue=3" in text
     assert "requested=7 available=[0,5)" in text
     assert "2 messages" in text or "2 of" in text
     assert "Set failOnDataLoss=false to go on" in text
+
+
+def test_every_error_class_is_in_the_errors_module_and_its_tree() -> None:
+    package = Path(str(pyspark_rocketmq.__file__)).parent
+    defined = {
+        (path.name, node.name)
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Error")
+        if not node.name.startswith("_")
+    }
+    assert {name for name, _ in defined} == {"errors.py"}
+    tree = ast.get_docstring(ast.parse((package / "errors.py").read_text())) or ""
+    assert not [name for _, name in defined if name not in tree]

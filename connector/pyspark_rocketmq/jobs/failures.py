@@ -15,14 +15,11 @@ from typing import Final, NoReturn
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pyspark_rocketmq.errors import JobError
 from rocketmq_wire.errors import RocketMQError
 
 # How an error of ours begins, wherever Spark puts it: the rest of its line belongs to it.
 _OURS: Final = re.compile(r"\[ROCKETMQ_[A-Z0-9_.]+\] .*")
-
-
-class JobError(Exception):
-    """What a job cannot do; its text says what to do next."""
 
 
 def stop_session() -> None:

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.jobs.failures import JobError
+from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options, write_options
 from pyspark_rocketmq.read.cluster_scan import first_scan, no_route, require_topics

@@ -30,27 +30,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark_rocketmq.errors import UnsupportedError
-from rocketmq_wire.errors import LocalProtocolError
+from pyspark_rocketmq.errors import CheckpointError, UnsupportedError
 from rocketmq_wire.model import QueueId
 
 VERSION: Final = 1
 # The start and the end of one batch, and of the batch that is planned meanwhile.
 _KEPT: Final = 4
-
-
-class CheckpointError(LocalProtocolError):
-    """The checkpoint holds an offset that this source did not write."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason, self.text = reason, text
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_OPTION.CHECKPOINT] the checkpoint's offset {self.text} {self.reason}. "
-            "Use the checkpoint that this query wrote, or a new one."
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import PlannedQueue, Split, plan_batch
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
+from pyspark_rocketmq.read.offset_search import find_ending_offsets, find_starting_offsets
 from pyspark_rocketmq.read.partitions import TaskPartition
-from pyspark_rocketmq.read.starting_offsets import ending_places, starting_places
 from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
 
@@ -27,8 +27,8 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     scan = first_scan(cluster, options, is_whole=True, with_first_store_times=False)
     report_missing(scan)
     require_topics(scan, options)
-    starts = starting_places(options, cluster, scan.bounds, "earliest")
-    ends = ending_places(options, cluster, scan.bounds)
+    starts = find_starting_offsets(options, cluster, scan.bounds, "earliest")
+    ends = find_ending_offsets(options, cluster, scan.bounds)
     return [
         PlannedQueue(
             queue,

@@ -94,8 +94,8 @@ def open_filtered_reader(
     if not hasattr(DataSourceReader, "pushFilters"):
         raise UnsupportedError(
             "PUSH_DOWN",
-            "pushDown needs Spark 4.1 or later: leave it out, and select what to read by the options "
-            "tags, assign, startingOffsets or startingTimestamp",
+            "pushDown needs Spark 4.1 or later: leave it out, and select what to read by tags, "
+            "assign, startingOffsets or startingTimestamp",
         )
     columns = comparable_columns(schema, is_typed=options.bodies.body_format is not None)
     return FilteredReader(options, plan, columns)

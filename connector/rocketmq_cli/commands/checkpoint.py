@@ -166,7 +166,8 @@ def _sources(path: Path) -> _Sources:
     Spark's file: a version, the batch's metadata, then a line a source; from version 2 on with the
     source's name in front.
     """
-    from pyspark_rocketmq.planning.checkpoint import CheckpointError, SourceOffset
+    from pyspark_rocketmq.errors import CheckpointError
+    from pyspark_rocketmq.planning.checkpoint import SourceOffset
 
     version, *lines = path.read_text().splitlines()
     if version not in ("v1", "v2") or not lines:

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
@@ -19,7 +20,6 @@ from pyspark_rocketmq.jobs.arguments import (
     positive,
     source_options,
 )
-from pyspark_rocketmq.jobs.failures import JobError
 from pyspark_rocketmq.monitoring.lag import Lag, QueueLag
 from rocketmq_wire.model import QueueId
 from spark_jobs import (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import PySparkException
 
-from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.jobs.failures import JobError, refused_as, run_job, told_in_one_line
+from pyspark_rocketmq.errors import JobError, OptionError
+from pyspark_rocketmq.jobs.failures import refused_as, run_job, told_in_one_line
 
 # As Spark tells what failed in a Python process: the cause, then what was raised.
 NESTED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] Traceback:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.errors import UnsupportedError
-from pyspark_rocketmq.planning.checkpoint import CheckpointError, ParsedOffsets, SourceOffset
+from pyspark_rocketmq.errors import CheckpointError, UnsupportedError
+from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset
 from rocketmq_wire.model import QueueId
 
 A0, A1, A10 = (QueueId("orders", "broker-a", index) for index in (0, 1, 10))

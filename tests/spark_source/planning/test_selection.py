@@ -43,7 +43,7 @@ def test_assigned_queues_that_do_not_exist_are_told_apart() -> None:
 def test_the_broker_may_be_left_out_only_where_there_is_one() -> None:
     wanted = Assigned({"orders": {None: (1,)}})
     assert assigned_queues(wanted, {"orders": A})[0] == [A[1]]
-    with pytest.raises(OptionError, match="lives on broker-a, broker-b"):
+    with pytest.raises(OptionError, match="is on broker-a, broker-b"):
         assigned_queues(wanted, {"orders": [*A, *B]})
 
 

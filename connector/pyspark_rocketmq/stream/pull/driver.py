@@ -21,7 +21,7 @@ from pyspark_rocketmq.read.cluster_scan import (
     report_missing,
     require_topics,
 )
-from pyspark_rocketmq.read.starting_offsets import starting_places
+from pyspark_rocketmq.read.offset_search import find_starting_offsets
 from pyspark_rocketmq.stream.admission import Backlog
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.offset_driver import OffsetDriver, Ports
@@ -60,8 +60,8 @@ class PullDriver(OffsetDriver):
             scan = self._scan((), is_whole=True)
             report_missing(scan)
             require_topics(scan, self._options)
-            places = starting_places(self._options, self._cluster, scan.bounds, "latest")
-            self._initial = SourceOffset.initial(places.offsets, scan.first_store_times).to_json()
+            found = find_starting_offsets(self._options, self._cluster, scan.bounds, "latest")
+            self._initial = SourceOffset.initial(found.offsets, scan.first_store_times).to_json()
         return self._initial
 
     def prepare_available_now(self) -> None:
