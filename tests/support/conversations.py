@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header
-from rocketmq_wire.remoting.session import Asked, ClientSession, Completed, ServerSession
+from rocketmq_wire.remoting.session import ClientSession, Completed, ReceivedRequest, ServerSession
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.offsets import GetMaxOffset
 
@@ -32,9 +32,9 @@ def completed(session: ClientSession) -> list[Completed]:
     return items
 
 
-def asked(session: ServerSession) -> list[Asked]:
+def asked(session: ServerSession) -> list[ReceivedRequest]:
     items = []
-    while (item := session.next_asked()) is not None:
+    while (item := session.next_request()) is not None:
         items.append(item)
     return items
 

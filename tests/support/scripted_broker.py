@@ -115,7 +115,7 @@ class ScriptedBroker:
         with connection, contextlib.suppress(OSError, RemoteProtocolError):
             while size := connection.recv_into(session.next_buffer()):
                 session.received(size)
-                while (asked := session.next_asked()) is not None:
+                while (asked := session.next_request()) is not None:
                     answer = self._answer(asked.request)
                     if answer is not self.SILENCE:
                         for part in session.answer(asked, answer):

@@ -1,3 +1,4 @@
-"""RocketMQ's TCP protocol: frames, headers, and the conversation on one connection. Start at
-`session`.
+"""RocketMQ's TCP protocol: frames, headers, and the requests and replies on one connection.
+
+Start at `session`.
 """

@@ -1,6 +1,6 @@
-"""Requests and replies <-> what a remoting frame carries: code, remark, header fields, body parts.
+"""Requests and replies <-> the content of a remoting frame: code, remark, header fields, body.
 
-The codecs of the single requests are in the `remoting_…` modules; here they are one table.
+`codecs` holds the codecs of the single requests; this module joins them in one table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Reply)
 
 _Decode = Callable[[Fields, Buffer], "Request[Reply]"]
 
-# Rows of different request types: which types belong together is checked where a row is made.
+# Any: mypy checks each row where it is made.
 _ROWS: Final[tuple[Codec[Any, Any], ...]] = (
     *MESSAGE_CODECS,
     *OFFSET_CODECS,
@@ -54,7 +54,7 @@ _DECODERS: Final[dict[int, _Decode]] = {
 
 
 def encode_request(request: Request[Reply]) -> EncodedRequest:
-    """What a request's frame carries. Raises LocalProtocolError for what remoting does not know."""
+    """The content of a request's frame. Raises LocalProtocolError if TCP has no such request."""
     row = _row_of(request)
     ext_fields, body = row.encode(request)
     return EncodedRequest(row.code, ext_fields, body)
@@ -63,8 +63,8 @@ def encode_request(request: Request[Reply]) -> EncodedRequest:
 def decode_request(header: Header, body: Buffer) -> Request[Reply]:
     """The request in a frame.
 
-    Raises UnsupportedRequestError (3) for an unknown code, and BrokerError (1) for a request that
-    lacks something: both are the answer that a broker gives.
+    Raises UnsupportedRequestError (3) for an unknown code, and BrokerError (1) for an incomplete
+    request: a broker answers with both.
     """
     decode = _DECODERS.get(header.code)
     if decode is None:
@@ -77,7 +77,7 @@ def decode_request(header: Header, body: Buffer) -> Request[Reply]:
 
 
 def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> EncodedReply:
-    """What the frame of an answer or a refusal carries."""
+    """The content of the frame of an answer or a refusal."""
     if isinstance(reply, BrokerError):
         return EncodedReply(reply.code, reply.remark, {})
     if isinstance(reply, RelayedReply):
@@ -87,7 +87,7 @@ def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> Encoded
 
 
 def decode_reply(request: Request[R], header: Header, body: Buffer) -> R:
-    """The answer in a frame; a body of records is handed on as it is.
+    """The answer in a frame; a body of records is not copied.
 
     Raises the BrokerError that the code stands for, or RemoteProtocolError.
     """

@@ -1,9 +1,9 @@
-"""Remoting frames <-> bytes; the decoder lends the buffer to receive into.
+"""Remoting frames <-> bytes; the decoder provides the buffer to receive into.
 
-    0 TOTAL i32: bytes behind this field   4 MARK i32: header codec (8 bits), header size (24 bits)
+    0 TOTAL i32: bytes after this field   4 MARK i32: header codec (8 bits), header size (24 bits)
     8 HEADER   .. BODY to the frame's end
 
-Every length is checked before anything is allocated for it.
+The decoder checks every length before it allocates memory for it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header, HeaderCodec, decode_header, encode_header
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Of a whole frame, its length field included: what RocketMQ's own peers take."""
+"""The limit of RocketMQ's own peers for a whole frame, with its length field."""
 STAGING_SIZE: Final = 16 * 1024
-"""Small frames and headers are received here; of a large body no more than this is ever copied."""
+"""The buffer for small frames and headers; also the limit of bytes copied of a large body."""
 
 _HEAD = struct.Struct(">iI")
 _INT = struct.Struct(">i")
@@ -52,9 +52,9 @@ def encode_frame(frame: Frame) -> bytes:
 def encode_frame_head(
     header: Header, body_size: int, codec: HeaderCodec = HeaderCodec.JSON
 ) -> bytes:
-    """What goes before a body of `body_size` bytes, so that the body is sent from where it lies.
+    """The bytes before a body of `body_size` bytes, so that the body is sent without a copy.
 
-    Raises LocalProtocolError when peers would refuse the frame for its size.
+    Raises LocalProtocolError if the frame is larger than peers take.
     """
     encoded = encode_header(header, codec)
     total = 4 + len(encoded) + body_size
@@ -66,21 +66,21 @@ def encode_frame_head(
 
 
 def pack_head(header_size: int) -> bytes:
-    """What goes before a JSON header in a frame without a body."""
+    """The bytes before a JSON header in a frame without a body."""
     return _HEAD.pack(4 + header_size, header_size)  # The codec above the size is 0: JSON.
 
 
 def buffer_size(buffer: Buffer) -> int:
-    """The bytes of a buffer, whatever the items of a memoryview are."""
+    """The size of a buffer in bytes, also of a memoryview of larger items."""
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class FrameDecoder:
     """Bytes in, frames out. Not thread-safe.
 
-    Receive into `next_buffer()`, report it by `received(n)`, then drain `next_frame()`. While a
-    large body is awaited, the buffer is exactly its missing rest, in a buffer of its own.
-    After an error the decoder stays broken: where the next frame begins is not known.
+    Receive into `next_buffer()`, report the size by `received(n)`, then drain `next_frame()`. While
+    a large body is incomplete, the buffer is exactly its missing part, in memory of its own. After
+    an error the decoder stays broken, because it cannot find the next frame.
     """
 
     def __init__(
@@ -93,8 +93,9 @@ class FrameDecoder:
     ) -> None:
         """`allocate` makes the buffers of large bodies; its buffers must be writable.
 
-        `take` is shown each small frame with a JSON header before anybody reads it: the buffer, and
-        where in it the header, the body and what is behind the frame begin. True: it was taken.
+        `take` is called with each small frame that has a JSON header: the buffer, and the positions
+        of the header, of the body and of the frame's end. If it returns True, the decoder skips the
+        frame.
         """
         self._frame_size_max = frame_size_max
         self._allocate = allocate
@@ -102,7 +103,7 @@ class FrameDecoder:
         self._staging = memoryview(bytearray(max(staging_size, _HEAD.size)))
         self._start = 0
         self._end = 0
-        # A large frame under way: where its rest goes, and how to finish it.
+        # An incomplete large frame: the buffer of its missing part, and how to finish it.
         self._rest: memoryview | None = None
         self._finish: Callable[[], Frame] | None = None
         self._frames: deque[Frame] = deque()
@@ -110,11 +111,11 @@ class FrameDecoder:
 
     @property
     def is_between_frames(self) -> bool:
-        """True when nothing is missing: the peer may close the connection here."""
+        """True if no frame is incomplete: the peer may close the connection here."""
         return self._rest is None and self._start == self._end
 
     def next_buffer(self) -> memoryview:
-        """Where to receive into: never empty, valid until the next call of `received`."""
+        """The buffer to receive into: never empty, valid until the next call of `received`."""
         if self._error is not None:
             raise self._error
         if self._rest is not None:
@@ -126,14 +127,14 @@ class FrameDecoder:
         return self._staging[self._end :]
 
     def received(self, size: int) -> None:
-        """Take over the first `size` bytes of the buffer last lent."""
+        """Accept the first `size` bytes of the last `next_buffer()`."""
         if self._rest is None:
             if not 0 <= size <= len(self._staging) - self._end:
-                raise ValueError(f"{size} bytes were not lent")
+                raise ValueError(f"{size} bytes do not fit the buffer")
             self._end += size
         else:
             if not 0 <= size <= len(self._rest):
-                raise ValueError(f"{size} bytes were not lent")
+                raise ValueError(f"{size} bytes do not fit the buffer")
             self._rest = self._rest[size:]
         try:
             self._drain()
@@ -141,9 +142,9 @@ class FrameDecoder:
             self._error = error
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame, or None until more bytes came.
+        """The next whole frame, or None until more bytes come.
 
-        Raises RemoteProtocolError, behind the last good frame, when the peer's bytes are no frames.
+        Raises RemoteProtocolError, after the last good frame, if the peer's bytes are no frames.
         """
         if self._frames:
             return self._frames.popleft()
@@ -152,7 +153,7 @@ class FrameDecoder:
         return None
 
     def feed(self, data: Buffer) -> None:
-        """Receive from a buffer; for tests and for sources that bring their own."""
+        """Receive from a buffer; for tests and for sources with buffers of their own."""
         view = memoryview(data).cast("B")
         while len(view) and self._error is None:
             buffer = self.next_buffer()
@@ -172,12 +173,12 @@ class FrameDecoder:
                 return
 
     def _take_from_staging(self) -> bool:
-        """Move on by one frame, whole or begun; False when more bytes are needed for that."""
+        """Advance by one frame, whole or begun; False if that needs more bytes."""
         there = self._end - self._start
         if there < _INT.size:
             return False
         (total,) = _INT.unpack_from(self._staging, self._start)
-        # Checked before anything else arrives: a peer must not make us hold 2 GiB.
+        # Checked before anything else arrives: a peer must not make this process hold 2 GiB.
         if total + 4 > self._frame_size_max:
             raise FrameTooLargeError(total + 4, self._frame_size_max)
         if total < 4:
@@ -195,7 +196,7 @@ class FrameDecoder:
             ):
                 return True
             frame = self._staging[start : start + frame_size]
-            # The staging buffer is used again, so a small body is copied out of it.
+            # A small body is copied, because the decoder reuses the staging buffer.
             header = decode_header(frame[_HEAD.size : body_at], codec)
             self._frames.append(Frame(header, bytes(frame[body_at:]), codec))
             return True
@@ -225,7 +226,7 @@ class FrameDecoder:
         return codec, header_size
 
     def _begin_body(self, body_size: int, body_at: int, codec: HeaderCodec) -> None:
-        """Read the header, which is there, and have the body received into its own buffer."""
+        """Read the header, and let the body be received into its own buffer."""
         header = decode_header(
             self._staging[self._start + _HEAD.size : self._start + body_at], codec
         )
@@ -234,7 +235,7 @@ class FrameDecoder:
         self._finish = lambda: Frame(header, body, codec)
 
     def _begin_whole(self, frame_size: int, body_at: int, codec: HeaderCodec) -> None:
-        """Have a frame whose header is larger than the staging buffer received in one piece."""
+        """Let a frame whose header is larger than the staging buffer be received in one piece."""
         frame = memoryview(self._allocate(frame_size))
         self._move_staged(frame, self._start)
         self._finish = lambda: Frame(

@@ -5,8 +5,8 @@
     binary   code i16, language i8, version i16, opaque i32, flag i32, remark i32 length + bytes,
              extFields i32 length, then per field: name i16 length + bytes, value i32 length + bytes
 
-The binary form has no null: what has no length is absent. Its code has 16 bits only, so requests
-above 32,767 arrive truncated; we send JSON, which every server takes.
+The binary form has no null: an empty field is absent. Its code has 16 bits only, so request codes
+above 32,767 are cut off; this project sends JSON, which every server takes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from rocketmq_wire import fastjson as lenient_json
+from rocketmq_wire import fastjson
 from rocketmq_wire.codes import CLIENT_VERSION
 from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.fastjson import Json
@@ -53,7 +53,7 @@ class HeaderCodec(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a frame says about its body."""
+    """The header of a frame."""
 
     code: int
     language: str = "PYTHON"
@@ -73,7 +73,7 @@ class Header:
 
 
 def encode_header(header: Header, codec: HeaderCodec = HeaderCodec.JSON) -> bytes:
-    """Write a header. Raises LocalProtocolError when the binary form cannot hold it."""
+    """Write a header. Raises LocalProtocolError if the binary form cannot hold it."""
     return _encode_json(header) if codec is HeaderCodec.JSON else _encode_binary(header)
 
 
@@ -84,7 +84,7 @@ def decode_header(buffer: bytes | bytearray | memoryview, codec: HeaderCodec) ->
 
 def _encode_json(header: Header) -> bytes:
     fields: dict[str, object] = {"code": header.code}
-    # Java clients take replies apart without asking whether there are fields at all.
+    # Java clients read the fields of a reply without a check for null.
     if header.ext_fields or header.flag & FLAG_REPLY:
         fields["extFields"] = header.ext_fields
     fields["flag"] = header.flag
@@ -115,13 +115,13 @@ def _decode_json(buffer: bytes | bytearray | memoryview) -> Header:
 
 
 def _load(text: str) -> Json:
-    """Strict JSON without blanks around it at the least cost; all else the lenient way."""
+    """Parse strict JSON without blanks around it at the least cost; else as fastjson does."""
     try:
         value: Json
         value, end = _JSON_DECODER.raw_decode(text)
     except (ValueError, RecursionError):
-        return lenient_json.loads(text)
-    return value if end == len(text) else lenient_json.loads(text)
+        return fastjson.loads(text)
+    return value if end == len(text) else fastjson.loads(text)
 
 
 def _integer(fields: dict[str, Json], name: str) -> int:
@@ -148,13 +148,13 @@ def _ext_fields(value: Json) -> dict[str, str]:
 
 
 def _as_text(value: Json) -> str:
-    """The text that fastjson makes of a value where it wants a string."""
-    return value if isinstance(value, str) else lenient_json.canonical(value)
+    """The text that fastjson makes of a value in place of a string."""
+    return value if isinstance(value, str) else fastjson.canonical(value)
 
 
 def _encode_binary(header: Header) -> bytes:
     ext_fields = b"".join(
-        _counted(_SHORT, name) + _counted(_INT, value)
+        _sized(_SHORT, name) + _sized(_INT, value)
         for name, value in header.ext_fields.items()
         if name and value
     )
@@ -173,7 +173,7 @@ def _encode_binary(header: Header) -> bytes:
     return b"".join((fixed, remark, _INT.pack(len(ext_fields)), ext_fields))
 
 
-def _counted(length: struct.Struct, text: str) -> bytes:
+def _sized(length: struct.Struct, text: str) -> bytes:
     encoded = text.encode("utf-8", "replace")
     try:
         return length.pack(len(encoded)) + encoded

@@ -1,9 +1,8 @@
-"""Pulls that are sent as one, and their answers: taken up together, their headers mostly unread.
+"""Joined pulls: several pulls sent in one write, and their answers completed as one.
 
-A real broker answers with 32 messages a pull. Asking for them and taking each answer up by itself
-costs 38 us of a core, together 9: the answers of some pulls are gathered where they are received,
-and handed on as one. Headers of one server differ in four numbers: what one says is known once
-another like it was read the general way.
+A real broker answers with 32 messages per pull. A single pull costs 38 us of a core, a joined pull
+9 us: the answers of several pulls are gathered as they are received and completed together. Headers
+of one server differ in four numbers, so a pattern made of one header reads the others.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
 
 Answer = PullReply | RocketMQError
 
-# Of one server: its answers suggest another replica, or do not.
+# One server has few shapes: its answers suggest another replica, or do not.
 _SHAPES_MAX: Final = 8
 _NUMBER: Final = r"(0|[1-9][0-9]{0,18})"
 _NAMES: Final = ("opaque", "nextBeginOffset", "minOffset", "maxOffset")
 
 
 class _Numbers(NamedTuple):
-    """What differs from one header to the next, in the order of `_NAMES`."""
+    """The four numbers in which headers differ, in the order of `_NAMES`."""
 
     opaque: bytes
     next_begin: bytes
@@ -38,23 +37,24 @@ class _Numbers(NamedTuple):
 
 
 class AnswerShape:
-    """A header that says messages were found, with any numbers in the place of its own four."""
+    """The pattern of headers of answers with messages; the four numbers may be any."""
 
     __slots__ = ("_order", "_pattern", "reply")
 
     def __init__(self, pattern: re.Pattern[bytes], order: Sequence[int], reply: PullReply) -> None:
-        self._pattern, self._order = pattern, tuple(order)
+        self._pattern = pattern
+        self._order = tuple(order)
         self.reply = reply
-        """What such a header says, but for the numbers and the body."""
+        """The reply of such a header, except for the numbers and the body."""
 
     def match(self, buffer: Buffer, start: int, end: int) -> Sequence[bytes] | None:
-        """The numbers of a header in which nothing else differs, as `_Numbers` names them."""
+        """The numbers of a header of this shape, as `_Numbers` names them; None for others."""
         found = self._pattern.fullmatch(buffer, start, end)
         return None if found is None else found.group(*self._order)
 
 
 def learn_shape(header: bytes, request: PullMessages) -> AnswerShape | None:
-    """The shape of a JSON header that says messages were found; None for any other."""
+    """The shape of the JSON header of an answer with messages; None for any other header."""
     try:
         decoded = decode_header(header, HeaderCodec.JSON)
         reply = decode_reply(request, decoded, b"")
@@ -64,21 +64,21 @@ def learn_shape(header: bytes, request: PullMessages) -> AnswerShape | None:
         return None
     pattern = re.escape(header.decode("latin-1"))
     for name in _NAMES:
-        # Behind the number stands a quote, a comma or a brace, which is escaped in a pattern.
-        place = re.compile(rf'("{name}":"?)[0-9]+(?=[",\\])')
-        if len(place.findall(pattern)) != 1:
+        # A quote, a comma or a brace follows the number; the pattern escapes the brace.
+        number = re.compile(rf'("{name}":"?)[0-9]+(?=[",\\])')
+        if len(number.findall(pattern)) != 1:
             return None
-        pattern = place.sub(lambda found: found[1] + _NUMBER, pattern)
+        pattern = number.sub(lambda found: found[1] + _NUMBER, pattern)
     in_order = sorted(_NAMES, key=lambda name: header.index(b'"%b"' % name.encode()))
     order = [in_order.index(name) + 1 for name in _NAMES]
     shape = AnswerShape(re.compile(pattern.encode("latin-1")), order, reply)
-    said = [decoded.opaque, reply.next_begin, reply.start, reply.end]
+    numbers = [decoded.opaque, reply.next_begin, reply.start, reply.end]
     found = shape.match(header, 0, len(header))
-    return shape if found is not None and [int(number) for number in found] == said else None
+    return shape if found is not None and [int(digits) for digits in found] == numbers else None
 
 
 def join_answers(pull: PullMessages, answers: Sequence[Answer]) -> PullReply | PullReplies:
-    """One answer for all of a pull's times, where each brought just what was planned."""
+    """Join the answers of a pull's times into one if each brought what was planned."""
     bodies: list[Buffer] = []
     for number, answer in enumerate(answers, 1):
         planned = pull.start + number * pull.count_max
@@ -95,21 +95,22 @@ def join_answers(pull: PullMessages, answers: Sequence[Answer]) -> PullReply | P
     return replace(last, records=tuple(bodies))
 
 
-class _Joint:
-    """Pulls that were sent as one. An answer is its body where it is what was planned."""
+class _JoinedPull:
+    """The pulls of one write and their answers; an answer as planned is kept as its body."""
 
     __slots__ = ("answers", "first", "missing", "numbers", "pull", "shape")
 
     def __init__(self, pull: PullMessages, first: int) -> None:
-        self.pull, self.first = pull, first
+        self.pull = pull
+        self.first = first
         self.answers: list[bytes | Answer | None] = [None] * pull.times
         self.missing = pull.times
         self.shape: AnswerShape | None = None
         self.numbers: Sequence[bytes] = ()
-        """Of the last header of that shape."""
+        """The numbers in the last header of that shape."""
 
     def result(self) -> PullReply | PullReplies:
-        """The answer to all of them."""
+        """The answer to all pulls."""
         bodies = [answer for answer in self.answers if isinstance(answer, bytes)]
         if len(bodies) == len(self.answers):
             return self._reply(self.pull.times - 1, *bodies)
@@ -132,52 +133,52 @@ class _Joint:
 
 
 class JoinedPulls:
-    """Those of one session. Not thread-safe."""
+    """The joined pulls of one session. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._joints: dict[int, _Joint] = {}
-        self._places: dict[int, tuple[_Joint, int]] = {}
+        self._pulls: dict[int, _JoinedPull] = {}
+        self._by_opaque: dict[int, tuple[_JoinedPull, int]] = {}
         self._shapes: list[AnswerShape] = []
         self.done: deque[tuple[int, PullReply | PullReplies]] = deque()
-        """The first number of pulls that are answered, all of them, and the answer."""
+        """Completed joined pulls: their first opaque number and the joint answer."""
 
     def __contains__(self, opaque: int) -> bool:
-        return opaque in self._places
+        return opaque in self._by_opaque
 
     def start(self, pull: PullMessages, opaques: Sequence[int]) -> None:
-        """They were sent under these numbers, of which the first stands for all."""
-        joint = self._joints[opaques[0]] = _Joint(pull, opaques[0])
-        self._places.update((opaque, (joint, place)) for place, opaque in enumerate(opaques))
+        """Register a pull sent under these opaque numbers; the first one names the whole."""
+        joined = self._pulls[opaques[0]] = _JoinedPull(pull, opaques[0])
+        self._by_opaque.update((opaque, (joined, index)) for index, opaque in enumerate(opaques))
 
     def forget(self, first: int) -> None:
-        """Nobody waits for them any more."""
-        joint = self._joints.pop(first, None)
-        if joint is not None:
-            left = [opaque for opaque, (other, _) in self._places.items() if other is joint]
+        """Drop joined pulls that the caller gave up."""
+        joined = self._pulls.pop(first, None)
+        if joined is not None:
+            left = [opaque for opaque, (other, _) in self._by_opaque.items() if other is joined]
             for opaque in left:
-                del self._places[opaque]
+                del self._by_opaque[opaque]
 
     def clear(self) -> None:
-        """Nobody waits for any of them."""
-        self._joints.clear()
-        self._places.clear()
+        """Drop all joined pulls."""
+        self._pulls.clear()
+        self._by_opaque.clear()
         self.done.clear()
 
     def stands_for_all(self, opaque: int) -> bool:
-        """True for the first number of pulls of which some are not answered yet."""
-        return opaque in self._joints
+        """True for the first opaque number of joined pulls with missing answers."""
+        return opaque in self._pulls
 
     def request_of(self, opaque: int) -> PullMessages | None:
-        """The pulls that one number belongs to."""
-        place = self._places.get(opaque)
-        return None if place is None else place[0].pull
+        """The pull that an opaque number belongs to; None for other requests."""
+        found = self._by_opaque.get(opaque)
+        return None if found is None else found[0].pull
 
     def take(self, buffer: Buffer, header: int, body: int, end: int) -> bool:
-        """Take an answer from where it was received; False: it wants the general way.
+        """Take an answer from the receive buffer; False leaves it to the general codec.
 
-        The three numbers are where its JSON header, its body and what is behind it begin.
+        `header`, `body` and `end` are the positions of its JSON header, its body and its end.
         """
-        if not self._places:
+        if not self._by_opaque:
             return False
         for shape in self._shapes:
             numbers = shape.match(buffer, header, body)
@@ -186,33 +187,33 @@ class JoinedPulls:
         else:
             self._learn(bytes(memoryview(buffer)[header:body]))
             return False
-        found = self._places.get(int(numbers[0]))
+        found = self._by_opaque.get(int(numbers[0]))
         if found is None:
             return False
-        joint, place = found
-        pull = joint.pull
-        if int(numbers[1]) != pull.start + (place + 1) * pull.count_max or body == end:
+        joined, index = found
+        pull = joined.pull
+        if int(numbers[1]) != pull.start + (index + 1) * pull.count_max or body == end:
             return False
-        joint.shape, joint.numbers = shape, numbers
+        joined.shape, joined.numbers = shape, numbers
         self._put(int(numbers[0]), bytes(memoryview(buffer)[body:end]))
         return True
 
     def put(self, opaque: int, answer: Answer) -> None:
-        """An answer that was read the general way."""
+        """Add an answer that the general codec read."""
         self._put(opaque, answer)
 
     def _put(self, opaque: int, answer: bytes | Answer) -> None:
-        joint, place = self._places.pop(opaque)
-        joint.answers[place] = answer
-        joint.missing -= 1
-        if not joint.missing:
-            del self._joints[joint.first]
-            self.done.append((joint.first, joint.result()))
+        joined, index = self._by_opaque.pop(opaque)
+        joined.answers[index] = answer
+        joined.missing -= 1
+        if not joined.missing:
+            del self._pulls[joined.first]
+            self.done.append((joined.first, joined.result()))
 
     def _learn(self, header: bytes) -> None:
         if len(self._shapes) >= _SHAPES_MAX:
             return
-        pull = next(iter(self._joints.values())).pull
+        pull = next(iter(self._pulls.values())).pull
         shape = learn_shape(header, pull)
         if shape is not None:
             self._shapes.append(shape)

@@ -1,14 +1,14 @@
-"""One connection's conversation, without I/O: which reply answers which request.
+"""The requests and replies of one connection, without I/O.
 
-Client: `start` gives the bytes to write; what is received completes requests in any order. Answers
-are matched by opaque number among replies only, for the server numbers its own requests from the
-same range. An answer to a request that has expired is late: counted and dropped.
+`ClientSession`: `start` returns the bytes to write; received frames complete requests in any order.
+The session matches replies by opaque number; the server numbers its own requests from the same
+range. A reply to an expired request is late: the session counts and drops it.
 
-Server: `next_asked` gives requests in the order they came, those it cannot read as the refusal to
-send; `answer` gives the bytes to write. A oneway request is never answered.
+`ServerSession`: `next_request` returns requests in the order of their arrival, an unreadable one as
+the refusal to send; `answer` returns the bytes to write. Oneway requests get no answer.
 
-Neither is thread-safe. Both receive as `FrameDecoder` does: fill `next_buffer()`, then say how
-much by `received(n)`.
+Neither is thread-safe. Both receive as `FrameDecoder` does: fill `next_buffer()`, then call
+`received(n)`.
 """
 
 from __future__ import annotations
@@ -51,36 +51,36 @@ from rocketmq_wire.signing import Credentials, sign_request, signed_version
 
 
 class Deferred:
-    """An answer that is not known yet: call `deliver` with it, where the session is used."""
+    """An answer to come: call `deliver` with it, in the thread that uses the session."""
 
     __slots__ = ("deliver",)
 
     def __init__(self) -> None:
-        # A oneway request waits for nothing.
+        # A oneway request gets no answer.
         self.deliver: Callable[[Reply | BrokerError], None] = lambda _: None
 
 
 Responder = Callable[[Request[Reply]], "Reply | BrokerError | Deferred | None"]
-"""Answers what a server asks of its client; None for what it does not know."""
+"""Answers a request of the server; None for a request that the client does not know."""
 
 OPAQUE_MAX: Final = 2**31 - 1
 _DEADLINES_SPARE: Final = 64
 _NOTICES_MAX: Final = 256
-# Five answers of a real broker, 32 messages of 350 bytes each, come by one system call: taking one
-# up costs 22 us instead of 31. Of a large answer as much may be copied: some 10 us of the 700 that
-# receiving 4 MiB takes.
+# One system call receives five answers of a real broker with 32 messages of 350 bytes each, so an
+# answer costs 22 us instead of 31. A large answer is copied up to this size: some 10 us of the 700
+# us that 4 MiB take.
 _ANSWER_STAGING_SIZE: Final = 64 * 1024
 
 
 class Started(NamedTuple):
-    """A request under way: its number, and the parts of its frame to write in order."""
+    """A started request: its opaque number, and the parts of its frame to write in order."""
 
     opaque: int
     parts: tuple[Buffer, ...]
 
 
 class Completed(NamedTuple):
-    """A request that was answered, refused, or answered with something unreadable."""
+    """A finished request: its opaque number, and the reply or the error."""
 
     opaque: int
     result: Reply | RocketMQError
@@ -91,11 +91,11 @@ class _Pending(NamedTuple):
     deadline_ms: int
     timeout_ms: int
     last_ms: int
-    """The deadline is never put off beyond it."""
+    """The limit for extensions of the deadline."""
 
 
 class ClientSession:
-    """The asking side of one connection."""
+    """The client's side of one connection."""
 
     def __init__(
         self,
@@ -108,7 +108,8 @@ class ClientSession:
         credentials: Credentials | None = None,
         responder: Responder | None = None,
     ) -> None:
-        self._language, self._version = language, version
+        self._language = language
+        self._version = version
         self._credentials = credentials
         self._opaque_next = opaque_start & OPAQUE_MAX
         self._joined = JoinedPulls()
@@ -120,27 +121,27 @@ class ClientSession:
         )
         self._pull_frames = PullFrames(lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)))
         self._pending: dict[int, _Pending] = {}
-        # Deadlines in order; those of requests that are done stay until they come up.
+        # A heap; deadlines of finished requests stay in it until they are the first.
         self._deadlines: list[tuple[int, int]] = []
         self._responder = responder
         self._answers: list[bytes] = []
         self.late_count = 0
-        """Answers dropped because nobody waits for them any more."""
+        """The number of dropped answers to requests that were given up."""
         self._notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
 
     @property
     def pending_count(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests without an answer."""
         return len(self._pending)
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next request expires; None when nothing is pending."""
+        """The time at which the next request expires; None if none is pending."""
         while self._deadlines and not self._is_current(*self._deadlines[0]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    # --- asking ---------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------
 
     def start(
         self,
@@ -150,10 +151,10 @@ class ClientSession:
         timeout_ms: int,
         slow_ms: int | None = None,
     ) -> Started:
-        """Begin a request. Raises LocalProtocolError when it cannot be sent.
+        """Start a request. Raises LocalProtocolError if it cannot be sent.
 
-        `slow_ms` is how long it may take while anything is heard of the server: what was asked
-        for before may be large, and is sent first.
+        `slow_ms` extends the timeout while bytes arrive: the server first sends the answers to
+        earlier requests, which may be large.
         """
         opaque = self._free_opaque()
         parts: tuple[Buffer, ...]
@@ -173,13 +174,13 @@ class ClientSession:
         return Started(opaque, parts)
 
     def start_oneway(self, request: Request[Reply]) -> tuple[Buffer, ...]:
-        """The parts of a request that nobody will answer."""
+        """The parts of the frame of a oneway request."""
         return self._encode(request, self._free_opaque(), FLAG_ONEWAY)
 
     def expire(self, now_ms: int, *, heard_ms: int = 0) -> list[int]:
-        """Give up the requests whose time is over; their answers will be late.
+        """Give up the requests whose deadline has passed; returns their opaque numbers.
 
-        `heard_ms` is when anything was last heard: requests that may be slow wait on from there.
+        `heard_ms` is the time of the last received bytes: slow requests wait on from there.
         """
         expired: list[int] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
@@ -198,12 +199,12 @@ class ClientSession:
         return expired
 
     def forget(self, opaque: int) -> bool:
-        """Give up one request; False when it was not pending."""
+        """Give up one request; False if it was not pending."""
         self._joined.forget(opaque)
         return self._pending.pop(opaque, None) is not None
 
     def abandon(self) -> list[int]:
-        """Give up everything, as when the connection broke: the numbers of what was pending."""
+        """Give up all requests, as after a broken connection; returns their opaque numbers."""
         opaques = list(self._pending)
         self._pending.clear()
         self._deadlines.clear()
@@ -213,17 +214,17 @@ class ClientSession:
     # --- receiving ------------------------------------------------------------------------
 
     def next_buffer(self) -> memoryview:
-        """Where to receive into. Raises RemoteProtocolError once the peer sent no frames."""
+        """The buffer to receive into. Raises RemoteProtocolError after bytes that are no frames."""
         return self._decoder.next_buffer()
 
     def received(self, size: int) -> None:
-        """Take over the first `size` bytes of the buffer last lent."""
+        """Accept the first `size` bytes of the last `next_buffer()`."""
         self._decoder.received(size)
 
     def next_completed(self) -> Completed | None:
-        """The next request that is done; None when more bytes are needed.
+        """The next finished request; None until more bytes come.
 
-        Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
+        Raises RemoteProtocolError if the peer's bytes are no frames: the caller must disconnect.
         """
         while True:
             if self._joined.done:
@@ -243,21 +244,21 @@ class ClientSession:
             if joined is not None:
                 self._joined.put(header.opaque, _pull_result(joined, frame))
                 continue
-            # The first of joined pulls may be answered twice while the others are under way.
-            is_again = self._joined.stands_for_all(header.opaque)
-            pending = None if is_again else self._pending.pop(header.opaque, None)
+            # The first of joined pulls may be answered twice while other answers are missing.
+            is_repeated = self._joined.stands_for_all(header.opaque)
+            pending = None if is_repeated else self._pending.pop(header.opaque, None)
             if pending is None:
                 self.late_count += 1
                 continue
             return Completed(header.opaque, _result_of(pending.request, frame))
 
     def take_answers(self) -> list[bytes]:
-        """What has to be written because the server asked something."""
+        """The frames to write as answers to requests of the server."""
         answers, self._answers = self._answers, []
         return answers
 
     def take_notices(self) -> list[NotifyMembersChanged]:
-        """What the server told us; of very many the last ones."""
+        """The notices of the server since the last call, at most the last 256."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
@@ -285,8 +286,8 @@ class ClientSession:
             remark = f" request type {header.code} not supported"
             self._answer(header, EncodedReply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, {}))
         elif isinstance(result, Deferred):
-            asked = request
-            result.deliver = lambda reply: self._answer(header, encode_reply(asked, reply))
+            deferred = request
+            result.deliver = lambda reply: self._answer(header, encode_reply(deferred, reply))
         else:
             self._answer(header, encode_reply(request, result))
 
@@ -301,8 +302,7 @@ class ClientSession:
             encoded.remark,
             encoded.ext_fields,
         )
-        head = encode_frame_head(answer, sum(map(buffer_size, encoded.body)))
-        self._answers.append(b"".join((head, *encoded.body)))
+        self._answers.append(b"".join(_frame_parts(answer, encoded.body)))
 
     def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
@@ -311,8 +311,7 @@ class ClientSession:
             version = signed_version(ext_fields, version)
             ext_fields = sign_request(self._credentials, ext_fields, body)
         header = Header(code, self._language, version, opaque, flag, None, ext_fields)
-        head = encode_frame_head(header, sum(map(buffer_size, body)))
-        return (head, *(part for part in body if len(part)))
+        return _frame_parts(header, body)
 
     def _start_joined(self, pull: PullMessages, first: int) -> tuple[Buffer, ...]:
         """The parts of the frames of all times of a pull."""
@@ -321,8 +320,8 @@ class ClientSession:
             frames = self._pull_frames.frames(pull, opaques)
         else:
             each = (
-                replace(pull, start=pull.start + place * pull.count_max, times=1)
-                for place in range(pull.times)
+                replace(pull, start=pull.start + index * pull.count_max, times=1)
+                for index in range(pull.times)
             )
             parts = map(self._encode, each, opaques, repeat(0))
             frames = b"".join([part for frame in parts for part in frame])
@@ -354,13 +353,13 @@ def _result_of(request: Request[Reply], frame: Frame) -> Reply | RocketMQError:
             check_words(request.subscription, request.queue.broker, frame.header.version)
         return reply
     except (BrokerError, RemoteProtocolError, FilterWordsError) as error:
-        # The frame was whole, so the connection goes on: only this request has failed.
+        # The frame was whole, so only this request fails and the connection stays usable.
         return error
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that a client sent, or why it cannot be carried out."""
+class ReceivedRequest:
+    """A request of a client, or the refusal to answer it with."""
 
     opaque: int
     code: int
@@ -369,7 +368,7 @@ class Asked:
 
 
 class ServerSession:
-    """The answering side of one connection."""
+    """The server's side of one connection."""
 
     def __init__(
         self,
@@ -380,28 +379,29 @@ class ServerSession:
         allocate: Callable[[int], Buffer] = bytearray,
         check: Callable[[Header, Buffer, Request[Reply]], None] | None = None,
     ) -> None:
-        """`check` raises the BrokerError by which a request is refused."""
-        self._language, self._version = language, version
+        """`check` raises the BrokerError to refuse a request with."""
+        self._language = language
+        self._version = version
         self._check = check
         self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
         self._opaque_next = 0
-        self._asked_client: set[int] = set()
+        self._requests: set[int] = set()
         self._answered: list[tuple[int, RelayedReply]] = []
         self.stray_reply_count = 0
-        """Replies that the client sent although nothing was asked of it."""
+        """The number of replies without a request."""
 
     def next_buffer(self) -> memoryview:
-        """Where to receive into. Raises RemoteProtocolError once the peer sent no frames."""
+        """The buffer to receive into. Raises RemoteProtocolError after bytes that are no frames."""
         return self._decoder.next_buffer()
 
     def received(self, size: int) -> None:
-        """Take over the first `size` bytes of the buffer last lent."""
+        """Accept the first `size` bytes of the last `next_buffer()`."""
         self._decoder.received(size)
 
-    def next_asked(self) -> Asked | None:
-        """The next request; None when more bytes are needed.
+    def next_request(self) -> ReceivedRequest | None:
+        """The next request; None until more bytes come.
 
-        Raises RemoteProtocolError when the peer's bytes are no frames: the connection is over.
+        Raises RemoteProtocolError if the peer's bytes are no frames: the caller must disconnect.
         """
         while (frame := self._decoder.next_frame()) is not None:
             header = frame.header
@@ -415,75 +415,77 @@ class ServerSession:
                     self._check(header, frame.body, request)
             except BrokerError as error:
                 request = error
-            return Asked(header.opaque, header.code, header.is_oneway, request)
+            return ReceivedRequest(header.opaque, header.code, header.is_oneway, request)
         return None
 
-    def answer(self, asked: Asked, result: Reply | BrokerError) -> tuple[Buffer, ...]:
-        """The parts of the frame that answers; none for a oneway.
+    def answer(self, request: ReceivedRequest, result: Reply | BrokerError) -> tuple[Buffer, ...]:
+        """The parts of the frame of an answer; none for a oneway request.
 
-        An answer that cannot be sent, being too large, becomes a refusal with code 1: the client
-        must not wait for it in vain.
+        An answer that is too large to be sent becomes a refusal with code 1, so that the client
+        does not wait in vain.
         """
-        if asked.is_oneway:
+        if request.is_oneway:
             return ()
         try:
-            return self._encode(asked, _encode_result(asked, result))
+            return self._encode(request, _encode_result(request, result))
         except ProtocolError as error:
-            return self._encode(asked, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
+            return self._encode(request, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
 
     def notify(self, notice: Request[Reply]) -> tuple[Buffer, ...]:
-        """The parts of a oneway request to the client, numbered by the server's own count."""
-        opaque = self._opaque_next
-        self._opaque_next = (opaque + 1) & OPAQUE_MAX
-        code, ext_fields, body = encode_request(notice)
-        header = Header(code, self._language, self._version, opaque, FLAG_ONEWAY, None, ext_fields)
-        head = encode_frame_head(header, sum(map(buffer_size, body)))
-        return (head, *(part for part in body if len(part)))
+        """The parts of the frame of a oneway request to the client."""
+        return self._encode_request(notice, FLAG_ONEWAY).parts
 
     def start(self, request: Request[Reply]) -> Started:
-        """Ask the client something: what it answers comes by `take_answered`."""
-        opaque = self._opaque_next
-        self._opaque_next = (opaque + 1) & OPAQUE_MAX
-        code, ext_fields, body = encode_request(request)
-        header = Header(code, self._language, self._version, opaque, 0, None, ext_fields)
-        head = encode_frame_head(header, sum(map(buffer_size, body)))
-        self._asked_client.add(opaque)
-        return Started(opaque, (head, *(part for part in body if len(part))))
+        """Start a request to the client; `take_answered` returns its answer."""
+        started = self._encode_request(request, 0)
+        self._requests.add(started.opaque)
+        return started
 
     def forget(self, opaque: int) -> None:
-        """Give up what was asked of the client; its answer will be a stray one."""
-        self._asked_client.discard(opaque)
+        """Give up a request to the client; its answer will be a stray reply."""
+        self._requests.discard(opaque)
 
     def take_answered(self) -> list[tuple[int, RelayedReply]]:
-        """What the client has answered since, each with the number of what was asked."""
+        """The client's answers since the last call, each with its request's opaque number."""
         answered, self._answered = self._answered, []
         return answered
 
     def _take_reply(self, frame: Frame) -> None:
         header = frame.header
-        if header.opaque not in self._asked_client:
+        if header.opaque not in self._requests:
             self.stray_reply_count += 1
             return
-        self._asked_client.discard(header.opaque)
+        self._requests.discard(header.opaque)
         reply = RelayedReply(header.code, header.remark, header.ext_fields, bytes(frame.body))
         self._answered.append((header.opaque, reply))
 
-    def _encode(self, asked: Asked, reply: EncodedReply) -> tuple[Buffer, ...]:
+    def _encode(self, request: ReceivedRequest, reply: EncodedReply) -> tuple[Buffer, ...]:
         header = Header(
             reply.code,
             self._language,
             self._version,
-            asked.opaque,
+            request.opaque,
             FLAG_REPLY,
             reply.remark,
             reply.ext_fields,
         )
-        head = encode_frame_head(header, sum(map(buffer_size, reply.body)))
-        return (head, *(part for part in reply.body if len(part)))
+        return _frame_parts(header, reply.body)
+
+    def _encode_request(self, request: Request[Reply], flag: int) -> Started:
+        opaque = self._opaque_next
+        self._opaque_next = (opaque + 1) & OPAQUE_MAX
+        code, ext_fields, body = encode_request(request)
+        header = Header(code, self._language, self._version, opaque, flag, None, ext_fields)
+        return Started(opaque, _frame_parts(header, body))
 
 
-def _encode_result(asked: Asked, result: Reply | BrokerError) -> EncodedReply:
+def _frame_parts(header: Header, body: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    head = encode_frame_head(header, sum(map(buffer_size, body)))
+    return (head, *(part for part in body if len(part)))
+
+
+def _encode_result(request: ReceivedRequest, result: Reply | BrokerError) -> EncodedReply:
     if isinstance(result, BrokerError):
         return EncodedReply(result.code, result.remark, {})
-    assert not isinstance(asked.request, BrokerError), "only a refusal answers what is unreadable"
-    return encode_reply(asked.request, result)
+    assert not isinstance(request.request, BrokerError), "only a refusal answers what is unreadable"
+    return encode_reply(request.request, result)

@@ -279,13 +279,13 @@ def test_the_lent_buffer_is_never_empty():
         receive(decoder, data[start : start + 7])
 
 
-def test_more_than_was_lent_is_refused():
+def test_more_bytes_than_the_buffer_holds_are_refused():
     decoder = FrameDecoder(staging_size=64)
     for size in (-1, 65):
-        with pytest.raises(ValueError, match="not lent"):
+        with pytest.raises(ValueError, match="do not fit the buffer"):
             decoder.received(size)
     receive(decoder, encode_frame_head(Header(1), 500))
-    with pytest.raises(ValueError, match="not lent"):
+    with pytest.raises(ValueError, match="do not fit the buffer"):
         decoder.received(501)
 
 

@@ -16,7 +16,7 @@ from rocketmq_wire.errors import (
 )
 from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
-from rocketmq_wire.remoting.session import Asked, ClientSession, Completed, ServerSession
+from rocketmq_wire.remoting.session import ClientSession, Completed, ReceivedRequest, ServerSession
 from rocketmq_wire.requests.brokers import GetCluster
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import PullReply, PullStatus
@@ -40,7 +40,7 @@ def test_a_question_is_answered_through_both_sessions():
     started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
     receive(server, *started.parts)
     (question,) = asked(server)
-    assert question == Asked(started.opaque, 30, False, ASK_MAX)
+    assert question == ReceivedRequest(started.opaque, 30, False, ASK_MAX)
     receive(client, *server.answer(question, OffsetReply(7)))
     assert completed(client) == [Completed(started.opaque, OffsetReply(7))]
     assert client.pending_count == 0
@@ -154,7 +154,7 @@ def test_a_reply_nobody_asked_for_is_counted_and_dropped():
 
 def test_an_answer_too_large_to_send_becomes_a_refusal():
     server = ServerSession()
-    question = Asked(4, 11, False, PULL)
+    question = ReceivedRequest(4, 11, False, PULL)
     records = (bytes(FRAME_SIZE_MAX),)
     parts = server.answer(question, PullReply(PullStatus.FOUND, 9, 0, 9, records))
     header = frame_of(*parts).header
@@ -164,7 +164,7 @@ def test_an_answer_too_large_to_send_becomes_a_refusal():
 
 def test_an_answer_of_the_wrong_kind_is_our_mistake():
     with pytest.raises(AssertionError):
-        ServerSession().answer(Asked(1, 7, False, BrokerError(3, "")), Done())
+        ServerSession().answer(ReceivedRequest(1, 7, False, BrokerError(3, "")), Done())
 
 
 @pytest.mark.parametrize("cut", range(0, 200, 7))

@@ -32,7 +32,7 @@ from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.remoting.session import Asked, ServerSession
+from rocketmq_wire.remoting.session import ReceivedRequest, ServerSession
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
 
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output.hold()
         try:
             while not self._is_closed and not self._is_at_a_bound:
-                asked = self._session.next_asked()
+                asked = self._session.next_request()
                 for opaque, reply in self._session.take_answered():
                     self._asked.pop(opaque)(reply)
                 if asked is None:
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._server.guard is not None
         self._server.guard.check_request(self.peer.host, header, body, request)
 
-    def _take_up(self, asked: Asked) -> None:
+    def _take_up(self, asked: ReceivedRequest) -> None:
         request, role = asked.request, self._server.role
         if isinstance(request, BrokerError):
             self._output.write(self._session.answer(asked, request))

@@ -1,3 +1,4 @@
-"""Requests and replies as header fields and bodies, one module per kind of request. Start at
-`fields`.
+"""Requests and replies as header fields and bodies, one module per module of `requests`.
+
+Start at `fields`.
 """

@@ -1,7 +1,7 @@
-"""What the remoting codecs of all requests share: codes, strict readers, the row of their table.
+"""The codec of one request, and the header fields that many requests share.
 
-Header fields travel as text. `Fields` and the `member` functions check names, types and ranges;
-what they raise becomes a refusal on the broker's side and a protocol error on the client's.
+Header fields travel as text. `Fields` checks names, types and ranges; its errors become refusals by
+a broker and protocol errors in a client.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Fields:
 
     def __init__(self, fields: Mapping[str, str], version: int = 0, language: str = "") -> None:
         self._fields = fields
-        self.version, self.language = version, language
-        """Of the frame's header: what the sender understands depends on its version."""
+        self.version = version
+        """The sender's version, from the frame's header."""
+        self.language = language
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._fields.get(name, default)
@@ -57,7 +58,7 @@ class Fields:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """The field's text; None when it is absent or empty."""
+        """The field's text; None if it is absent or empty."""
         return self._fields.get(name) or None
 
     def int32(self, name: str, default: int | None = None) -> int:
@@ -65,7 +66,7 @@ class Fields:
 
     def int64(self, name: str, default: int | None = None) -> int:
         text = self._fields.get(name)
-        # Eighteen digits fit whatever they are; most numbers of most answers come this way.
+        # Up to 18 digits always fit; most numbers of most answers are such.
         if text is not None and len(text) < 19 and text.isdecimal():
             return int(text)
         return self._integer(name, default, 63)
@@ -84,7 +85,7 @@ class Fields:
             if default is None:
                 raise RemoteProtocolError(f"the header field {name} is missing")
             return default
-        # Python's int() takes blanks and underscores, too, and no end of digits.
+        # Python's int() also takes blanks, underscores and numbers of any length.
         is_number = len(text) <= _NUMBER_SIZE_MAX and text.removeprefix("-").isdecimal()
         value = int(text) if is_number else 0
         if not is_number or not -(1 << bits) <= value < 1 << bits:
@@ -98,7 +99,7 @@ P = TypeVar("P", bound=Reply)
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[Q, P]):
-    """How one kind of request and its reply look on the wire."""
+    """How one kind of request and its reply become bytes."""
 
     code: RequestCode
     request: type[Q]

@@ -201,20 +201,20 @@ def _decode_check(_: Fields, body: Buffer) -> CheckSubscription:
 # --- members ---------------------------------------------------------------------------------
 
 
-_NOBODY_ONLINE: Final = "no consumer for this group"
+_NO_MEMBER: Final = "no consumer for this group"
 
 
 def _encode_clients(request: ListGroupClients, reply: ClientsReply) -> EncodedReply:
     if not reply.client_ids:
-        remark = f"{_NOBODY_ONLINE}, {request.group}"
+        remark = f"{_NO_MEMBER}, {request.group}"
         return EncodedReply(ResponseCode.SYSTEM_ERROR, remark, {})
     return success(body={"consumerIdList": list(reply.client_ids)})
 
 
 def _decode_clients(_: ListGroupClients, reply: EncodedReply) -> ClientsReply:
     if reply.code == ResponseCode.SYSTEM_ERROR:
-        # The catch-all code: only this remark means that nobody is online.
-        if (reply.remark or "").startswith(_NOBODY_ONLINE):
+        # The code means any failure: only this remark means that no member is online.
+        if (reply.remark or "").startswith(_NO_MEMBER):
             return ClientsReply(())
         raise broker_error(reply.code, reply.remark or "")
     return ClientsReply(member_texts(json_body(reply), "consumerIdList"))

@@ -115,7 +115,7 @@ def _encode_pull_reply(_: PullMessages, reply: PullReply) -> EncodedReply:
         {
             "suggestWhichBrokerId": str(reply.suggested_broker_id),
             "nextBeginOffset": str(reply.next_begin),
-            # Java's decoder takes a pull answer without them for broken, whatever its code.
+            # Java's decoder refuses a pull answer without them, with any code.
             "minOffset": str(reply.start),
             "maxOffset": str(reply.end),
         },
@@ -207,7 +207,7 @@ def _decode_send(
 ) -> SendMessage | SendBatch:
     queue = QueueId(
         fields.text(names["topic"]),
-        # Behind a proxy the common field may name the broker where the letter does not.
+        # Behind a proxy the common field may name the broker if the letter does not.
         fields.text(names[BROKER_NAME], fields.text(BROKER_NAME, "")),
         fields.int32(names["queueId"]),
     )
@@ -217,7 +217,7 @@ def _decode_send(
     flag = fields.int32(names["flag"])
     sys_flag = fields.int32(names["sysFlag"])
     default_queue_count = fields.int32(names["defaultTopicQueueNums"], 4)
-    # Brokers look at the field, not at the code: 310 with it is a batch, too.
+    # Brokers read the field, not the code: 310 with it is a batch, too.
     if is_batch or fields.boolean(names["batch"], False):
         return SendBatch(
             group=group,
@@ -278,7 +278,7 @@ def _decode_send_reply(_: SendMessage | SendBatch, reply: EncodedReply) -> SendR
 # --- send back and recall --------------------------------------------------------------------
 
 
-# Clients before 3.4.9 send an attempt limit that does not mean what it says.
+# Clients before 3.4.9 send a wrong attempt limit.
 _ATTEMPTS_VERSION_MIN: Final = 121
 
 
@@ -299,14 +299,14 @@ def _encode_send_back(request: SendBack) -> Encoded:
 
 
 def _decode_send_back(fields: Fields, _: Buffer) -> SendBack:
-    says_attempts = fields.has("maxReconsumeTimes") and fields.version >= _ATTEMPTS_VERSION_MIN
+    has_limit = fields.has("maxReconsumeTimes") and fields.version >= _ATTEMPTS_VERSION_MIN
     return SendBack(
         group=fields.text("group"),
         physical_offset=fields.int64("offset"),
         delay_level=fields.int32("delayLevel"),
         message_id=fields.text("originMsgId", ""),
         topic=fields.text("originTopic", ""),
-        attempts_max=fields.int32("maxReconsumeTimes") if says_attempts else None,
+        attempts_max=fields.int32("maxReconsumeTimes") if has_limit else None,
     )
 
 
@@ -453,4 +453,4 @@ MESSAGE_DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] =
     RequestCode.SEND_MESSAGE: _decode_long_names,
     RequestCode.LITE_PULL_MESSAGE: _decode_pull,
 }
-"""Codes that we answer and never send."""
+"""Codes that brokers answer and clients of this project never send."""

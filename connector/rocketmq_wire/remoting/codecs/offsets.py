@@ -100,7 +100,7 @@ def _encode_get_committed(request: GetCommittedOffset) -> Encoded:
 
 
 def _decode_get_committed(fields: Fields, _: Buffer) -> GetCommittedOffset:
-    # Clients of 4.9 do not know the field: for them absent progress may read as zero.
+    # Clients of 4.9 do not know the field: they may read an absent committed offset as zero.
     zero_if_absent = fields.boolean("setZeroIfNotFound", True)
     return GetCommittedOffset(fields.text("consumerGroup"), queue_of(fields), zero_if_absent)
 
@@ -134,16 +134,16 @@ def _encode_stats(_: GetConsumeStats, reply: ConsumeStatsReply) -> EncodedReply:
 
 
 def _stats_json(stats: ConsumeStatsReply) -> Json:
-    """A group's place in some queues, as a map keyed by queues."""
+    """A group's committed offsets as a map keyed by queues."""
     table = ObjectKeyed(
         {
             queue_key(queue): {
-                "brokerOffset": progress.broker_offset,
-                "consumerOffset": progress.consumer_offset,
-                "lastTimestamp": progress.updated_ms,
-                "pullOffset": progress.pull_offset,
+                "brokerOffset": committed.broker_offset,
+                "consumerOffset": committed.consumer_offset,
+                "lastTimestamp": committed.updated_ms,
+                "pullOffset": committed.pull_offset,
             }
-            for queue, progress in stats.queues.items()
+            for queue, committed in stats.queues.items()
         }
     )
     return {"consumeTps": float(stats.tps), "offsetTable": table}
@@ -154,15 +154,15 @@ def _decode_stats(_: GetConsumeStats, reply: EncodedReply) -> ConsumeStatsReply:
 
 
 def _stats_from_json(stats: dict[str, Json]) -> ConsumeStatsReply:
-    """What `_stats_json` wrote."""
+    """The inverse of `_stats_json`."""
     queues = {}
     for key, value in member_object(stats, "offsetTable").items():
-        progress = as_object(value, "offsetTable")
+        committed = as_object(value, "offsetTable")
         queues[queue_of_key(key)] = CommittedOffset(
-            broker_offset=member_int(progress, "brokerOffset"),
-            consumer_offset=member_int(progress, "consumerOffset"),
-            updated_ms=member_int(progress, "lastTimestamp", 0),
-            pull_offset=member_int(progress, "pullOffset", 0),
+            broker_offset=member_int(committed, "brokerOffset"),
+            consumer_offset=member_int(committed, "consumerOffset"),
+            updated_ms=member_int(committed, "lastTimestamp", 0),
+            pull_offset=member_int(committed, "pullOffset", 0),
         )
     tps = stats.get("consumeTps")
     if tps is not None and not isinstance(tps, (int, float)):

@@ -89,7 +89,7 @@ def _decode_pop(fields: Fields, _: Buffer) -> PopMessages:
         invisible_ms=fields.int64("invisibleTime"),
         poll_ms=fields.int64("pollTime"),
         born_ms=fields.int64("bornTime", 0),
-        # RocketMQ takes any number but 0 for the newest.
+        # RocketMQ reads any number but 0 as MAX.
         init_mode=_INIT_MODES.get(fields.int32("initMode", 0), InitMode.MAX),
         subscription=Subscription(
             fields.optional_text("exp") or "*", fields.text("expType", "").strip() or "TAG"
@@ -132,7 +132,7 @@ def _encode_popped(_: PopMessages | PeekMessages, reply: PopReply) -> EncodedRep
 
 
 def _attempts_of(span: PoppedSpan) -> list[str]:
-    """How often each message was popped before, and for old clients the fewest of the queue."""
+    """How often each message was popped before; for old clients also the queue's minimum."""
     if not span.attempts:
         return []
     kind, queue = span.retry.value, span.queue_index
@@ -163,19 +163,19 @@ def _spans_of(fields: Fields) -> tuple[PoppedSpan, ...]:
     for (kind, queue), offsets in lists.items():
         retry, start = _KINDS.get(kind), starts.get((kind, queue))
         if retry is None or start is None or not queue.isdecimal():
-            raise RemoteProtocolError(f"no start is known of the queue {kind} {queue[:20]}")
+            raise RemoteProtocolError(f"the queue {kind} {queue[:20]} has no start")
         least = counts.get((kind, queue))
         attempts: tuple[int, ...] = ()
         if least is not None:
             attempts = tuple(counts.get((kind, f"qo{queue}%{offset}"), 0) for offset in offsets)
-            # Brokers before 5.0.1 know only one number for all of a queue.
+            # Brokers before 5.0.1 send one number per queue.
             attempts = attempts if any(attempts) else (least,) * len(offsets)
         spans.append(PoppedSpan(retry, int(queue), start, offsets, attempts))
     return tuple(spans)
 
 
 def _table(text: str, read: Callable[[str], _V]) -> dict[tuple[str, str], _V]:
-    """`kind queue value` joined by `;`. Raises RemoteProtocolError."""
+    """Read `kind queue value` items joined by `;`. Raises RemoteProtocolError."""
     table: dict[tuple[str, str], _V] = {}
     for item in text.split(";") if text else []:
         parts = item.split(" ")
@@ -282,7 +282,7 @@ def _decode_changed(_: ChangeInvisibleTime, reply: EncodedReply) -> InvisibleTim
 
 
 def encode_bits(offsets: tuple[int, ...], start: int) -> str:
-    """Offsets from a start on as Java's BitSet in Base64: bytes from the lowest bit on."""
+    """Offsets relative to a start as Java's BitSet in Base64: bytes from the lowest bit on."""
     bits = 0
     for offset in offsets:
         if not 0 <= offset - start < _BITS_MAX:
@@ -320,7 +320,7 @@ def _encode_acks(request: AckMessages) -> Encoded:
         for span in request.spans
     ]
     fields = {"bname": request.broker} if request.broker else {}
-    # Strict JSON without nulls, and a body for every 32 messages: the quick way to the same text.
+    # Strict JSON without nulls: the same text at less cost, for a body per 32 messages.
     body = json.dumps(
         {"acks": acks, "brokerName": request.broker}, ensure_ascii=False, separators=(",", ":")
     )

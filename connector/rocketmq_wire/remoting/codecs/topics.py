@@ -1,7 +1,7 @@
 """Requests about topics and their routes <-> header fields and JSON bodies.
 
-Name servers write numeric map keys unquoted, unless the client asked for strict JSON or is known by
-its version to need it.
+Name servers do not quote numeric map keys, unless the client asks for strict JSON or its version
+needs it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _decode_create(fields: Fields, _: Buffer) -> CreateTopic:
 
 
 def _added_attributes(text: str) -> dict[str, str]:
-    """`+name=value` adds an attribute, `-name` takes one away: a new topic has none to lose."""
+    """`+name=value` adds an attribute; `-name` removes one, which a new topic does not have."""
     added = {}
     for item in text.split(","):
         name, separator, value = item.strip().partition("=")

@@ -65,7 +65,7 @@ class SlowLink:
             )
             self.tickets[opaque] = pull.ticket
             feed(self.server, b"".join(parts))
-            asked = self.server.next_asked()
+            asked = self.server.next_request()
             assert asked is not None
             reply = self.queue.pull(pull.start, pull.count_max, pull.bytes_max)
             if self.asked not in self.loses:
