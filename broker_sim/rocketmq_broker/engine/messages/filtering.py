@@ -1,7 +1,7 @@
 """Turns a subscription into a filter: no filter, tag hashes, or an SQL92 selector.
 
 The consume queue holds the hash of each message's tag, so the store filters by tags there. A
-selector needs the properties in the records, so `pick` filters the records after they are read.
+selector needs the properties in the records, so it filters the records after they are read.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import numpy.typing as npt
 
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.storage.queues.reading import ReadResult
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import LocalProtocolError, SqlSyntaxError
 from rocketmq_wire.filters.sql92 import Selector, parse_selector
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.properties import decode_properties
 
-SQL_SCAN_MAX: Final = 20_000
+_SQL_SCAN_MAX: Final = 20_000
 """Records that one pull evaluates at most: some 100 ms of the broker's loop."""
-SQL_SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
+_SQL_SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +87,51 @@ def _tag_filter(subscription: Subscription) -> Filter:
     return Filter(tag_hashes=np.array(expression.hashes, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """The matching records, and how many were examined."""
-
-    parts: tuple[Buffer, ...]
-    sizes: bytes
-    count: int
-    scanned: int
-
-
-def pick(
-    selector: Selector,
-    parts: tuple[memoryview, ...],
-    sizes: npt.NDArray[np.int32],
+def read_matching(
+    store: Store,
+    topic: str,
+    queue_index: int,
+    start: int,
+    wanted: Filter,
     *,
     count_max: int,
     bytes_max: int,
-) -> Picked:
-    """The matching records among whole ones back to back, up to a pull's limits; at least one."""
+    scan_max: int,
+    stops_at_file_end: bool = False,
+) -> ReadResult:
+    """Read the matching records from an offset on; examines at most `scan_max` entries."""
+    selector = wanted.selector
+    if selector is None:
+        return store.read(
+            topic,
+            queue_index,
+            start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_hashes=wanted.tag_hashes,
+            scan_max=scan_max,
+            stops_at_file_end=stops_at_file_end,
+        )
+    read = store.read(
+        topic,
+        queue_index,
+        start,
+        count_max=min(scan_max, _SQL_SCAN_MAX),
+        bytes_max=_SQL_SCAN_SIZE_MAX,
+        stops_at_file_end=stops_at_file_end,
+    )
+    return read if read.lost else _select(selector, read, start, count_max, bytes_max)
+
+
+def _select(
+    selector: Selector, read: ReadResult, start: int, count_max: int, bytes_max: int
+) -> ReadResult:
+    """The matching records of a read, up to the limits; at least one."""
+    sizes = np.frombuffer(read.sizes, "<i4")
     kept_parts: list[Buffer] = []
     kept_sizes: list[int] = []
     scanned, size = 0, 0
-    for part in parts:
+    for part in read.parts:
         data = np.frombuffer(part, np.uint8)
         ends = np.cumsum(sizes[scanned:], dtype=np.int64)
         count = int(np.searchsorted(ends, len(data), side="right"))
@@ -119,22 +143,22 @@ def pick(
         texts = zip(layout.text_start.tolist(), layout.text_end.tolist(), strict=True)
         for row in range(count):
             # A damaged record has no properties; a client gets it by a read without a filter.
-            start, end = next(texts) if is_sound[row] else (0, 0)
-            if not selector.matches(decode_properties(part[start:end])):
+            text = slice(*next(texts)) if is_sound[row] else slice(0)
+            if not selector.matches(decode_properties(part[text])):
                 scanned += 1
                 continue
             record_size = int(part_sizes[row])
             if len(kept_sizes) >= count_max or (kept_sizes and size + record_size > bytes_max):
-                return _picked(kept_parts, kept_sizes, scanned)
+                return _selected(kept_parts, kept_sizes, start + scanned)
             begin = int(ends[row]) - record_size
             kept_parts.append(part[begin : begin + record_size])
             kept_sizes.append(record_size)
             size += record_size
             scanned += 1
-    return _picked(kept_parts, kept_sizes, scanned)
+    return _selected(kept_parts, kept_sizes, start + scanned)
 
 
-def _picked(parts: list[Buffer], sizes: list[int], scanned: int) -> Picked:
+def _selected(parts: list[Buffer], sizes: list[int], next_begin: int) -> ReadResult:
     # One buffer: this copy costs less than sending thousands of small parts.
-    joined = (b"".join(parts),) if parts else ()
-    return Picked(joined, np.array(sizes, "<i4").tobytes(), len(sizes), scanned)
+    joined = (memoryview(b"".join(parts)),) if parts else ()
+    return ReadResult(joined, np.array(sizes, "<i4").tobytes(), len(sizes), next_begin)

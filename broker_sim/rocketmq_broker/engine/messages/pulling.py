@@ -15,17 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Answer, Hold, Outcome
-from rocketmq_broker.engine.messages.filtering import (
-    SQL_SCAN_MAX,
-    SQL_SCAN_SIZE_MAX,
-    Filter,
-    filter_of,
-    pick,
-)
+from rocketmq_broker.engine.messages.filtering import Filter, filter_of, read_matching
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.model import Bounds, Subscription
 from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
@@ -130,69 +122,26 @@ class Pulling:
         if request.bytes_max is not None and request.bytes_max > 0:
             bytes_max = min(bytes_max, request.bytes_max)
         scan_max = min(max(_SCAN_MIN, request.count_max), _SCAN_MAX)
-        if wanted.selector is not None:
-            return self._read_selected(request, bounds, wanted, count_max, bytes_max)
-        found = self._store.read(
+        found = read_matching(
+            self._store,
             request.queue.topic,
             request.queue.index,
             request.start,
+            wanted,
             count_max=count_max,
             bytes_max=bytes_max,
-            tag_hashes=wanted.tag_hashes,
             scan_max=scan_max,
             stops_at_file_end=limits.stops_at_file_end,
         )
+        status = PullStatus.FOUND if found.count else PullStatus.NO_MATCHED_MESSAGE
         return PullReply(
-            PullStatus.FOUND if found.count else PullStatus.NO_MATCHED_MESSAGE,
+            status,
             found.next_begin,
             bounds.start,
             bounds.end,
             records=found.parts,
             sizes=found.sizes,
-            remark="FOUND" if found.count else LOST_REMARK if found.lost else "NO_MATCHED_MESSAGE",
-        )
-
-    def _read_selected(
-        self,
-        request: PullMessages,
-        bounds: Bounds,
-        wanted: Filter,
-        count_max: int,
-        bytes_max: int,
-    ) -> PullReply:
-        assert wanted.selector is not None
-        found = self._store.read(
-            request.queue.topic,
-            request.queue.index,
-            request.start,
-            count_max=min(max(_SCAN_MIN, request.count_max), SQL_SCAN_MAX),
-            bytes_max=SQL_SCAN_SIZE_MAX,
-            stops_at_file_end=self.limits.stops_at_file_end,
-        )
-        if found.lost:
-            return PullReply(
-                PullStatus.NO_MATCHED_MESSAGE,
-                found.next_begin,
-                bounds.start,
-                bounds.end,
-                remark=LOST_REMARK,
-            )
-        picked = pick(
-            wanted.selector,
-            found.parts,
-            np.frombuffer(found.sizes, "<i4"),
-            count_max=count_max,
-            bytes_max=bytes_max,
-        )
-        status = PullStatus.FOUND if picked.count else PullStatus.NO_MATCHED_MESSAGE
-        return PullReply(
-            status,
-            request.start + picked.scanned,
-            bounds.start,
-            bounds.end,
-            records=picked.parts,
-            sizes=picked.sizes,
-            remark=status.name,
+            remark=LOST_REMARK if found.lost else status.name,
         )
 
 

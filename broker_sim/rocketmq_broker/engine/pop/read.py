@@ -13,15 +13,12 @@ import numpy as np
 
 from rocketmq_arrow.decode.layout import QUEUE_OFFSET_AT
 from rocketmq_broker.engine.messages.filtering import (
-    SQL_SCAN_MAX,
-    SQL_SCAN_SIZE_MAX,
     Filter,
     check_subscription,
     filter_of,
-    pick,
+    read_matching,
 )
 from rocketmq_broker.storage.errors import DamagedStoreError
-from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Buffer, Subscription
@@ -34,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _OFFSET: Final = struct.Struct(">q")
 _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
+_SELECTOR_SCAN_MAX: Final = 20_000
 
 
 class DamageLog:
@@ -84,42 +82,18 @@ def read_queue(
     bytes_max: int,
 ) -> Found:
     """The matching messages from an offset on, which must lie within the queue's bounds."""
-    if wanted.selector is not None:
-        read = store.read(
-            topic, queue_index, start, count_max=SQL_SCAN_MAX, bytes_max=SQL_SCAN_SIZE_MAX
-        )
-        _report_lost(topic, queue_index, start, read)
-        if read.lost:
-            return Found((), b"", (), read.next_begin)
-        picked = pick(
-            wanted.selector,
-            read.parts,
-            np.frombuffer(read.sizes, "<i4"),
-            count_max=count_max,
-            bytes_max=bytes_max,
-        )
-        offsets = _offsets_in(picked.parts, picked.sizes)
-        return Found(picked.parts, picked.sizes, offsets, start + picked.scanned)
-    read = store.read(
+    read = read_matching(
+        store,
         topic,
         queue_index,
         start,
+        wanted,
         count_max=count_max,
         bytes_max=bytes_max,
-        tag_hashes=wanted.tag_hashes,
-        scan_max=_SCAN_MAX,
+        scan_max=_SCAN_MAX if wanted.selector is None else _SELECTOR_SCAN_MAX,
     )
-    _report_lost(topic, queue_index, start, read)
-    if read.count == read.next_begin - start:
-        offsets = tuple(range(start, read.next_begin))
-    else:
-        offsets = _offsets_in(read.parts, read.sizes)
-    return Found(read.parts, read.sizes, offsets, read.next_begin)
-
-
-def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> None:
-    """Log lost messages: a reply to a pop cannot report them."""
     if read.lost:
+        # A reply to a pop cannot report lost messages.
         _LOG.error(
             "topic=%s queue=%d: pops skip %s before offset %d, which a repair gave up; "
             "the read began at offset %d",
@@ -129,6 +103,11 @@ def _report_lost(topic: str, queue_index: int, start: int, read: ReadResult) -> 
             read.next_begin,
             start,
         )
+    if read.count == read.next_begin - start:
+        offsets = tuple(range(start, read.next_begin))
+    else:
+        offsets = _offsets_in(read.parts, read.sizes)
+    return Found(read.parts, read.sizes, offsets, read.next_begin)
 
 
 def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) -> Found:
