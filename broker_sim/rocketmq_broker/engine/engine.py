@@ -48,56 +48,8 @@ from rocketmq_broker.engine.transactions.half_messages import (
 )
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, TIMERS
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
+from rocketmq_wire.requests import brokers, groups, messages, offsets, topics, transactions
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.groups import (
-    CheckSubscription,
-    ClientsReply,
-    GroupsReply,
-    Heartbeat,
-    ListGroupClients,
-    ListGroups,
-    LockQueues,
-    QueuesReply,
-    UnlockQueues,
-    UnregisterClient,
-)
-from rocketmq_wire.requests.messages import (
-    PullMessages,
-    PullReply,
-    RecallMessage,
-    SendBack,
-    SendBatch,
-    SendMessage,
-    SendRecords,
-    SendReply,
-)
-from rocketmq_wire.requests.offsets import (
-    CommitOffset,
-    ConsumeStatsReply,
-    GetCommittedOffset,
-    GetConsumeStats,
-    GetEarliestStoreTime,
-    GetMaxOffset,
-    GetMinOffset,
-    OffsetReply,
-    SearchOffset,
-)
-from rocketmq_wire.requests.topics import (
-    CreateTopic,
-    DeleteTopic,
-    DeleteTopicFromNameServer,
-    GetRoute,
-    GetTopicConfig,
-    GetTopicStats,
-    ListTopicConfigs,
-    ListTopics,
-    RouteReply,
-    TopicConfigsReply,
-    TopicsReply,
-    TopicStatsReply,
-)
-from rocketmq_wire.requests.transactions import EndTransaction
 
 _SIZE_BYTES: Final = 4
 _DAY_MS: Final = 24 * 3_600_000
@@ -162,7 +114,7 @@ class Engine:
                 lambda: self.delays.take_changes(store.durable_end),
                 self.delays.put_back,
             ),
-            ConfigFile(ORDERS_FILE, self.pops.take_orders, self.pops.put_back_orders),
+            ConfigFile(ORDERS_FILE, self.pops.orderly.take_changes, self.pops.orderly.put_back),
             ConfigFile(
                 TIMERS, lambda: self.timers.take_changes(store.durable_end), self.timers.put_back
             ),
@@ -172,7 +124,7 @@ class Engine:
     def handle(self, request: Request[Reply], peer: Peer, now_ms: int) -> Outcome:
         """Decide about a request. Raises BrokerError to refuse."""
         self._activity.begin(now_ms)
-        if type(request) is PullMessages:
+        if type(request) is messages.PullMessages:
             outcome = self._pulling.pull(request, now_ms)
             return self._count_pull(outcome, now_ms)
         decide = self._rules.get(type(request))
@@ -181,18 +133,18 @@ class Engine:
         return decide(request, peer, now_ms)
 
     def handle_joined(
-        self, sends: Sequence[tuple[SendBatch | SendRecords, Peer]], now_ms: int
+        self, sends: Sequence[tuple[messages.SendBatch | messages.SendRecords, Peer]], now_ms: int
     ) -> list[Outcome] | None:
         """Decide about several sends at once, all of one kind and for one topic.
 
         None or a BrokerError mean that nothing was stored: `handle` each of them then.
         """
-        batches = [(send, peer) for send, peer in sends if isinstance(send, SendBatch)]
+        batches = [(send, peer) for send, peer in sends if isinstance(send, messages.SendBatch)]
         if batches:
             assert len(batches) == len(sends)
             outcomes = self._sending.send_batches(batches, now_ms)
         else:
-            records = [send for send, _ in sends if isinstance(send, SendRecords)]
+            records = [send for send, _ in sends if isinstance(send, messages.SendRecords)]
             outcomes = self._sending.send_all_records(records, now_ms)
         return outcomes and [self._count_send(outcome, now_ms) for outcome in outcomes]
 
@@ -230,66 +182,70 @@ class Engine:
         sending = self._sending
         return (
             Rule(
-                SendMessage,
+                messages.SendMessage,
                 lambda request, peer, now_ms: self._count_send(
                     sending.send_message(request, peer, now_ms), now_ms
                 ),
             ),
             Rule(
-                SendBatch,
+                messages.SendBatch,
                 lambda request, peer, now_ms: self._count_send(
                     sending.send_batch(request, peer, now_ms), now_ms
                 ),
             ),
             timed_rule(
-                SendRecords,
+                messages.SendRecords,
                 lambda request, now_ms: self._count_send(
                     sending.send_records(request, now_ms), now_ms
                 ),
             ),
-            timed_rule(SendBack, SendBacks(self.tables).send_back),
-            timed_rule(EndTransaction, self.transactions.end),
-            timed_rule(RecallMessage, self.timers.recall),
+            timed_rule(messages.SendBack, SendBacks(self.tables).send_back),
+            timed_rule(transactions.EndTransaction, self.transactions.end),
+            timed_rule(messages.RecallMessage, self.timers.recall),
         )
 
     def _topic_rules(self) -> tuple[Rule[Any], ...]:
-        topics = self.tables.topics
+        table = self.tables.topics
         return (
-            Rule(GetRoute, self._route),
+            Rule(topics.GetRoute, self._route),
             Rule(
-                GetCluster,
-                lambda _, peer, __: Answer(ClusterReply(cluster_of(self.tables.identity, peer))),
+                brokers.GetCluster,
+                lambda _, peer, __: Answer(
+                    brokers.ClusterReply(cluster_of(self.tables.identity, peer))
+                ),
             ),
             answer_rule(
-                ListTopics, lambda _: TopicsReply(tuple(config.name for config in topics.all()))
+                topics.ListTopics,
+                lambda _: topics.TopicsReply(tuple(config.name for config in table.all())),
             ),
             # The topic itself is the route here: a deleted topic leaves none behind.
-            answer_rule(DeleteTopicFromNameServer, lambda _: Done()),
-            answer_rule(ListTopicConfigs, lambda _: TopicConfigsReply(topics.all())),
+            answer_rule(topics.DeleteTopicFromNameServer, lambda _: Done()),
+            answer_rule(topics.ListTopicConfigs, lambda _: topics.TopicConfigsReply(table.all())),
             answer_rule(
-                GetTopicConfig, lambda request: TopicConfigsReply((topics.require(request.topic),))
+                topics.GetTopicConfig,
+                lambda request: topics.TopicConfigsReply((table.require(request.topic),)),
             ),
-            answer_rule(CreateTopic, self._create_topic),
-            answer_rule(DeleteTopic, self._delete_topic),
+            answer_rule(topics.CreateTopic, self._create_topic),
+            answer_rule(topics.DeleteTopic, self._delete_topic),
         )
 
     def _group_rules(self) -> tuple[Rule[Any], ...]:
         tables = self.tables
         return (
-            Rule(Heartbeat, self._heartbeat),
-            answer_rule(UnregisterClient, self._unregister),
-            answer_rule(CheckSubscription, self._check_subscription),
-            timed_rule(LockQueues, self._lock),
-            answer_rule(UnlockQueues, self._unlock),
-            answer_rule(GetCommittedOffset, self._get_committed_offset),
-            answer_rule(CommitOffset, self._commit_offset),
+            Rule(groups.Heartbeat, self._heartbeat),
+            answer_rule(groups.UnregisterClient, self._unregister),
+            answer_rule(groups.CheckSubscription, self._check_subscription),
+            timed_rule(groups.LockQueues, self._lock),
+            answer_rule(groups.UnlockQueues, self._unlock),
+            answer_rule(offsets.GetCommittedOffset, self._get_committed_offset),
+            answer_rule(offsets.CommitOffset, self._commit_offset),
             answer_rule(
-                ListGroupClients,
-                lambda request: ClientsReply(tables.clients.consumer_ids(request.group)),
+                groups.ListGroupClients,
+                lambda request: groups.ClientsReply(tables.clients.consumer_ids(request.group)),
             ),
             answer_rule(
-                ListGroups,
-                lambda _: GroupsReply(
+                groups.ListGroups,
+                lambda _: groups.GroupsReply(
                     tuple(sorted({*tables.groups.names(), *tables.committed.groups()}))
                 ),
             ),
@@ -298,24 +254,29 @@ class Engine:
     def _statistics_rules(self) -> tuple[Rule[Any], ...]:
         statistics = self._statistics
         return (
-            answer_rule(SearchOffset, lambda request: OffsetReply(statistics.search(request))),
             answer_rule(
-                GetMaxOffset, lambda request: OffsetReply(statistics.bounds(request.queue).end)
+                offsets.SearchOffset,
+                lambda request: offsets.OffsetReply(statistics.search(request)),
             ),
             answer_rule(
-                GetMinOffset, lambda request: OffsetReply(statistics.bounds(request.queue).start)
+                offsets.GetMaxOffset,
+                lambda request: offsets.OffsetReply(statistics.bounds(request.queue).end),
             ),
             answer_rule(
-                GetEarliestStoreTime,
-                lambda request: OffsetReply(statistics.earliest_time(request.queue)),
+                offsets.GetMinOffset,
+                lambda request: offsets.OffsetReply(statistics.bounds(request.queue).start),
             ),
             answer_rule(
-                GetTopicStats,
-                lambda request: TopicStatsReply(statistics.topic_stats(request.topic)),
+                offsets.GetEarliestStoreTime,
+                lambda request: offsets.OffsetReply(statistics.earliest_time(request.queue)),
             ),
             answer_rule(
-                GetConsumeStats,
-                lambda request: ConsumeStatsReply(
+                topics.GetTopicStats,
+                lambda request: topics.TopicStatsReply(statistics.topic_stats(request.topic)),
+            ),
+            answer_rule(
+                offsets.GetConsumeStats,
+                lambda request: offsets.ConsumeStatsReply(
                     statistics.consume_stats(request.group, request.topic)
                 ),
             ),
@@ -323,7 +284,7 @@ class Engine:
 
     def _count_pull(self, outcome: Outcome, now_ms: int) -> Outcome:
         reply = outcome.reply if isinstance(outcome, Answer) else None
-        if isinstance(reply, PullReply):
+        if isinstance(reply, messages.PullReply):
             size = sum(len(part) for part in reply.records)
             count = len(reply.sizes) // _SIZE_BYTES if reply.sizes is not None else 0
             self._activity.pulled_messages(count, size, now_ms)
@@ -331,18 +292,18 @@ class Engine:
 
     def _count_send(self, outcome: Outcome, now_ms: int) -> Outcome:
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
-        if isinstance(reply, SendReply):
+        if isinstance(reply, messages.SendReply):
             grown = self.tables.store.appended_end - self._counted_end
             self._counted_end += grown
             self._activity.stored.add(reply.count, grown, now_ms)
         return outcome
 
-    def _route(self, request: GetRoute, peer: Peer, _: int) -> Outcome:
+    def _route(self, request: topics.GetRoute, peer: Peer, _: int) -> Outcome:
         tables, permission = self.tables, self._administration.write_permission
         route = route_of(tables.topics, tables.identity, request.topic, peer, permission)
-        return Answer(RouteReply(route))
+        return Answer(topics.RouteReply(route))
 
-    def _heartbeat(self, request: Heartbeat, peer: Peer, now_ms: int) -> Outcome:
+    def _heartbeat(self, request: groups.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
         tables = self.tables
         origin = Origin(f"{peer.host}:{peer.port}", request.language, request.version)
         for info in request.consumers:
@@ -357,7 +318,7 @@ class Engine:
             )
         return DONE
 
-    def _unregister(self, request: UnregisterClient) -> Reply:
+    def _unregister(self, request: groups.UnregisterClient) -> Reply:
         self.tables.clients.unregister(
             request.client_id,
             producer_group=request.producer_group,
@@ -365,20 +326,20 @@ class Engine:
         )
         return Done()
 
-    def _lock(self, request: LockQueues, now_ms: int) -> Outcome:
+    def _lock(self, request: groups.LockQueues, now_ms: int) -> Outcome:
         owned = self.locks.lock(request.group, request.client_id, request.queues, now_ms)
-        return Answer(QueuesReply(owned))
+        return Answer(groups.QueuesReply(owned))
 
-    def _unlock(self, request: UnlockQueues) -> Reply:
+    def _unlock(self, request: groups.UnlockQueues) -> Reply:
         self.locks.unlock(request.group, request.client_id, request.queues)
         return Done()
 
-    def _check_subscription(self, request: CheckSubscription) -> Reply:
+    def _check_subscription(self, request: groups.CheckSubscription) -> Reply:
         # A consumer sends this before it pulls with an expression, to learn of a refusal.
         check_subscription(request.subscription, allows_sql=self._pulling.limits.allows_sql)
         return Done()
 
-    def _get_committed_offset(self, request: GetCommittedOffset) -> Reply:
+    def _get_committed_offset(self, request: offsets.GetCommittedOffset) -> Reply:
         offset = self.tables.committed.get(request.group, request.queue)
         if offset is None:
             bounds = self._statistics.bounds(request.queue)
@@ -386,9 +347,9 @@ class Engine:
             if not (request.zero_if_absent and bounds.start == 0 and bounds.end > 0):
                 raise refusals.committed_offset_missing(request.group, request.queue)
             offset = 0
-        return OffsetReply(offset)
+        return offsets.OffsetReply(offset)
 
-    def _commit_offset(self, request: CommitOffset) -> Reply:
+    def _commit_offset(self, request: offsets.CommitOffset) -> Reply:
         tables = self.tables
         tables.topics.require(request.queue.topic)
         if request.group not in tables.groups:
@@ -400,11 +361,11 @@ class Engine:
         tables.committed.commit(request.group, request.queue, request.offset)
         return Done()
 
-    def _create_topic(self, request: CreateTopic) -> Reply:
+    def _create_topic(self, request: topics.CreateTopic) -> Reply:
         self.tables.topics.put(request.config)
         return Done()
 
-    def _delete_topic(self, request: DeleteTopic) -> Reply:
+    def _delete_topic(self, request: topics.DeleteTopic) -> Reply:
         tables = self.tables
         tables.topics.check_deletable(request.topic)
         # As in RocketMQ, the request succeeds for a missing topic, and deletes retry topics, too.

@@ -110,5 +110,5 @@ class OrderlyPopModel:
         """Compare the committed offset and the blocked queue with the broker's."""
         engine = self.broker.engine
         assert engine.tables.committed.get(GROUP, queue_of(TOPIC)) == self.at
-        is_blocked = engine.pops._orderly.is_blocked(_GROUP_QUEUE, "", self.broker.now_ms)
+        is_blocked = engine.pops.orderly.is_blocked(_GROUP_QUEUE, "", self.broker.now_ms)
         assert is_blocked == self.is_blocked

@@ -24,39 +24,8 @@ from rocketmq_broker.engine.core.routes import WritePermission
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.brokers import (
-    AddWritePermission,
-    ChangeBrokerSettings,
-    CleanConsumeQueues,
-    CountReply,
-    DeleteNameServerEntry,
-    GetBrokerSettings,
-    GetNameServerSettings,
-    GetRuntimeInfo,
-    SettingsReply,
-    WipeWritePermission,
-)
+from rocketmq_wire.requests import brokers, groups, messages, offsets
 from rocketmq_wire.requests.contract import Done, Reply
-from rocketmq_wire.requests.groups import (
-    ConsumersReply,
-    DeleteGroup,
-    GetConsumers,
-    GetProducers,
-    GroupsReply,
-    ListTopicGroups,
-    ProducersReply,
-    PutGroup,
-)
-from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMessage
-from rocketmq_wire.requests.offsets import (
-    AllCommittedOffsetsReply,
-    Boundary,
-    ConsumeStatsReply,
-    GetAllCommittedOffsets,
-    OffsetsReply,
-    ResetClientOffsets,
-    SearchOffset,
-)
 
 _VERSION_NAME: Final = "V5_3_3"
 """The name of `BROKER_VERSION`."""
@@ -85,42 +54,44 @@ class Administration:
         settings, identity = self._settings, self._tables.identity
         return (
             answer_rule(
-                GetBrokerSettings, lambda _: SettingsReply(settings.broker_table(identity))
+                brokers.GetBrokerSettings,
+                lambda _: brokers.SettingsReply(settings.broker_table(identity)),
             ),
             answer_rule(
-                GetNameServerSettings, lambda _: SettingsReply(settings.name_server_table(identity))
+                brokers.GetNameServerSettings,
+                lambda _: brokers.SettingsReply(settings.name_server_table(identity)),
             ),
-            answer_rule(ChangeBrokerSettings, self._change_settings),
-            timed_rule(GetRuntimeInfo, self._runtime_info),
-            timed_rule(CleanConsumeQueues, self._clean),
+            answer_rule(brokers.ChangeBrokerSettings, self._change_settings),
+            timed_rule(brokers.GetRuntimeInfo, self._runtime_info),
+            timed_rule(brokers.CleanConsumeQueues, self._clean),
             answer_rule(
-                WipeWritePermission,
+                brokers.WipeWritePermission,
                 lambda request: self._set_permission(request.broker, may_write=False),
             ),
             answer_rule(
-                AddWritePermission,
+                brokers.AddWritePermission,
                 lambda request: self._set_permission(request.broker, may_write=True),
             ),
             # The broker keeps no such entries: its topics have no order of their own.
-            answer_rule(DeleteNameServerEntry, lambda _: Done()),
-            answer_rule(PutGroup, self._put_group),
-            answer_rule(DeleteGroup, self._delete_group),
-            answer_rule(ListTopicGroups, self._topic_groups),
-            answer_rule(GetConsumers, self._consumers),
-            answer_rule(GetProducers, self._producers),
-            answer_rule(ResetClientOffsets, self._reset_offsets),
-            Rule(GetAllCommittedOffsets, self._all_committed_offsets),
-            answer_rule(ViewMessage, self._view),
-            timed_rule(QueryMessages, self._query),
+            answer_rule(brokers.DeleteNameServerEntry, lambda _: Done()),
+            answer_rule(groups.PutGroup, self._put_group),
+            answer_rule(groups.DeleteGroup, self._delete_group),
+            answer_rule(groups.ListTopicGroups, self._topic_groups),
+            answer_rule(groups.GetConsumers, self._consumers),
+            answer_rule(groups.GetProducers, self._producers),
+            answer_rule(offsets.ResetClientOffsets, self._reset_offsets),
+            Rule(offsets.GetAllCommittedOffsets, self._all_committed_offsets),
+            answer_rule(messages.ViewMessage, self._view),
+            timed_rule(messages.QueryMessages, self._query),
         )
 
     # --- the broker -----------------------------------------------------------------------------
 
-    def _change_settings(self, request: ChangeBrokerSettings) -> Reply:
+    def _change_settings(self, request: brokers.ChangeBrokerSettings) -> Reply:
         self._settings.change(request.settings, self._tables.identity)
         return Done()
 
-    def _runtime_info(self, _: GetRuntimeInfo, now_ms: int) -> Outcome:
+    def _runtime_info(self, _: brokers.GetRuntimeInfo, now_ms: int) -> Outcome:
         store = self._tables.store
         # RocketMQ reports its thread pools' queues; this broker's one loop has none.
         queues = ("send", "pull", "litePull", "query", "ack")
@@ -146,32 +117,32 @@ class Administration:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
-        return Answer(SettingsReply(table))
+        return Answer(brokers.SettingsReply(table))
 
-    def _clean(self, _: CleanConsumeQueues, now_ms: int) -> Outcome:
+    def _clean(self, _: brokers.CleanConsumeQueues, now_ms: int) -> Outcome:
         self._tables.store.clean(now_ms)
         return DONE
 
     def _set_permission(self, broker: str, *, may_write: bool) -> Reply:
         tables = self._tables
         if broker != tables.identity.broker_name:
-            return CountReply(0)
+            return brokers.CountReply(0)
         self.write_permission.put(may_write=may_write, version=tables.topics.version)
-        return CountReply(len(tables.topics.all()))
+        return brokers.CountReply(len(tables.topics.all()))
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _put_group(self, request: PutGroup) -> Reply:
+    def _put_group(self, request: groups.PutGroup) -> Reply:
         self._tables.groups.put(request.settings)
         return Done()
 
-    def _delete_group(self, request: DeleteGroup) -> Reply:
+    def _delete_group(self, request: groups.DeleteGroup) -> Reply:
         self._tables.groups.delete(request.group)
         if request.forgets_offsets:
             self._tables.committed.delete_group(request.group)
         return Done()
 
-    def _topic_groups(self, request: ListTopicGroups) -> Reply:
+    def _topic_groups(self, request: groups.ListTopicGroups) -> Reply:
         clients = self._tables.clients
         online = {
             group
@@ -179,14 +150,14 @@ class Administration:
             if clients.subscription(group, request.topic) is not None
         }
         stored = self._tables.committed.groups_of(request.topic)
-        return GroupsReply(tuple(sorted(online | stored)))
+        return groups.GroupsReply(tuple(sorted(online | stored)))
 
-    def _consumers(self, request: GetConsumers) -> Reply:
+    def _consumers(self, request: groups.GetConsumers) -> Reply:
         clients = self._tables.clients
         info = clients.consumer_info(request.group)
         if info is None:
             raise refusals.group_offline(request.group)
-        return ConsumersReply(
+        return groups.ConsumersReply(
             clients.consumer_connections(request.group),
             info.consume_type,
             info.message_model,
@@ -197,13 +168,13 @@ class Administration:
             },
         )
 
-    def _producers(self, request: GetProducers) -> Reply:
+    def _producers(self, request: groups.GetProducers) -> Reply:
         connections = self._tables.clients.producer_connections(request.group)
         if not connections:
             raise refusals.producers_missing(request.group)
-        return ProducersReply(connections)
+        return groups.ProducersReply(connections)
 
-    def _reset_offsets(self, request: ResetClientOffsets) -> Reply:
+    def _reset_offsets(self, request: offsets.ResetClientOffsets) -> Reply:
         tables = self._tables
         config = tables.topics.get(request.topic)
         if config is None:
@@ -213,15 +184,15 @@ class Administration:
         indices = range(config.read_queue_count)
         if request.queue_index >= 0:
             indices = range(request.queue_index, request.queue_index + 1)
-        offsets = {}
+        targets = {}
         for index in indices:
             queue = QueueId(request.topic, tables.identity.broker_name, index)
-            offsets[queue] = self._reset_offset(queue, request)
-        for queue, offset in offsets.items():
+            targets[queue] = self._reset_offset(queue, request)
+        for queue, offset in targets.items():
             tables.committed.reset(request.group, queue, offset)
-        return OffsetsReply(offsets)
+        return offsets.OffsetsReply(targets)
 
-    def _reset_offset(self, queue: QueueId, request: ResetClientOffsets) -> int:
+    def _reset_offset(self, queue: QueueId, request: offsets.ResetClientOffsets) -> int:
         bounds = self._statistics.bounds(queue)
         if request.queue_index >= 0 and request.offset is not None:
             if not bounds.start <= request.offset <= bounds.end + 1:
@@ -229,13 +200,15 @@ class Administration:
             return request.offset
         if request.timestamp_ms < 0:
             return bounds.end
-        return self._statistics.search(SearchOffset(queue, request.timestamp_ms, Boundary.LOWER))
+        return self._statistics.search(
+            offsets.SearchOffset(queue, request.timestamp_ms, offsets.Boundary.LOWER)
+        )
 
     def _all_committed_offsets(
-        self, request: GetAllCommittedOffsets, peer: Peer, _: int
+        self, request: offsets.GetAllCommittedOffsets, peer: Peer, _: int
     ) -> Outcome:
         tables = self._tables
-        groups = {}
+        by_group = {}
         for group in tables.groups.names():
             stats = []
             for topic in tables.committed.topics(group):
@@ -244,19 +217,19 @@ class Administration:
                     continue
                 queues = self._statistics.consume_stats(group, topic)
                 if queues:
-                    stats.append(ConsumeStatsReply(queues))
-            groups[group] = tuple(stats)
-        return Answer(AllCommittedOffsetsReply(groups, tables.identity.address(peer)))
+                    stats.append(offsets.ConsumeStatsReply(queues))
+            by_group[group] = tuple(stats)
+        return Answer(offsets.AllCommittedOffsetsReply(by_group, tables.identity.address(peer)))
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _view(self, request: ViewMessage) -> Reply:
+    def _view(self, request: messages.ViewMessage) -> Reply:
         record = self._tables.store.record_at(request.physical_offset)
         if record is None:
             raise refusals.record_missing(request.physical_offset)
-        return RecordsReply((record,))
+        return messages.RecordsReply((record,))
 
-    def _query(self, request: QueryMessages, now_ms: int) -> Outcome:
+    def _query(self, request: messages.QueryMessages, now_ms: int) -> Outcome:
         store = self._tables.store
         wanted = _UNIQUE_COUNT_MAX if request.is_unique_key else request.count_max
         found = store.query_index(
@@ -270,4 +243,4 @@ class Administration:
         parts = tuple(record for record in records if record is not None)
         if not parts:
             raise refusals.message_not_found()
-        return Answer(RecordsReply(parts, now_ms, store.appended_end - store.index_lag))
+        return Answer(messages.RecordsReply(parts, now_ms, store.appended_end - store.index_lag))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rocketmq_broker.engine.core.outcomes import DONE, Answer, Outcome
 from rocketmq_broker.engine.pop.cursors import Cursors
-from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
-from rocketmq_broker.engine.pop.orderly import OrderlyPops
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
@@ -23,20 +22,12 @@ from rocketmq_wire.requests.pop import (
 class Acknowledging:
     """Acknowledges messages, and changes how long they stay invisible."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        *,
-        in_flight: InFlightPops,
-        orderly: OrderlyPops,
-        revival: Revival,
-        cursors: Cursors,
-    ) -> None:
+    def __init__(self, tables: Tables, cursors: Cursors, revival: Revival) -> None:
         self._tables = tables
-        self._in_flight = in_flight
-        self._orderly = orderly
-        self._revival = revival
         self._cursors = cursors
+        self._in_flight = cursors.in_flight
+        self._orderly = cursors.orderly
+        self._revival = revival
         self._freed: dict[GroupQueue, None] = {}
 
     def take_freed(self, now_ms: int) -> list[GroupQueue]:

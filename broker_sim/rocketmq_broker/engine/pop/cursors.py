@@ -15,14 +15,14 @@ from rocketmq_wire.requests.pop import InitMode
 
 
 class Cursors:
-    """The queues of the store as popping groups see them."""
+    """The queues of the store as popping groups see them, with their pops in flight."""
 
     def __init__(self, tables: Tables, *, in_flight: InFlightPops, orderly: OrderlyPops) -> None:
         self._tables = tables
         self._store = tables.store
         self._committed = tables.committed
-        self._in_flight = in_flight
-        self._orderly = orderly
+        self.in_flight = in_flight
+        self.orderly = orderly
 
     def bounds(self, queue: GroupQueue) -> Bounds:
         return self._store.bounds(queue.topic, queue.queue_index)
@@ -31,8 +31,8 @@ class Cursors:
         """The start of the next pop and the queue's end; corrects an offset out of bounds."""
         bounds = self.bounds(queue)
         if self._committed.take_reset(queue.group, queue.queue) is not None:
-            self._in_flight.forget_chain(queue)
-            self._orderly.forget(queue)
+            self.in_flight.forget_chain(queue)
+            self.orderly.forget(queue)
         committed = self.committed(queue)
         if committed is None:
             is_oldest = init_mode is InitMode.MIN or queue.topic.startswith(RETRY_PREFIX)
@@ -40,10 +40,10 @@ class Cursors:
             is_oldest = is_oldest or bounds.start == 0
             committed = bounds.start if is_oldest else bounds.end - 1
             self._committed.commit(queue.group, queue.queue, committed)
-        start = self._in_flight.next_offset(queue, committed)
+        start = self.in_flight.next_offset(queue, committed)
         if not bounds.start <= start <= bounds.end:
             # The messages expired, or the topic was recreated: its pops must not move the offset.
-            self._in_flight.forget_chain(queue)
+            self.in_flight.forget_chain(queue)
             start = bounds.start if start < bounds.start else bounds.end
             self.commit(queue, start)
         return start, bounds.end
@@ -53,7 +53,7 @@ class Cursors:
         committed = self.committed(queue)
         if committed is None:
             committed = self.bounds(queue).start
-        return self._in_flight.next_offset(queue, committed)
+        return self.in_flight.next_offset(queue, committed)
 
     def committed(self, queue: GroupQueue) -> int | None:
         """The group's committed offset; None if it has none in the queue."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker.engine.messages.filtering import EVERYTHING
 from rocketmq_broker.engine.pop.cursors import Cursors
-from rocketmq_broker.engine.pop.orderly import OrderlyPops
 from rocketmq_broker.engine.pop.pop import PopLimits
 from rocketmq_broker.engine.pop.read import read_queue
 from rocketmq_broker.storage.store import Store
@@ -27,12 +26,9 @@ from rocketmq_wire.requests.pop import (
 class Peeking:
     """Shows messages without popping them."""
 
-    def __init__(
-        self, limits: PopLimits, store: Store, *, orderly: OrderlyPops, cursors: Cursors
-    ) -> None:
+    def __init__(self, limits: PopLimits, store: Store, cursors: Cursors) -> None:
         self._limits = limits
         self._store = store
-        self._orderly = orderly
         self._cursors = cursors
 
     def peek(self, request: PeekMessages, now_ms: int) -> Outcome:
@@ -51,8 +47,7 @@ class Peeking:
                 continue
             found = read_queue(
                 self._store,
-                queue.topic,
-                queue.queue_index,
+                queue,
                 start,
                 wanted=EVERYTHING,
                 count_max=count_left,
@@ -85,7 +80,7 @@ class Peeking:
         config = self._cursors.require_poppable(request.queue, request.group)
         for queue in self._cursors.queues_of(config, request.queue, request.group):
             end = self._cursors.bounds(queue).end
-            is_blocked = request.is_orderly and self._orderly.is_blocked(
+            is_blocked = request.is_orderly and self._cursors.orderly.is_blocked(
                 queue, request.attempt_id, now_ms
             )
             if not is_blocked and self._cursors.peek_begin(queue) < end:

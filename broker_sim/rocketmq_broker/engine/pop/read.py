@@ -18,6 +18,7 @@ from rocketmq_broker.engine.messages.filtering import (
     filter_of,
     read_matching,
 )
+from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError
@@ -73,8 +74,7 @@ def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
 
 def read_queue(
     store: Store,
-    topic: str,
-    queue_index: int,
+    queue: GroupQueue,
     start: int,
     *,
     wanted: Filter,
@@ -84,8 +84,8 @@ def read_queue(
     """The matching messages from an offset on, which must lie within the queue's bounds."""
     read = read_matching(
         store,
-        topic,
-        queue_index,
+        queue.topic,
+        queue.queue_index,
         start,
         wanted,
         count_max=count_max,
@@ -97,8 +97,8 @@ def read_queue(
         _LOG.error(
             "topic=%s queue=%d: pops skip %s before offset %d, which a repair gave up; "
             "the read began at offset %d",
-            topic,
-            queue_index,
+            queue.topic,
+            queue.queue_index,
             plural(read.lost, "message"),
             read.next_begin,
             start,

@@ -47,22 +47,15 @@ class Pops:
 
     def __init__(self, config: BrokerConfig, tables: Tables, activity: Activity) -> None:
         limits = _pop_limits(config)
-        in_flight = InFlightPops()
-        orderly = OrderlyPops(tables.store.configs.load(ORDERS_FILE))
-        cursors = Cursors(tables, in_flight=in_flight, orderly=orderly)
-        revival = Revival(in_flight, tables, limits.retry_kind)
+        self.orderly = OrderlyPops(tables.store.configs.load(ORDERS_FILE))
+        cursors = Cursors(tables, in_flight=InFlightPops(), orderly=self.orderly)
+        self._in_flight = cursors.in_flight
         self._tables = tables
         self._activity = activity
-        self._in_flight = in_flight
-        self._orderly = orderly
-        self._revival = revival
-        self._popping = Popping(
-            limits, tables, in_flight=in_flight, orderly=orderly, cursors=cursors
-        )
-        self._acks = Acknowledging(
-            tables, in_flight=in_flight, orderly=orderly, revival=revival, cursors=cursors
-        )
-        self._peeking = Peeking(limits, tables.store, orderly=orderly, cursors=cursors)
+        self._revival = Revival(cursors.in_flight, tables, limits.retry_kind)
+        self._popping = Popping(limits, tables, cursors)
+        self._acks = Acknowledging(tables, cursors, self._revival)
+        self._peeking = Peeking(limits, tables.store, cursors)
         self._assignments = Assignments(tables)
         self.waiting_count: Callable[[str, QueueId], int] = lambda *_: 0
         """Counts a group's held pops of a queue; the server that holds them sets it."""
@@ -114,14 +107,6 @@ class Pops:
         """The queues that became free for orderly pops since the last call."""
         return self._acks.take_freed(now_ms)
 
-    def take_orders(self) -> dict[str, Any] | None:
-        """The new content of `consumerOrderInfo.json`; None if nothing changed."""
-        return self._orderly.take_changes()
-
-    def put_back_orders(self) -> None:
-        """Have `take_orders` return its content again: it could not be saved."""
-        self._orderly.put_back()
-
     def retry_topics_of(self, topic: str) -> list[str]:
         """The topic's retry topics for popping groups."""
         names = [
@@ -135,7 +120,7 @@ class Pops:
         """Forget the pops of deleted topics."""
         gone = frozenset(topics)
         self._in_flight.forget_topics(gone)
-        self._orderly.forget_topics(gone)
+        self.orderly.forget_topics(gone)
 
     def _polling_count(self, request: GetPollingCount) -> Reply:
         self._tables.topics.require(request.queue.topic)
