@@ -1,8 +1,8 @@
-"""What it means when wanted offsets are not there: the reasons, the value, and the judgement.
+"""Losses of offsets: their reasons, their value, and the judgement whether offsets are gone.
 
-A broker says "offset illegal" for five different causes, and "nothing here" for two. Only fresh
-bounds of the queue and a fresh route of its topic tell them apart: `judge_doubt` decides for a
-download in the middle of a range, `judge_offset` for the offset where reading is to start.
+A broker answers "offset illegal" for five different causes, and "no message" for two. Only fresh
+bounds of the queue and a fresh route of its topic distinguish them: `judge_doubt` decides for a
+download in the middle of a range, `judge_offset` for the offset where reading starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LossReason(enum.Enum):
 
 
 class LossPolicy(enum.Enum):
-    """What a download does where offsets are gone."""
+    """What a download does if offsets are gone."""
 
     RAISE = "raise"
     SKIP = "skip"
@@ -99,12 +99,12 @@ class Standing(enum.Enum):
 
 
 class DoubtKind(enum.Enum):
-    """What made us doubt that an offset is still there."""
+    """The answer because of which an offset may be gone."""
 
     ILLEGAL = "the broker calls the offset illegal"
-    VANISHED = "the broker went past the offset without giving its message"
-    LOST = "the broker says that the message is lost for good"
-    SHORT = "the broker says that nothing is there yet"
+    VANISHED = "the broker passed the offset without its message"
+    LOST = "the broker reports the message as lost"
+    SHORT = "the broker has no message there yet"
     REFUSED = "the broker refused the pull"
 
 
@@ -115,7 +115,7 @@ _DOUBTFUL_CODES: Final = frozenset(
 
 
 def is_doubtful(error: RocketMQError) -> bool:
-    """True for a refusal that may mean that the queue is gone: its bounds have to be looked at."""
+    """True if a refusal may mean that the queue is gone, which its bounds show."""
     if isinstance(error, FilterUnsupportedError):
         return False  # Also code 1, but no time changes it.
     return isinstance(error, BrokerError) and error.code in _DOUBTFUL_CODES
@@ -123,13 +123,13 @@ def is_doubtful(error: RocketMQError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A question that only fresh bounds can answer."""
+    """Offsets that may be gone until fresh bounds decide."""
 
     kind: DoubtKind
     start: int
-    """The offset that was asked."""
+    """The offset that was pulled."""
     end: int
-    """Where the broker would go on (VANISHED, LOST), else where the wanted range ends."""
+    """The offset where the broker would continue (VANISHED, LOST), else the range's end."""
 
 
 def judge_doubt(
@@ -143,12 +143,12 @@ def judge_doubt(
 ) -> Loss | None:
     """Decide a doubt of a download; None if no loss is proven yet.
 
-    `missing` reaches from the first offset that has not arrived to the end of what is wanted;
-    `is_overdue` says that asking again has gone on for as long as an outage may last.
+    `missing` reaches from the first offset that has not arrived to the end of the range.
+    `is_overdue` is true if the doubt has lasted for as long as an outage may.
     """
     start, end = missing
-    # A broker that knows the topic answers with its bounds, even while it is out of the route
-    # for a moment: only zero bounds or a refusal beside a missing route is a deletion.
+    # A broker that knows the topic answers with its bounds, even while it is missing from the
+    # route for a moment: only zero bounds or a refusal beside a missing route is a deletion.
     is_absent = bounds == Bounds(0, 0) or doubt.kind is DoubtKind.REFUSED
     if standing is not Standing.SERVED and is_absent:
         is_topic = standing is Standing.TOPIC_GONE
@@ -156,18 +156,18 @@ def judge_doubt(
         return lost_range(reason, queue, start, end, None)
     if doubt.kind is DoubtKind.REFUSED:
         return None
-    # What a replica does not have, the master may bring back.
+    # A replica may lack offsets that its master has.
     if not (bounds.is_current or is_overdue):
         return None
     if bounds.start > doubt.start:
         return lost_range(LossReason.EXPIRED, queue, start, min(bounds.start, end), bounds)
     if doubt.kind is DoubtKind.VANISHED and not bounds.has_first:
-        # What stood in front of these messages in the log has expired, and so have they: 4.9 keeps
-        # the start of a queue that expired whole.
+        # The log before these messages has expired, and so have they: RocketMQ 4.9 keeps the
+        # start of a queue that expired whole.
         there = Bounds(max(bounds.start, doubt.end), bounds.end, bounds.is_current)
         return lost_range(LossReason.EXPIRED, queue, doubt.start, min(doubt.end, end), there)
-    # A queue that ends below what was already read has been cut. One that ends at or behind the
-    # first missing offset may only lag: a replica that took over, a log that is being recovered.
+    # A queue that ends below offsets that were read has been cut. A queue that ends at or behind
+    # the first missing offset may only lag: a replica took over, or the log is being recovered.
     if bounds.end < start or (is_overdue and bounds.end < end):
         return lost_range(LossReason.TRUNCATED, queue, max(start, bounds.end), end, bounds)
     is_proven = doubt.kind is DoubtKind.LOST and bounds.end >= doubt.end

@@ -1,4 +1,4 @@
-"""Pull width, settings, routes, search by time, the paused clock."""
+"""Settings, routes, search by time, the paused clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_client.download.pull_width import PullWidth
 from rocketmq_client.loss import (
     Standing,
 )
@@ -19,24 +18,6 @@ from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.model import Bounds, BrokerAddresses, QueueId, QueueSet, Route
 
 QUEUE = QueueId("orders", "broker-a", 3)
-
-
-# --- stride ---------------------------------------------------------------------------------
-
-
-def test_one_short_answer_does_not_shrink_the_stride():
-    stride = PullWidth(10_000)
-    for width in (32, 32, 32, 32, 5, 32, 32):
-        stride.observe(width)
-    assert stride.value == 32
-
-
-def test_a_lifted_cap_is_believed_at_once():
-    stride = PullWidth(10_000)
-    for width in (32, 32, 32, 32):
-        stride.observe(width)
-    stride.observe(4_000)
-    assert stride.value == 4_000
 
 
 # --- settings -------------------------------------------------------------------------------

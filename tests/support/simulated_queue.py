@@ -11,7 +11,7 @@ from typing import Any
 
 from rocketmq_client.download.contract import RangeChunk, ReadLimits
 from rocketmq_client.download.fetch_window import FetchWindow
-from rocketmq_client.download.in_flight_pulls import Pull
+from rocketmq_client.download.pulls import Pull
 from rocketmq_client.loss import Loss, Standing
 from rocketmq_wire.errors import (
     BrokerError,
@@ -48,7 +48,7 @@ def offsets_in(body: Buffer) -> list[int]:
 
 
 def first_offset_in(body: Buffer, foreign_is: int | None = None) -> int | None:
-    """As `first_record` tells it of real records; `foreign_is` stands in the foreign one."""
+    """`first_offset` for fake records; `foreign_is` is the offset in the foreign one."""
     first = offsets_in(body)[0]
     return foreign_is if first == FOREIGN_OFFSET else first
 

@@ -1,4 +1,4 @@
-"""The contract of downloads: what is read, within which limits, and the chunks that come of it."""
+"""The contract of downloads: the ranges' purpose, their limits, and the chunks of records."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from rocketmq_wire.model import Buffer, QueueId, Subscription
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds of one download. The first three limit what is requested or received and not taken."""
+    """Limits of one download. The first three count requested data, or data not yet taken."""
 
     messages_max: int = 32_768
     bytes_max: int = 100 * 1024 * 1024
     span_max: int | None = None
     count_per_pull: int = 10_000
-    """Asked of the broker in one pull; a real broker gives at most 32."""
+    """Messages per pull; a real broker gives at most 32."""
     pulls_in_flight: int = 64
     """Per queue and connection."""
     pull_timeout_ms: int = 30_000
-    """How long a broker may be silent; a pull takes longer while bytes arrive."""
+    """The longest silence of a broker; a pull takes longer while bytes arrive."""
     slow_pull_ms: int = 1_800_000
-    """What a pull takes at most: at 18 KiB/s all that a download asks for ahead has come."""
+    """The longest time of a pull: at 18 KiB/s all requested bytes arrive within it."""
     outage_ms: int = 60_000
-    """A broker may be away this long, counted from its last answer."""
+    """The longest time without an answer from the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """What a download is for: the group named in its pulls, and what it filters by."""
+    """The group named in a download's pulls, its filter, its limits, and its policy for losses."""
 
     group: str
     subscription: Subscription = field(default_factory=Subscription)
     limits: ReadLimits = field(default_factory=ReadLimits)
     loss_policy: LossPolicy = LossPolicy.RAISE
-    """Where offsets are gone: RangeLostError, or (SKIP) a chunk with `loss` set in their place."""
+    """If offsets are gone: RangeLostError, or (SKIP) a chunk with `loss` set instead of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeChunk:
     """Whole records covering the offsets `[start, end)` of a queue.
 
-    Records outside `[start, end)` may be in `body`; the decoder drops them by their offset. Chunks
+    The body may hold records outside `[start, end)`; the decoder drops them by their offset. Chunks
     of one queue follow each other without a gap: together they cover the whole range. The body is
-    empty where nothing matched a filter, and where offsets are lost.
+    empty if nothing matched a filter, and if offsets are lost.
     """
 
     queue: QueueId

@@ -1,4 +1,4 @@
-"""Which offsets of a range have arrived, in what pieces, and what can be handed on in order."""
+"""Which offsets of a range have arrived, in what pieces, and which come next in order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from rocketmq_client.loss import Loss, lost_range
 from rocketmq_wire.model import Buffer
 
-# Many small answers (32 messages from a real broker) are joined up to this size before they are
-# handed on: decoding works on whole buffers and costs the same for 32 records as for hundreds.
+# Many small answers (32 messages from a real broker) are joined up to this size: decoding works on
+# whole buffers and costs the same for 32 records as for hundreds.
 GATHER_BYTES: Final = 1024 * 1024
-# A body that is already this large is handed on as it was received, without a copy.
+# A body of this size becomes a chunk as it was received, without a copy.
 _WHOLE_BYTES: Final = 384 * 1024
 
 
@@ -27,24 +27,24 @@ class Piece:
     bodies: tuple[Buffer, ...] = field(compare=False)
     """Records, back to back."""
     size: int = field(compare=False)
-    """Bytes of all bodies."""
+    """The bytes of all bodies."""
     sizes: Buffer | None = field(compare=False)
     message_count: int = field(compare=False)
     may_follow: bool = field(compare=False)
-    """Its records begin at `start`, so joining it to the piece before adds nothing twice."""
+    """True if its records begin at `start`: joined to the piece before, none is there twice."""
     may_lead: bool = field(compare=False)
-    """Its records end at `end`."""
+    """True if its records end at `end`."""
     loss: Loss | None = field(compare=False, default=None)
 
     @property
     def is_whole(self) -> bool:
-        """To be handed on as it is, without waiting for more to join it."""
+        """True if it becomes a chunk as it is, without waiting for more to join it."""
         is_large = self.size >= _WHOLE_BYTES and len(self.bodies) == 1
         return is_large or self.sizes is not None or self.loss is not None
 
     @property
     def body(self) -> Buffer:
-        """All bodies as one."""
+        """All bodies as one buffer."""
         return self.bodies[0] if len(self.bodies) == 1 else b"".join(self.bodies)
 
 
@@ -55,9 +55,9 @@ class Coverage:
 
     def __init__(self, start: int, end: int) -> None:
         self.taken = start
-        """Everything below was handed on."""
+        """The offset below which everything was taken."""
         self.edge = start
-        """Everything below has arrived."""
+        """The offset below which everything has arrived."""
         self.end = end
         self.held_messages = 0
         self.held_bytes = 0
@@ -66,11 +66,11 @@ class Coverage:
 
     @property
     def head(self) -> Piece | None:
-        """What comes next, if it is here."""
+        """The next piece, if it is here."""
         return self._ready[0] if self._ready else None
 
     def islands(self) -> list[tuple[int, int]]:
-        """What arrived behind holes."""
+        """The offsets that arrived behind holes."""
         return [(piece.start, piece.end) for piece in self._islands]
 
     def missing(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -98,11 +98,11 @@ class Coverage:
         sizes: Buffer | None,
         message_count: int,
     ) -> bool:
-        """Take in what of `[start, end)` is new; True if anything is."""
+        """Take in the new parts of `[start, end)`; False if there are none."""
         size = sum(map(len, bodies))
         islands = self._islands
         if self.edge == start < end <= self.end and (not islands or islands[0].start >= end):
-            # Most answers come in the order in which they were asked for.
+            # Most answers come in the order of their pulls.
             count = min(message_count, end - start)
             self._insert(
                 Piece(start, end, bodies, size, sizes, count, may_follow=True, may_lead=True)
@@ -125,7 +125,7 @@ class Coverage:
         return bool(gaps)
 
     def lose(self, loss: Loss) -> int | None:
-        """Settle the missing parts of `loss` as gone; says where the first of them begins."""
+        """Mark the missing parts of `loss` as gone; return the start of the first one."""
         gaps = list(self.missing(loss.start, loss.end))
         for start, end in gaps:
             part = lost_range(loss.reason, loss.queue, start, end, loss.bounds)
@@ -135,7 +135,7 @@ class Coverage:
         return gaps[0][0] if gaps else None
 
     def pop(self) -> Piece:
-        """Hand on what comes next."""
+        """Take the next piece."""
         piece = self._ready.popleft()
         self.held_messages -= piece.message_count
         self.held_bytes -= piece.size
@@ -143,7 +143,7 @@ class Coverage:
         return piece
 
     def pop_gathered(self) -> Piece:
-        """Hand on what comes next, joined with the small pieces that follow it."""
+        """Take the next piece, joined with the small ones that follow it."""
         head = last = self.pop()
         bodies, size = [*head.bodies], head.size
         while self._ready and size < GATHER_BYTES:
@@ -156,13 +156,18 @@ class Coverage:
         if last is head:
             return head
         return Piece(
-            *(head.start, last.end, tuple(bodies), size, None, 0),
+            head.start,
+            last.end,
+            tuple(bodies),
+            size,
+            None,
+            0,
             may_follow=head.may_follow,
             may_lead=last.may_lead,
         )
 
     def pop_loss(self) -> Loss:
-        """Hand on the loss that comes next, joined with those that follow for the same reason."""
+        """Take the next loss, joined with those that follow for the same reason."""
         first = self.pop().loss
         assert first is not None
         end = first.end

@@ -1,4 +1,4 @@
-"""A queue in doubt: what to ask afresh, and what the answers say of its bounds and standing."""
+"""The requests that settle a doubt about a queue, and the bounds and standing in their replies."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _logger = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 5_000
 
 
-def questions(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
-    """What to ask, and whom: a broker by its name, or the name server."""
+def requests_for(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
+    """Each request with the name of its broker, or None for the name server."""
     return (
-        # The first offset before the next one: retention must not seem to pass the end.
+        # The first offset is asked before the end: retention must not seem to pass the end.
         (queue.broker, GetMinOffset(queue)),
         (queue.broker, GetMaxOffset(queue)),
         (None, GetRoute(queue.topic)),
@@ -39,9 +39,9 @@ def questions(queue: QueueId) -> tuple[tuple[str | None, Request[Any]], ...]:
 def read_answers(
     queue: QueueId, start: Answer, end: Answer, route: Answer, first_time: Answer
 ) -> tuple[Bounds, Standing] | RocketMQError:
-    """Bounds and standing, from the answers in the order of the questions.
+    """Return bounds and standing, or the error because of which they are not known yet.
 
-    Or the error for which nothing can be said yet.
+    The answers are in the order of `requests_for`.
     """
     for answer in (start, end, route, first_time):
         if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
@@ -53,11 +53,11 @@ def read_answers(
     else:
         assert isinstance(route, RocketMQError)
         return route
-    # Real brokers answer zeros for a queue that they do not have, others refuse.
+    # Real brokers answer zeros for a queue that they do not have; others refuse.
     bounds = Bounds(0, 0)
     if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):
         is_current = start.is_current and end.is_current
-        # RocketMQ looks the time up in the message itself, and has none when it is gone.
+        # RocketMQ reads the time from the message itself, and has none if it is gone.
         has_first = not (isinstance(first_time, OffsetReply) and first_time.value < 0)
         bounds = Bounds(max(0, start.value), max(0, end.value), is_current, has_first)
     _logger.info("%s: fresh bounds [%d,%d), %s", queue, bounds.start, bounds.end, standing.value)

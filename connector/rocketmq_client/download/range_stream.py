@@ -1,14 +1,14 @@
 """Downloads ranges as one stream of chunks: what to ask for, what chunks mean, when to give up.
 
-A pure state machine; the shell opens the stream that `next_stream` asks for, reports every chunk,
-and opens another one when the stream broke or ended early.
+A pure state machine: the download's loop opens the stream of `next_stream`, reports every chunk,
+and opens another stream if this one broke or ended early.
 
-- Chunks of a range follow each other without a gap, ranges follow each other in order. Whatever
+- Chunks of a range follow each other without a gap, ranges follow each other in order. A chunk that
   breaks this rule breaks the protocol.
 - Unfiltered chunks must hold one record for every offset they cover. The first hole cuts a chunk.
-- Nothing is called lost on the word of the stream: a doubt asks for fresh bounds (`judge_doubt`).
-- Time is an argument and may stand still while the consumer works; troubles are counted from the
-  last chunk that brought something.
+- A stream proves no loss: a doubt asks for fresh bounds (`judge_doubt`).
+- Time is an argument and may stand still while the consumer works. An outage counts from the last
+  chunk that brought something.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from rocketmq_wire.grpc.bulk.records import PullRange, PullRecords, RecordChunk
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
 from rocketmq_wire.requests.messages import LOST_REMARK, PullStatus
 
-# As much as the broker gives. A chunk costs it 0.6 ms of processor time whatever its size, and
-# decoding 0.4 ms: for 1 KiB bodies, broker, client and decoding together take 3.6 us a record in
+# As much as the broker gives. A chunk of any size costs it 0.6 ms of processor time, and decoding
+# 0.4 ms: for 1 KiB bodies, broker, client and decoding together take 3.6 us a record in
 # chunks of 2.2 MiB and 3.0 in chunks of 4 MiB. Small records are limited by their count before.
 CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
-# One chunk with its sizes is on its way while the one before is decoded; a second one waiting
-# behind it gained nothing.
+# One chunk with its sizes is on its way while the one before is decoded. A second one behind it
+# gained nothing.
 WINDOW_SIZE_MAX: Final = CHUNK_SIZE_MAX + 640 * 1024
 WINDOW_SIZE_MIN: Final = 65_535
-# What a way is tried with that was too slow: 16 KiB/s are enough for a chunk of the first step.
+# The chunks of a link that was too slow: 16 KiB/s are enough for a chunk of the first step.
 CHUNK_SIZE_MIN: Final = 16 * 1024
 _SLOWER: Final = 16
 # Turns a limit of messages into one of bytes: a record with a one-letter topic, a body of one byte
@@ -58,49 +58,50 @@ _SIZE: Final = 4
 
 
 class RangeStream:
-    """The download of several ranges. Not thread-safe; times are milliseconds of one clock."""
+    """Downloads several ranges. Not thread-safe; times are milliseconds of one clock."""
 
     def __init__(self, ranges: Sequence[OffsetRange], spec: ReadSpec, *, backoff: Backoff) -> None:
         self._ranges = [wanted for wanted in ranges if len(wanted)]
         self._spec = spec
         self._is_filtered = not spec.subscription.selects_all
-        self._patience = OutageClock(backoff)
+        self._outage = OutageClock(backoff)
         self._current = 0
         self._position = self._ranges[0].start if self._ranges else 0
-        self._asked = 0
-        """The first of the ranges that the open stream was asked for."""
+        self._first_range = 0
+        """The first range of the open stream."""
         self._is_over = True
         self._doubt: Doubt | None = None
-        self._awaited: int | None = None
-        """The position at which the queue was last said to end further on."""
+        self._awaited_position: int | None = None
+        """The position before a proven loss: the offsets between them are waited for once."""
         self._opened_ms = 0
-        """When the stream was opened."""
+        """The time when the stream was opened."""
         self.window_size, self.chunk_size = _sizes(spec)
 
-    # --- what the shell asks ------------------------------------------------------------------
+    # --- state and requests -------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
-        """Everything was handed on."""
+        """True if everything was taken."""
         return self._current == len(self._ranges)
 
     @property
     def doubted_queue(self) -> QueueId | None:
-        """The queue whose fresh bounds and route are wanted, before anything else."""
+        """The queue whose fresh bounds and route are needed first, if any."""
         return None if self._doubt is None else self._ranges[self._current].queue
 
     @property
     def is_over(self) -> bool:
-        """The stream that was opened last is to be closed: it brings nothing more to hand on."""
+        """True if the stream should be closed: it brings no more chunks of use."""
         return self._is_over
 
     def delay_ms(self, now_ms: int) -> int:
-        """How long to wait before the next stream is opened or bounds are asked for."""
-        return max(0, self._patience.not_before_ms - now_ms)
+        """The wait before the next stream is opened or bounds are asked for."""
+        return max(0, self._outage.not_before_ms - now_ms)
 
     def next_stream(self, now_ms: int) -> PullRecords:
-        """The stream to open now: everything that is still wanted."""
-        self._asked, self._opened_ms = self._current, now_ms
+        """Return the request for a stream of everything that is missing."""
+        self._first_range = self._current
+        self._opened_ms = now_ms
         self._is_over = False
         limits = self._spec.limits
         rest = [
@@ -118,26 +119,25 @@ class RangeStream:
             ),
         )
 
-    # --- what the shell reports -----------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------
 
     def on_chunk(self, chunk: RecordChunk, now_ms: int) -> RangeChunk | None:
-        """A chunk came: what to hand on, if anything.
+        """Take a chunk in; return the one for the caller, if any. Close the stream if it `is_over`.
 
-        The stream is to be closed when it `is_over` afterwards.
         Raises RemoteProtocolError when the chunk breaks the protocol, and a refusal that lasts.
         """
-        if self.is_finished or chunk.range_index != self._current - self._asked:
+        if self.is_finished or chunk.range_index != self._current - self._first_range:
             raise RemoteProtocolError(f"a chunk of range {chunk.range_index} came out of turn")
         wanted = self._ranges[self._current]
         if chunk.start != self._position:
             raise RemoteProtocolError(
                 f"{wanted.queue}: a chunk begins at {chunk.start}, not at {self._position}"
             )
-        self._patience.last_remark = chunk.remark
+        self._outage.last_remark = chunk.remark
         if chunk.error is not None:
             self._on_refusal(chunk.error, now_ms)
             return None
-        self._patience.answered(now_ms)
+        self._outage.answered(now_ms)
         if chunk.status is PullStatus.OFFSET_ILLEGAL:
             self._open_doubt(DoubtKind.ILLEGAL, wanted.end, now_ms)
             return None
@@ -152,31 +152,31 @@ class RangeStream:
         return self._on_records(chunk, wanted, now_ms)
 
     def on_end(self, now_ms: int) -> None:
-        """The stream ended without an error: too early, unless everything is here."""
+        """Take the end of the stream in: it came too early, unless everything is here."""
         if not self.is_finished and not self._is_over:
             self._on_nothing(now_ms)
 
     def on_failure(self, error: RocketMQError, now_ms: int, *, heard_ms: int = 0) -> None:
-        """The stream failed. Raises the error when trying again cannot help or lasted too long.
+        """Take the failure of the stream in; `heard_ms` is when its last chunk came.
 
-        `heard_ms` is when a chunk came last: before, the way was slow, not in trouble.
+        Raises the error if another try cannot help, or if the outage has lasted too long.
         """
         if not error.retryable:
             raise error
         if isinstance(error, DeadlineExceededError):
-            # The way may be too slow for a whole chunk in the time that one may take.
+            # The link may be too slow for a whole chunk within the time-out.
             self.chunk_size = max(CHUNK_SIZE_MIN, self.chunk_size // _SLOWER)
         self._is_over = True
-        self._patience.last_error = error
+        self._outage.last_error = error
         since_ms = max(self._opened_ms, heard_ms)
-        self._patience.trouble(since_ms, now_ms)
-        self._patience.back_off(now_ms)
-        self._patience.raise_if_silent(since_ms, error, now_ms)
+        self._outage.trouble(since_ms, now_ms)
+        self._outage.back_off(now_ms)
+        self._outage.raise_if_silent(since_ms, error, now_ms)
 
     def on_bounds(self, bounds: Bounds, standing: Standing, now_ms: int) -> RangeChunk | None:
-        """Fresh bounds and a fresh route came: decide the doubt.
+        """Decide the doubt by fresh bounds and a fresh route.
 
-        Gives a chunk in place of lost offsets where they are to be skipped, else raises
+        Returns a chunk instead of lost offsets if they are to be skipped, else raises
         RangeLostError.
         """
         doubt, self._doubt = self._doubt, None
@@ -189,26 +189,26 @@ class RangeStream:
             bounds,
             standing,
             missing=(self._position, wanted.end),
-            is_overdue=self._patience.is_stuck(now_ms),
+            is_overdue=self._outage.is_stuck(now_ms),
         )
         if loss is None or loss.start > self._position:
-            self._patience.answered(now_ms)
-            self._patience.back_off(now_ms)
-            if loss is None or self._awaited == self._position:
-                self._patience.raise_if_stuck(wanted.queue, self._position, now_ms)
+            self._outage.answered(now_ms)
+            self._outage.back_off(now_ms)
+            if loss is None or self._awaited_position == self._position:
+                self._outage.raise_if_stuck(wanted.queue, self._position, now_ms)
             if loss is not None:
-                # What is there in front of it is read first; it is waited for once.
-                self._awaited = self._position
+                # The offsets before it are read first; they are waited for once.
+                self._awaited_position = self._position
             return None
         if self._spec.loss_policy is LossPolicy.RAISE:
             raise RangeLostError(loss)
         return self._skip(loss, now_ms)
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
-        """Bounds or route could not be had: ask for them again later."""
-        self._patience.last_error = error
-        self._patience.back_off(now_ms)
-        self._patience.raise_if_silent(self._opened_ms, error, now_ms)
+        """Ask for bounds and route again later, since they could not be fetched."""
+        self._outage.last_error = error
+        self._outage.back_off(now_ms)
+        self._outage.raise_if_silent(self._opened_ms, error, now_ms)
 
     # --- chunks ---------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class RangeStream:
         if not self._is_filtered:
             hole = first_hole(body, chunk.sizes, chunk.start, end)
         elif "REMOVING" in chunk.remark or chunk.remark == LOST_REMARK:
-            # Not passed over by the filter: the messages of these offsets are being removed.
+            # The filter did not pass these offsets: the broker is removing their messages.
             hole = (chunk.start, end)
         if hole is not None:
             end = hole[0]
@@ -253,13 +253,14 @@ class RangeStream:
         return chunk
 
     def _advance(self, end: int, now_ms: int) -> None:
-        self._position, self._awaited = end, None
-        self._patience.progressed(now_ms)
+        self._position = end
+        self._awaited_position = None
+        self._outage.progressed(now_ms)
         if end == self._ranges[self._current].end:
             self._current += 1
             self._position = 0 if self.is_finished else self._ranges[self._current].start
 
-    # --- trouble --------------------------------------------------------------------------------
+    # --- doubts ---------------------------------------------------------------------------------
 
     def _on_refusal(self, error: BrokerError, now_ms: int) -> None:
         if not (error.retryable or is_doubtful(error)):
@@ -267,29 +268,29 @@ class RangeStream:
         if error.retryable:
             self.on_failure(error, now_ms)
         else:
-            self._patience.last_error = error
-            self._patience.answered(now_ms)
+            self._outage.last_error = error
+            self._outage.answered(now_ms)
             self._open_doubt(DoubtKind.REFUSED, self._ranges[self._current].end, now_ms)
 
     def _on_nothing(self, now_ms: int) -> None:
-        """No message and no progress: below the end this must pass, or something is lost."""
+        """Wait for messages that the broker must have: the range ends below the queue's end."""
         self._is_over = True
-        self._patience.trouble(self._opened_ms, now_ms)
-        if self._patience.is_stuck(now_ms):
+        self._outage.trouble(self._opened_ms, now_ms)
+        if self._outage.is_stuck(now_ms):
             self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
         else:
-            self._patience.back_off(now_ms)
+            self._outage.back_off(now_ms)
 
     def _open_doubt(self, kind: DoubtKind, end: int, now_ms: int) -> None:
         self._is_over = True
-        self._patience.trouble(self._opened_ms, now_ms)
+        self._outage.trouble(self._opened_ms, now_ms)
         self._doubt = Doubt(kind, self._position, end)
 
 
 def first_hole(body: Buffer, sizes: Buffer | None, start: int, end: int) -> tuple[int, int] | None:
     """The first offsets of `[start, end)` that have no record in an unfiltered chunk.
 
-    The records are only walked when their count, or in want of sizes their first offset, is wrong.
+    Walks the records only if their count is wrong or unknown.
     """
     if len(body) and sizes is not None and len(sizes) // _SIZE == end - start:
         return None
@@ -299,14 +300,14 @@ def first_hole(body: Buffer, sizes: Buffer | None, start: int, end: int) -> tupl
         if offset > expected:
             return expected, min(offset, end)
         if size < _RECORD_HEAD.size:
-            break  # Torn: the decoder says so, with the place.
+            break  # Torn: the decoder reports it, with the position.
         expected = max(expected, offset + 1)
         position += size
     return (expected, end) if expected < end else None
 
 
 def _sizes(spec: ReadSpec) -> tuple[int, int]:
-    """How many bytes may wait for the consumer, and how large chunks are to be."""
+    """The bytes that may wait for the consumer, and the size of chunks."""
     limits = spec.limits
     messages_max = min(limits.messages_max, limits.span_max or limits.messages_max)
     window = min(WINDOW_SIZE_MAX, limits.bytes_max, messages_max * _RECORD_SIZE_MIN)

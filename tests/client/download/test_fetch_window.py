@@ -72,7 +72,7 @@ def test_a_generous_broker_is_asked_for_large_pulls():
     assert len(driver.pulls) == 10
 
 
-def test_the_stride_grows_again_after_a_cap_is_lifted():
+def test_the_width_grows_again_after_a_cap_is_lifted():
     queue = SimulatedQueue(0, 200_000)
     lifted = [(1_200, lambda queue: setattr(queue, "count_cap", 10_000))]
     driver = driver_of(window_of(0, 200_000), queue, changes=lifted).run()
@@ -80,7 +80,7 @@ def test_the_stride_grows_again_after_a_cap_is_lifted():
     assert max(pull.count_max for pull in driver.pulls[-10:]) > 1_000
 
 
-def test_a_pull_that_ends_at_an_index_file_does_not_shrink_the_stride():
+def test_a_pull_that_ends_at_an_index_file_does_not_shrink_the_width():
     queue = SimulatedQueue(0, 20_000, index_file_count=1_005)
     driver = driver_of(window_of(0, 20_000), queue).run()
     driver.check_order()

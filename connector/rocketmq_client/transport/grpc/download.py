@@ -168,7 +168,7 @@ class Download:
 
     def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
         answers = self._transport.call_many(
-            fresh_bounds.questions(queue), timeout_ms=fresh_bounds.TIMEOUT_MS
+            fresh_bounds.requests_for(queue), timeout_ms=fresh_bounds.TIMEOUT_MS
         )
         found = fresh_bounds.read_answers(queue, *answers)
         if isinstance(found, RocketMQError):

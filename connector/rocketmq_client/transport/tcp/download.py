@@ -17,15 +17,15 @@ from typing import Final
 from rocketmq_client.download import fresh_bounds
 from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
-from rocketmq_client.download.first_record import first_offset
-from rocketmq_client.download.in_flight_pulls import Pull
+from rocketmq_client.download.pulls import Pull
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.broker_requests import BrokerRequests
 from rocketmq_client.transport.tcp.connection import Call
-from rocketmq_wire.errors import RocketMQError, TransportError
-from rocketmq_wire.model import OffsetRange
+from rocketmq_wire.errors import CorruptRecordError, RocketMQError, TransportError
+from rocketmq_wire.model import Buffer, OffsetRange, QueueId
+from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
 
 _logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Download:
     def _send_inquiry(self, window: FetchWindow) -> None:
         """Ask for everything at once; the replies come behind those of pulls."""
         inquiry = _Inquiry(window)
-        for broker, request in fresh_bounds.questions(window.wanted.queue):
+        for broker, request in fresh_bounds.requests_for(window.wanted.queue):
             call = self._requests.ask(
                 broker,
                 request,
@@ -259,3 +259,21 @@ def due_pulls(
             in_flight[broker] += pull.times
             yield window, pull
         is_urgent = False
+
+
+def first_offset(queue: QueueId, body: Buffer) -> int | None:
+    """Return the queue offset of the body's first record; None if it is another queue's, or torn.
+
+    Once the oldest file of RocketMQ's log has expired, a pull of a queue whose first message was
+    the very first of the log is answered from the oldest file that is left: with as many bytes of
+    any other record. RocketMQ finds every other expired message missing. Bytes that are merely
+    damaged count as offset 0: the decoder judges them.
+    """
+    if int.from_bytes(body[:4], "big") > len(body):
+        return None
+    try:
+        message, _ = decode_record(body, check_crc=False)
+    except CorruptRecordError:
+        return 0
+    is_own = (message.topic, message.queue_index) == (queue.topic, queue.index)
+    return message.queue_offset if is_own else None

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from rocketmq_client.download.contract import ReadLimits
-from rocketmq_client.download.fetch_window import FetchWindow, Pull
+from rocketmq_client.download.fetch_window import FetchWindow
+from rocketmq_client.download.pulls import Pull
 from rocketmq_client.transport.tcp.download import PULLS_PER_BROKER_MAX, due_pulls
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketmq_client.download.first_record import first_offset
+from rocketmq_client.transport.tcp.download import first_offset
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import encode_record
 from support.records import make_messages
