@@ -5,7 +5,7 @@ A change lasts until the next start: the broker never writes its configuration f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,14 @@ from rocketmq_broker.engine.tables import Tables
 
 _ENTRY_SIZE: Final = 20
 _FLUSH_NAMES: Final = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "memory": "ASYNC_FLUSH"}
+_CHANGEABLE: Final = (
+    "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable",
+    "enablePropertyFilter",
+    "longPollingEnable",
+    "maxTransferBytesOnMessageInMemory",
+    "maxTransferCountOnMessageInMemory",
+)
 _COUNT_MAX: Final = 10_000_000
 _SIZE_MAX: Final = 15 * 1024 * 1024
 """Such a reply to a pull still fits a frame."""
@@ -42,14 +50,6 @@ class Settings:
         self._pulling = pulling
         self._topics = tables.topics
         self._groups = tables.groups
-        self._changers: dict[str, Callable[[str, str], None]] = {
-            "enablePropertyFilter": self._change_property_filter,
-            "longPollingEnable": self._change_long_polling,
-            "maxTransferCountOnMessageInMemory": self._change_count,
-            "maxTransferBytesOnMessageInMemory": self._change_size,
-            "autoCreateTopicEnable": self._change_topics,
-            "autoCreateSubscriptionGroup": self._change_groups,
-        }
 
     def broker_table(self, identity: Identity) -> dict[str, str]:
         """Every RocketMQ setting that this broker has a counterpart of."""
@@ -112,40 +112,36 @@ class Settings:
         """
         known = self.broker_table(identity)
         for name, text in settings.items():
-            if name in known and name not in self._changers and text != known[name]:
+            if name in known and name not in _CHANGEABLE and text != known[name]:
                 raise refusals.setting_illegal(
-                    name, f"a running broker can only change {', '.join(sorted(self._changers))}"
+                    name, f"a running broker can only change {', '.join(_CHANGEABLE)}"
                 )
         limits = self._pulling.limits
         creates_topics = self._topics.auto_create
         creates_groups = self._groups.auto_create
         try:
             for name, text in settings.items():
-                if name in self._changers:
-                    self._changers[name](name, text)
+                self._change(name, text)
         except BaseException:
             self._pulling.limits = limits
             self._topics.auto_create = creates_topics
             self._groups.auto_create = creates_groups
             raise
 
-    def _change_property_filter(self, name: str, text: str) -> None:
-        self._pulling.limits = replace(self._pulling.limits, allows_sql=_flag_of(name, text))
-
-    def _change_long_polling(self, name: str, text: str) -> None:
-        suspend_ms = self._config.suspend_ms_max if _flag_of(name, text) else 0
-        self._pulling.limits = replace(self._pulling.limits, suspend_ms_max=suspend_ms)
-
-    def _change_count(self, name: str, text: str) -> None:
-        count = _number_of(name, text, _COUNT_MAX)
-        self._pulling.limits = replace(self._pulling.limits, count_max=count)
-
-    def _change_size(self, name: str, text: str) -> None:
-        size = _number_of(name, text, _SIZE_MAX)
-        self._pulling.limits = replace(self._pulling.limits, bytes_max=size)
-
-    def _change_topics(self, name: str, text: str) -> None:
-        self._topics.auto_create = _flag_of(name, text)
-
-    def _change_groups(self, name: str, text: str) -> None:
-        self._groups.auto_create = _flag_of(name, text)
+    def _change(self, name: str, text: str) -> None:
+        pulling = self._pulling
+        if name == "enablePropertyFilter":
+            pulling.limits = replace(pulling.limits, allows_sql=_flag_of(name, text))
+        elif name == "longPollingEnable":
+            suspend_ms = self._config.suspend_ms_max if _flag_of(name, text) else 0
+            pulling.limits = replace(pulling.limits, suspend_ms_max=suspend_ms)
+        elif name == "maxTransferCountOnMessageInMemory":
+            count = _number_of(name, text, _COUNT_MAX)
+            pulling.limits = replace(pulling.limits, count_max=count)
+        elif name == "maxTransferBytesOnMessageInMemory":
+            size = _number_of(name, text, _SIZE_MAX)
+            pulling.limits = replace(pulling.limits, bytes_max=size)
+        elif name == "autoCreateTopicEnable":
+            self._topics.auto_create = _flag_of(name, text)
+        elif name == "autoCreateSubscriptionGroup":
+            self._groups.auto_create = _flag_of(name, text)

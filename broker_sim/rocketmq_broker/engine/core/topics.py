@@ -184,32 +184,19 @@ class Topics:
 
     def delete(self, topic: str) -> None:
         """Delete a topic from the table."""
-        config = self._table.pop(topic)
-        try:
-            self._write()
-        except BaseException:
-            self._table[topic] = config
-            raise
+        self._write({name: config for name, config in self._table.items() if name != topic})
 
     def _put(self, config: TopicConfig) -> TopicConfig:
-        before = self._table.get(config.name)
-        self._table[config.name] = config
-        try:
-            self._write()
-        except BaseException:
-            # The broker must not serve a change that a restart would not know.
-            if before is None:
-                del self._table[config.name]
-            else:
-                self._table[config.name] = before
-            raise
+        self._write({**self._table, config.name: config})
         return config
 
-    def _write(self) -> None:
+    def _write(self, table: dict[str, TopicConfig]) -> None:
+        """Save a table, then use it: the broker never serves a change that a restart forgets."""
         self._version += 1
-        table = {name: _config_to_json(self._table[name]) for name in sorted(self._table)}
+        content = {name: _config_to_json(table[name]) for name in sorted(table)}
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
-        self._save(TOPICS, {"dataVersion": version, "topicConfigTable": table})
+        self._save(TOPICS, {"dataVersion": version, "topicConfigTable": content})
+        self._table = table
 
 
 def _config_to_json(config: TopicConfig) -> dict[str, Any]:

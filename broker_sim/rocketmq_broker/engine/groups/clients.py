@@ -7,7 +7,7 @@ with the largest version wins, and a heartbeat without a topic removes that topi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,8 +49,14 @@ class _Group:
     info: ConsumerInfo | None = None
     """How the group consumes, from its newest heartbeat; None for producers."""
 
+    def connections(self) -> tuple[Connection, ...]:
+        return tuple(
+            Connection(client_id, *dataclasses.astuple(member.origin))
+            for client_id, member in sorted(self.members.items())
+        )
 
-_IsGone = Callable[[_Member], bool]
+
+_EMPTY: Final = _Group()
 
 
 class Clients:
@@ -135,65 +141,48 @@ class Clients:
 
     def consumer_ids(self, group: str) -> tuple[str, ...]:
         """The members online, sorted, because every member must get the same order."""
-        found = self._consumers.get(group)
-        return tuple(sorted(found.members)) if found else ()
+        return tuple(sorted(self._consumers.get(group, _EMPTY).members))
 
     def consumer_peers(self, group: str) -> dict[str, int]:
         """The connections of the members online, by client id."""
-        found = self._consumers.get(group)
-        members = sorted(found.members.items()) if found else []
+        members = sorted(self._consumers.get(group, _EMPTY).members.items())
         return {client_id: member.peer_key for client_id, member in members}
 
     def producer_peers(self, group: str) -> tuple[int, ...]:
         """The connections of a group's producers online."""
-        found = self._producers.get(group)
-        keys = {member.peer_key for member in found.members.values()} if found else set()
-        return tuple(sorted(keys))
+        members = self._producers.get(group, _EMPTY).members
+        return tuple(sorted({member.peer_key for member in members.values()}))
 
     def consumer_groups(self) -> tuple[str, ...]:
         return tuple(sorted(self._consumers))
 
     def consumer_info(self, group: str) -> ConsumerInfo | None:
         """How a group consumes; None if no member is online."""
-        found = self._consumers.get(group)
-        return found.info if found else None
+        return self._consumers.get(group, _EMPTY).info
 
     def consumer_connections(self, group: str) -> tuple[Connection, ...]:
-        return _connections(self._consumers.get(group))
+        return self._consumers.get(group, _EMPTY).connections()
 
     def producer_connections(self, group: str) -> tuple[Connection, ...]:
-        return _connections(self._producers.get(group))
+        return self._producers.get(group, _EMPTY).connections()
 
     def subscriptions(self, group: str) -> Mapping[str, RegisteredSubscription]:
         """The subscriptions of the group's members online, by topic."""
-        found = self._consumers.get(group)
-        return found.subscriptions if found else {}
+        return self._consumers.get(group, _EMPTY).subscriptions
 
     def subscription(self, group: str, topic: str) -> RegisteredSubscription | None:
-        found = self._consumers.get(group)
-        return found.subscriptions.get(topic) if found else None
+        return self.subscriptions(group).get(topic)
 
-    def _drop(self, is_gone: _IsGone) -> None:
+    def _drop(self, is_gone: Callable[[_Member], bool]) -> None:
         for table in (self._producers, self._consumers):
             for name in list(table):
                 members = table[name].members
-                gone = _gone(members.items(), is_gone)
+                gone = [client_id for client_id, member in members.items() if is_gone(member)]
                 for client_id in gone:
                     del members[client_id]
                 if gone and table is self._consumers:
                     self._changed.add(name)
                 _drop_if_empty(table, name)
-
-
-def _connections(group: _Group | None) -> tuple[Connection, ...]:
-    members = sorted(group.members.items()) if group else []
-    return tuple(
-        Connection(client_id, *dataclasses.astuple(member.origin)) for client_id, member in members
-    )
-
-
-def _gone(members: Iterable[tuple[str, _Member]], is_gone: _IsGone) -> list[str]:
-    return [client_id for client_id, member in members if is_gone(member)]
 
 
 def _drop_if_empty(table: dict[str, _Group], name: str) -> None:

@@ -26,21 +26,22 @@ class CommittedOffsets:
     """
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
-        self._table: dict[str, dict[int, int]] = {
-            key: {int(index): int(offset) for index, offset in offsets.items()}
-            for key, offsets in (stored.get("offsetTable") or {}).items()
-        }
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        """By topic and group, the committed offset of each queue."""
+        for key, offsets in (stored.get("offsetTable") or {}).items():
+            topic, _, group = key.partition(_SEPARATOR)
+            self._table[topic, group] = {int(index): int(at) for index, at in offsets.items()}
         self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
         self._is_changed = False
         self._resets: dict[tuple[str, QueueId], int] = {}
         self._pulled: dict[str, dict[tuple[str, int], int]] = {}
 
     def commit(self, group: str, queue: QueueId, offset: int) -> None:
-        self._table.setdefault(f"{queue.topic}{_SEPARATOR}{group}", {})[queue.index] = offset
+        self._table.setdefault((queue.topic, group), {})[queue.index] = offset
         self._is_changed = True
 
     def get(self, group: str, queue: QueueId) -> int | None:
-        offset = self._table.get(f"{queue.topic}{_SEPARATOR}{group}", {}).get(queue.index)
+        offset = self._table.get((queue.topic, group), {}).get(queue.index)
         return None if offset is None or offset < 0 else offset
 
     def reset(self, group: str, queue: QueueId, offset: int) -> None:
@@ -68,24 +69,19 @@ class CommittedOffsets:
 
     def topics(self, group: str) -> tuple[str, ...]:
         """The topics where the group has committed offsets."""
-        pairs = (key.partition(_SEPARATOR) for key in self._table)
-        return tuple(sorted(topic for topic, _, name in pairs if name == group))
+        return tuple(sorted(topic for topic, name in self._table if name == group))
 
     def groups(self) -> frozenset[str]:
         """The groups with committed offsets in any topic."""
-        return frozenset(key.partition(_SEPARATOR)[2] for key in self._table)
+        return frozenset(group for _, group in self._table)
 
     def groups_of(self, topic: str) -> frozenset[str]:
         """The groups with committed offsets in a topic."""
-        pairs = (key.partition(_SEPARATOR) for key in self._table)
-        return frozenset(group for name, _, group in pairs if name == topic)
+        return frozenset(group for name, group in self._table if name == topic)
 
     def delete_group(self, group: str) -> None:
         """Forget a group's committed offsets in all topics."""
-        self._drop(
-            [key for key in self._table if key.partition(_SEPARATOR)[2] == group],
-            lambda of_group, _: of_group == group,
-        )
+        self._drop(lambda _, of_group: of_group == group)
         self._pulled.pop(group, None)
 
     def delete_topic(self, *topics: str) -> None:
@@ -94,17 +90,20 @@ class CommittedOffsets:
         New topics of these names must not inherit them.
         """
         names = frozenset(topics)
-        gone = [key for key in self._table if parent_of(key.partition(_SEPARATOR)[0]) in names]
-        self._drop(gone, lambda _, queue: queue.topic in names)
+        self._drop(lambda topic, _: parent_of(topic) in names)
         for pulled in self._pulled.values():
             for key in [key for key in pulled if key[0] in names]:
                 del pulled[key]
 
-    def _drop(self, keys: list[str], is_dropped: Callable[[str, QueueId], bool]) -> None:
-        for key in keys:
+    def _drop(self, is_dropped: Callable[[str, str], bool]) -> None:
+        for key in [key for key in self._table if is_dropped(*key)]:
             del self._table[key]
-        self._is_changed = self._is_changed or bool(keys)
-        self._resets = {key: offset for key, offset in self._resets.items() if not is_dropped(*key)}
+            self._is_changed = True
+        self._resets = {
+            (group, queue): offset
+            for (group, queue), offset in self._resets.items()
+            if not is_dropped(queue.topic, group)
+        }
 
     def take_changes(self) -> dict[str, Any] | None:
         """The file's new content, or None if nothing changed since the last call."""
@@ -114,8 +113,8 @@ class CommittedOffsets:
         self._version += 1
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
         table = {
-            key: {str(index): offset for index, offset in offsets.items()}
-            for key, offsets in self._table.items()
+            f"{topic}{_SEPARATOR}{group}": {str(index): at for index, at in offsets.items()}
+            for (topic, group), offsets in self._table.items()
         }
         return {"dataVersion": version, "offsetTable": table}
 

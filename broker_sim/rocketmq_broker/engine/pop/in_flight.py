@@ -200,43 +200,32 @@ class InFlightPops:
 
     # --- work that is due ---------------------------------------------------------------------
 
-    def take_old(
+    def unwritten(
         self, now_ms: int, count_max: int, *, all_of_them: bool = False
-    ) -> list[InFlightPop]:
-        """Take the pops whose checkpoints are to be written: they were in memory long enough."""
-        taken: list[InFlightPop] = []
-        while self._young and len(taken) < count_max:
+    ) -> Iterator[InFlightPop]:
+        """The pops whose checkpoints are due; one stays due until the caller asks for the next."""
+        while self._young and count_max > 0:
             pop = self._young[0]
-            is_open = not pop.is_finished and pop.checkpoint_offset < 0
-            if is_open and not all_of_them and now_ms < pop.key.pop_ms + STAY_MS:
-                break
+            if not pop.is_finished and pop.checkpoint_offset < 0:
+                if not all_of_them and now_ms < pop.key.pop_ms + STAY_MS:
+                    return
+                count_max -= 1
+                yield pop
             self._young.popleft()
-            if is_open:
-                taken.append(pop)
-        return taken
 
-    def put_back_old(self, pops: list[InFlightPop]) -> None:
-        """Put back pops whose records could not be written."""
-        self._young.extendleft(reversed(pops))
-
-    def take_acked(
+    def unwritten_acks(
         self, now_ms: int, count_max: int, *, all_of_them: bool = False
-    ) -> list[InFlightPop]:
-        """Take the pops whose acknowledgements are to be written."""
-        taken: list[InFlightPop] = []
-        while self._acked and len(taken) < count_max:
+    ) -> Iterator[InFlightPop]:
+        """The pops whose acknowledgements are due, as `unwritten` gives them."""
+        while self._acked and count_max > 0:
             since_ms, pop = self._acked[0]
             if not all_of_them and now_ms < since_ms + STAY_MS:
-                break
-            self._acked.popleft()
+                return
             # Once the mark has passed the checkpoint, no start reads it again.
             if pop.checkpoint_offset >= 0:
-                taken.append(pop)
-        return taken
-
-    def put_back_acked(self, pops: list[InFlightPop]) -> None:
-        """Put back pops whose records could not be written."""
-        self._acked.extendleft((0, pop) for pop in reversed(pops))
+                count_max -= 1
+                yield pop
+            self._acked.popleft()
 
     def take_due(self, now_ms: int, count_max: int) -> list[InFlightPop]:
         """Take the pops whose messages are visible again, the earliest first."""

@@ -90,8 +90,7 @@ class Revival:
         before = self._store.appended_end
         self._read_back()
         try:
-            self._write_checkpoints(now_ms)
-            self._write_acks(now_ms)
+            self._write_due(now_ms)
         except BrokerBusyError as error:
             _LOG.warning("pop: checkpoints wait for the disk: %s", error)
         self._revive_due(now_ms)
@@ -100,8 +99,7 @@ class Revival:
 
     def write_all(self, now_ms: int) -> None:
         """Write every checkpoint and acknowledgement: the broker stops."""
-        self._write_checkpoints(now_ms, all_of_them=True)
-        self._write_acks(now_ms, all_of_them=True)
+        self._write_due(now_ms, all_of_them=True)
 
     def advance(self) -> None:
         """Advance committed offsets and marks up to the durable records."""
@@ -133,34 +131,16 @@ class Revival:
             self._in_flight.adopt(pop, appended.start, appended.end_position)
         return appended.end_position
 
-    def write_ack(self, ack: Ack, revive_queue: int, due_ms: int, now_ms: int) -> None:
-        """Write an acknowledgement of messages of a checkpoint."""
-        tag = ACK_TAG if len(ack.offsets) == 1 else BATCH_ACK_TAG
-        self._append(revive_queue, tag, encode_ack(ack), due_ms, now_ms)
-
-    def _write_checkpoints(self, now_ms: int, *, all_of_them: bool = False) -> None:
-        count_max = len(self._in_flight) if all_of_them else _TURN_RECORDS_MAX
-        old = self._in_flight.take_old(now_ms, count_max, all_of_them=all_of_them)
-        written = 0
-        try:
-            for pop in old:
-                self.write_checkpoint(pop, now_ms)
-                written += 1
-        finally:
-            self._in_flight.put_back_old(old[written:])
-
-    def _write_acks(self, now_ms: int, *, all_of_them: bool = False) -> None:
+    def _write_due(self, now_ms: int, *, all_of_them: bool = False) -> None:
         count_max = 1 << 30 if all_of_them else _TURN_RECORDS_MAX
-        acked = self._in_flight.take_acked(now_ms, count_max, all_of_them=all_of_them)
-        written = 0
-        try:
-            for pop in acked:
-                ack = Ack(pop.key, pop.offsets_of(pop.unwritten))
-                self.write_ack(ack, pop.revive_queue, pop.visible_ms, now_ms)
-                pop.unwritten = 0
-                written += 1
-        finally:
-            self._in_flight.put_back_acked(acked[written:])
+        in_flight = self._in_flight
+        for pop in in_flight.unwritten(now_ms, count_max, all_of_them=all_of_them):
+            self.write_checkpoint(pop, now_ms)
+        for pop in in_flight.unwritten_acks(now_ms, count_max, all_of_them=all_of_them):
+            ack = Ack(pop.key, pop.offsets_of(pop.unwritten))
+            tag = ACK_TAG if len(ack.offsets) == 1 else BATCH_ACK_TAG
+            self._append(pop.revive_queue, tag, encode_ack(ack), pop.visible_ms, now_ms)
+            pop.unwritten = 0
 
     def _append(
         self, revive_queue: int, tag: str, body: bytes, due_ms: int, now_ms: int
