@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.options.parse import read_options
-from pyspark_rocketmq.planning.micro_batch import BatchTask
+from pyspark_rocketmq.planning.batch import BatchTask
 from pyspark_rocketmq.read.plan import make_plan
 from pyspark_rocketmq.read.task import read_task
 from rocketmq_broker import Broker

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark_rocketmq.planning.micro_batch import PlannedQueue
+from pyspark_rocketmq.planning.batch import PlannedQueue
 from rocketmq_wire.model import QueueId
 
 CLOCK_STEP_MS_MAX: Final = 3_600_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark_rocketmq.errors import OptionError, raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST
+from pyspark_rocketmq.planning.batch import EARLIEST, LATEST
 from rocketmq_client.loss import judge_offset
 from rocketmq_wire.model import Bounds, QueueId
 

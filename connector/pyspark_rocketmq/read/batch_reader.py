@@ -13,7 +13,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.planning.micro_batch import PlannedQueue, Split, plan_batch
+from pyspark_rocketmq.planning.batch import PlannedQueue, plan_batch
+from pyspark_rocketmq.planning.split import Split
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
 from pyspark_rocketmq.read.offset_search import find_ending_offsets, find_starting_offsets

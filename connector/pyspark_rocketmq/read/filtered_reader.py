@@ -21,6 +21,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType, Tim
 
 from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.options.values import ReadOptions
+from pyspark_rocketmq.planning.batch import PlannedQueue
 from pyspark_rocketmq.planning.filters import (
     CLOCK_STEP_MS_MAX,
     Comparison,
@@ -30,7 +31,6 @@ from pyspark_rocketmq.planning.filters import (
     narrow_queues,
     narrowing_of,
 )
-from pyspark_rocketmq.planning.micro_batch import PlannedQueue
 from pyspark_rocketmq.read.batch_reader import BatchReader
 from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.planning.micro_batch import Split, divide
 from pyspark_rocketmq.planning.selection import named_topics
+from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
 from pyspark_rocketmq.read.task import ReadPlan

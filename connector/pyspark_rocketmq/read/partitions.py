@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_rocketmq.planning.micro_batch import BatchTask
+from pyspark_rocketmq.planning.batch import BatchTask
 from pyspark_rocketmq.read.task import ReadPlan, read_ranges, read_task
 from rocketmq_wire.model import OffsetRange, QueueId
 

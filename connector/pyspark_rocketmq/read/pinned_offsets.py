@@ -12,7 +12,7 @@ from pyspark_rocketmq.errors import GroupInUseError, OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import nested
-from pyspark_rocketmq.planning.micro_batch import Split, divide
+from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import raise_first

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, ReadOutageError, raise_or_skip_loss
-from pyspark_rocketmq.planning.micro_batch import EARLIEST, LATEST, BatchTask, QueueSlice
+from pyspark_rocketmq.planning.batch import EARLIEST, LATEST, BatchTask, QueueSlice
 from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster, open_cluster

@@ -16,7 +16,8 @@ from typing import Final
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, nested
-from pyspark_rocketmq.planning.micro_batch import Split, advance, divide, ranges_between
+from pyspark_rocketmq.planning.micro_batch import advance, ranges_between
+from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times
 from pyspark_rocketmq.read.partitions import (

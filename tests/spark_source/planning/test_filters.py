@@ -26,6 +26,7 @@ from pyspark.sql.types import StringType, StructType
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.planning.batch import LATEST, PlannedQueue, plan_batch
 from pyspark_rocketmq.planning.filters import (
     CLOCK_STEP_MS_MAX,
     Comparison,
@@ -36,7 +37,7 @@ from pyspark_rocketmq.planning.filters import (
     narrow_queues,
     narrowing_of,
 )
-from pyspark_rocketmq.planning.micro_batch import LATEST, PlannedQueue, Split, plan_batch
+from pyspark_rocketmq.planning.split import Split
 from pyspark_rocketmq.read.filtered_reader import (
     check_query,
     comparable_columns,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_rocketmq.planning.micro_batch import BatchTask, QueueSlice
+from pyspark_rocketmq.planning.batch import BatchTask, QueueSlice
 from pyspark_rocketmq.read.partitions import TaskPartition, range_partitions
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster

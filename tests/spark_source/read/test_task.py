@@ -15,15 +15,15 @@ import pytest
 from pyspark_rocketmq.client_settings import connection_settings, read_spec
 from pyspark_rocketmq.errors import DataLossError, ReadOutageError
 from pyspark_rocketmq.options.parse import read_options
-from pyspark_rocketmq.planning.micro_batch import (
+from pyspark_rocketmq.planning.batch import (
     EARLIEST,
     LATEST,
     BatchTask,
     PlannedQueue,
     QueueSlice,
-    Split,
     plan_batch,
 )
+from pyspark_rocketmq.planning.split import Split
 from pyspark_rocketmq.read import task as partition_read
 from pyspark_rocketmq.read.task import ReadPlan, read_ranges, read_task, resolve_task
 from rocketmq_arrow.columns import arrow_schema
