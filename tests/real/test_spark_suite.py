@@ -20,7 +20,7 @@ globals().update(
         batch_read,
         without={
             "test_grpc_gives_the_same_rows": _OURS,
-            "test_nobody_at_the_address_is_reported_in_time": _NO_BROKER,
+            "test_an_unreachable_address_is_reported_in_time": _NO_BROKER,
         },
         short=(
             "test_the_format_is_found_without_registration_and_rows_are_exact",
@@ -34,8 +34,8 @@ globals().update(
         stream_read,
         without={
             "test_grpc_streams_the_same": _OURS,
-            "test_a_checkpoint_goes_on_over_the_other_transport": _OURS,
-            "test_stop_is_prompt_while_the_broker_is_away_and_a_query_survives_its_return": (
+            "test_a_checkpoint_serves_the_other_transport": _OURS,
+            "test_stop_is_prompt_while_the_broker_is_unavailable_and_a_query_survives_its_return": (
                 "starts a broker of its own; test_outages does it with a real one"
             ),
             "test_a_checkpoint_of_another_version_is_refused_by_name": _NO_BROKER,
@@ -52,14 +52,14 @@ globals().update(
         without={
             "test_expired_messages": "ages a store of ours; test_retention does it with a real one"
         },
-        short=("test_a_topic_created_anew_and_refilled_beyond_the_checkpoint",),
+        short=("test_a_topic_recreated_and_refilled_beyond_the_checkpoint",),
     )
 )
 globals().update(
     adopt(
         group_progress,
         without={},
-        short=("test_progress_is_exact_after_each_batch_and_at_the_end",),
+        short=("test_committed_offsets_are_exact_after_each_batch_and_at_the_end",),
     )
 )
 globals().update(adopt(lag, without={}))

@@ -90,7 +90,7 @@ def test_starts_and_ends_by_time(loader: Loader, topic: str, read: Read) -> None
     assert frame.count() == 0
 
 
-def test_starts_at_the_progress_of_a_group(loader: Loader, topic: str, read: Read) -> None:
+def test_starts_at_the_committed_offsets_of_a_group(loader: Loader, topic: str, read: Read) -> None:
     queues = loader.create(topic, 2)
     for queue in queues:
         loader.put(queue, 50)
@@ -243,7 +243,7 @@ def test_a_topic_that_does_not_exist_is_named(topic: str, read: Read) -> None:
         read().count()
 
 
-def test_nobody_at_the_address_is_reported_in_time(read: Read) -> None:
+def test_an_unreachable_address_is_reported_in_time(read: Read) -> None:
     with pytest.raises(PySparkException, match=r"ROCKETMQ_CONNECTION\.UNREACHABLE"):
         read(nameServer="127.0.0.1:1", connectTimeoutMs="200").count()
 

@@ -55,7 +55,7 @@ def test_a_topic_deleted_after_a_batch_read_was_planned(
     assert lenient.count() == 0
 
 
-def test_a_topic_created_anew_with_less(loader: Loader, topic: str, queries: Queries) -> None:
+def test_a_topic_recreated_with_less(loader: Loader, topic: str, queries: Queries) -> None:
     read_half(loader, topic, queries)
     loader.cluster.delete_topic(topic)
     loader.sent.clear()
@@ -70,7 +70,7 @@ def test_a_topic_created_anew_with_less(loader: Loader, topic: str, queries: Que
     assert queries.available().rows == loader.rows(queues[0], start=4)
 
 
-def test_a_topic_created_anew_and_refilled_beyond_the_checkpoint(
+def test_a_topic_recreated_and_refilled_beyond_the_checkpoint(
     loader: Loader, topic: str, queries: Queries
 ) -> None:
     read_half(loader, topic, queries)

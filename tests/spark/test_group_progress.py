@@ -26,7 +26,7 @@ def group(topic: str) -> str:
     return f"group-{topic}"
 
 
-def test_progress_is_exact_after_each_batch_and_at_the_end(
+def test_committed_offsets_are_exact_after_each_batch_and_at_the_end(
     loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)
@@ -49,7 +49,7 @@ def test_progress_is_exact_after_each_batch_and_at_the_end(
     assert progress(loader, group, *queues) == [20, 20]
 
 
-def test_progress_of_an_existing_group_is_not_touched_before_a_batch_is_done(
+def test_committed_offsets_stay_until_a_batch_is_done(
     loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -64,7 +64,7 @@ def test_progress_of_an_existing_group_is_not_touched_before_a_batch_is_done(
     assert progress(loader, group, queue) == [3]
 
 
-def test_nothing_is_committed_without_a_group_or_when_told_not_to(
+def test_nothing_is_committed_without_a_group_or_under_commit_offsets_false(
     loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -74,7 +74,7 @@ def test_nothing_is_committed_without_a_group_or_when_told_not_to(
     assert progress(loader, group, queue) == [None]
 
 
-def test_a_running_query_keeps_its_progress_up_to_date(
+def test_a_running_query_keeps_its_committed_offsets_up_to_date(
     loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     (queue,) = loader.create(topic, 1)

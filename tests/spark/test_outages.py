@@ -144,7 +144,7 @@ def test_stop_does_not_wait_for_a_task_that_waits(
 
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
-def test_a_task_waits_and_says_so_once(
+def test_a_task_waits_and_logs_it_once(
     loader: Loader, topic: str, proxy: FaultProxy, place: dict[str, str], how: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -165,7 +165,7 @@ def test_a_task_waits_and_says_so_once(
 
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
-def test_a_download_waits_and_says_so_once(
+def test_a_download_waits_and_logs_it_once(
     loader: Loader, topic: str, proxy: FaultProxy, place: dict[str, str], how: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip

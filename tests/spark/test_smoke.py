@@ -42,7 +42,7 @@ def test_columns_and_properties_arrive_with_their_types(
     assert (only.queueOffset, bytes(only.body)) == (0, b"%s/0" % topic.encode())
 
 
-def test_a_stream_goes_on_where_it_ended(loader: Loader, topic: str, queries: Queries) -> None:
+def test_a_stream_resumes_where_it_ended(loader: Loader, topic: str, queries: Queries) -> None:
     queues = loader.create(topic, 2)
     loader.put(queues[0], 300)
     first = queries.available(startingOffsets="earliest")
@@ -71,7 +71,7 @@ def test_a_running_stream_sees_what_arrives_and_commits_its_group(
     queries.until(query, lambda: committed(f"group-{topic}", [queue]) == {queue: 15})
 
 
-def test_available_now_ends_by_itself_and_goes_on(
+def test_available_now_ends_by_itself_and_resumes(
     loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)
@@ -127,7 +127,7 @@ def test_a_batch_is_written_and_read_back(
 
 
 @pytest.mark.parametrize("by", ["writeStream", "foreachBatch"])
-def test_a_stream_is_written_and_goes_on_where_it_ended(
+def test_a_written_stream_resumes_where_it_ended(
     by: str, broker: Broker, loader: Loader, topic: str, queries: Queries, read: Read
 ) -> None:
     (source,) = loader.create(f"{topic}-source", 1)

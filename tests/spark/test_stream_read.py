@@ -30,7 +30,7 @@ def test_available_now_reads_all_there_is_in_several_batches(
     assert len(batches.sizes) == 3
 
 
-def test_runs_go_on_where_the_one_before_ended(
+def test_a_run_resumes_where_the_one_before_ended(
     loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)
@@ -62,7 +62,7 @@ def test_grpc_streams_the_same(
     assert progress == dict.fromkeys(queues, 200)
 
 
-def test_a_checkpoint_goes_on_over_the_other_transport(
+def test_a_checkpoint_serves_the_other_transport(
     broker: Broker, loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)
@@ -74,7 +74,7 @@ def test_a_checkpoint_goes_on_over_the_other_transport(
     assert sorted(rows) == loader.rows(*queues)
 
 
-def test_a_restart_may_divide_limit_and_name_its_work_anew(
+def test_a_restart_may_change_partitions_limits_and_names(
     loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 3)
@@ -287,7 +287,7 @@ def test_stop_is_prompt(loader: Loader, topic: str, queries: Queries, is_idle: b
     assert time.monotonic() - started < 10
 
 
-def test_stop_is_prompt_while_the_broker_is_away_and_a_query_survives_its_return(
+def test_stop_is_prompt_while_the_broker_is_unavailable_and_a_query_survives_its_return(
     queries: Queries, topic: str, tmp_path: Path
 ) -> None:
     config = BrokerConfig(data_dir=str(tmp_path / "away"), flush="async")

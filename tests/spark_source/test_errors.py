@@ -45,7 +45,7 @@ def test_an_error_is_one_line_with_its_class_first_and_travels(error: Exception)
 
 
 @pytest.mark.parametrize("reason", list(LossReason))
-def test_every_loss_says_how_to_go_on(reason: LossReason) -> None:
+def test_every_loss_says_how_to_continue(reason: LossReason) -> None:
     text = str(DataLossError(Loss(reason, QUEUE, 7, 5, Bounds(0, 5), 2)))
     assert f"[ROCKETMQ_DATA_LOSS.{reason.value}] topic=orders broker=broker-a queue=3" in text
     assert "requested=7 available=[0,5)" in text

@@ -1,7 +1,7 @@
-"""How large messages are, from a few of those that wait: what maxBytesPerTrigger counts with.
+"""Samples the size of a few waiting messages: maxBytesPerTrigger counts with their mean.
 
-The planner waits for the sample, so it is given a second at most, and whatever goes wrong with it
-is only logged: the last mean counts then, or a guess.
+The planner waits for the sample, so it takes a second at most. An error is only logged: then the
+last mean counts, or a guess.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MessageSize:
         *,
         now_ms: int,
     ) -> float:
-        """Bytes per message: sampled, or the best guess. Raises nothing."""
+        """Return the bytes per message: sampled, or the best guess. Raises nothing."""
         if self._sampled_ms is not None and now_ms - self._sampled_ms < _AGE_MS_MAX:
             return self._mean
         fullest = sorted(waiting, key=lambda queue: (-waiting[queue], queue))[:SAMPLE_QUEUES]
@@ -86,6 +86,6 @@ class MessageSize:
                     total += pc.sum(batch.column(0)).as_py() or 0
                     count += batch.num_rows
         except RocketMQError as error:
-            # The read itself will say so, should it last.
-            _log.warning("cannot sample how large messages are: %s", error)
+            # If the error lasts, the read itself raises it.
+            _log.warning("cannot sample the size of messages: %s", error)
         return total / count if count else None

@@ -1,7 +1,7 @@
-"""A batch that was logged before a restart, and whether its messages are still those it was for.
+"""Checks a batch that was logged before a restart: do its offsets still have the same messages?
 
-Spark plans it again as it was. Should a topic have been created anew meanwhile, then what is at the
-same offsets now are other messages; the marks in the batch's end tell.
+Spark plans the batch again as it was. If a topic was recreated meanwhile, its queues have other
+messages at the same offsets; the topic identity in the batch's end tells.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from rocketmq_wire.model import Bounds, OffsetRange
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-_UNTOLD: Final = "cannot tell whether the logged batch's messages are still there: %s"
+_UNKNOWN: Final = "cannot find out whether the logged batch's messages are still there: %s"
 
 
 def drop_recreated_queues(
     cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
 ) -> list[OffsetRange]:
-    """The ranges without those of queues that are other ones now. Raises DataLossError.
+    """Drop the ranges of queues whose topic was recreated. Raises DataLossError.
 
-    With failOnDataLoss=false those are left out: the next batch reads the new ones from their
-    start. What cannot be told is left to the tasks, which wait for brokers that are away.
+    With failOnDataLoss=false the next batch reads the new queues from their start. Ranges that
+    cannot be checked are left to the tasks, which wait for unavailable brokers.
     """
-    marked = {
+    identified = {
         piece.queue: piece
         for piece in ranges
         if piece.queue in planned.first_store_times or piece.queue in planned.first_offsets
     }
     try:
-        for topic in {queue.topic for queue in marked}:
+        for topic in {queue.topic for queue in identified}:
             with suppress(TopicNotFoundError):
                 cluster.queues(topic)
-        found = cluster.bounds(marked) if marked else {}
+        found = cluster.bounds(identified) if identified else {}
         held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
         first_store_times = find_first_store_times(cluster, held)
     except RocketMQError as error:
-        _log.warning(_UNTOLD, error)
+        _log.warning(_UNKNOWN, error)
         return list(ranges)
-    untold = sorted(marked.keys() - held.keys())
-    if untold:
-        _log.warning(_UNTOLD, f"{untold[0]}: {found[untold[0]]}")
-    others = set()
+    unknown = sorted(identified.keys() - held.keys())
+    if unknown:
+        _log.warning(_UNKNOWN, f"{unknown[0]}: {found[unknown[0]]}")
+    recreated = set()
     for queue, bounds in held.items():
         loss = judge_offset(
             queue,
-            # Of a batch that begins a queue nothing may have been read, yet all of it was planned.
-            marked[queue].end,
+            # The batch may begin the queue at offset 0; its end was planned from real messages.
+            identified[queue].end,
             bounds,
             first_offset_seen=planned.first_offsets.get(queue),
             first_store_time=planned.first_store_times.get(queue),
             first_store_time_now=first_store_times.get(queue),
         )
         if loss is not None and loss.reason is LossReason.TOPIC_RECREATED:
-            loss = replace(loss, start=marked[queue].start)
+            loss = replace(loss, start=identified[queue].start)
             raise_or_skip_loss(loss, fail_on_data_loss=options.fail_on_data_loss)
-            others.add(queue)
-    return [piece for piece in ranges if piece.queue not in others]
+            recreated.add(queue)
+    return [piece for piece in ranges if piece.queue not in recreated]

@@ -56,7 +56,7 @@ def test_no_spelling_is_used_twice() -> None:
     assert len(spellings) == len(set(spellings))
 
 
-def test_every_definition_says_what_it_is_for_and_what_it_takes() -> None:
+def test_every_definition_has_a_help_text_and_a_kind() -> None:
     for definition in DEFINITIONS:
         assert definition.help.endswith("."), definition.name
         assert definition.kind.takes
@@ -221,7 +221,7 @@ def test_per_queue_json_has_two_forms() -> None:
     assert flat.starting_offsets == PerQueue({"orders": {None: {0: 100, 1: -1}}})
 
 
-def test_per_queue_json_without_queues_is_told_so() -> None:
+def test_per_queue_json_without_queues_is_refused() -> None:
     with pytest.raises(OptionError, match=r'write \{"orders":\{"broker-a":\{"0":5\}\}\}'):
         parsed(startingOffsets='{"orders":{"broker-a":5}}')
 
@@ -255,7 +255,7 @@ def test_address_map_is_pairs_or_json() -> None:
         ({**BASE, "startingOffsets": "group:latest"}, "'startingOffsets' .*the option 'group'"),
     ],
 )
-def test_what_is_needed_is_asked_for(raw: dict[str, str], reason: str) -> None:
+def test_a_missing_option_is_named(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^\[ROCKETMQ_OPTION\.MISSING\] option {reason}"):
         read_options(raw, Use.STREAM)
 
@@ -395,7 +395,7 @@ def test_the_reference_tells_how_far_ahead_a_read_asks_at_most() -> None:
     assert f"and {grpc} MiB for a task over endpoints" in row
 
 
-def test_no_patience_with_an_outage_is_a_setting_like_any_other() -> None:
+def test_an_outage_of_0_ms_is_a_setting_like_any_other() -> None:
     options = read_options({"nameServer": "h:1", "retry.outageMs": "0"})
     assert read_spec(options).limits.outage_ms == 0
     assert connection_settings(options.connection).outage_ms == 1

@@ -37,7 +37,7 @@ def test_the_text_in_the_checkpoint_is_this() -> None:
     assert SourceOffset.from_json(json.loads(TEXT)) == OFFSET
 
 
-def test_where_queues_began_is_there_only_if_a_queue_had_lost_its_first_message() -> None:
+def test_first_offsets_are_written_only_if_a_queue_lost_its_first_message() -> None:
     value = replace(OFFSET, first_offsets={A1: 3}).to_json()
     assert list(value) == ["version", "births", "firsts", "offsets", "starts"]
     assert value["firsts"] == {"orders": {"broker-a": {"1": 3}}}
@@ -46,7 +46,7 @@ def test_where_queues_began_is_there_only_if_a_queue_had_lost_its_first_message(
     assert SourceOffset.from_json(json.loads(TEXT)).first_offsets == {}
 
 
-def test_what_marks_queues_is_laid_out_once() -> None:
+def test_the_topic_identity_is_formatted_once() -> None:
     parsed, first_store_times, first_offsets = ParsedOffsets(), {A0: 77}, {A1: 3}
     one = parsed.write(SourceOffset({A0: 5, A1: 6}, {}, first_store_times, first_offsets))
     two = parsed.write(SourceOffset({A0: 6, A1: 6}, {}, first_store_times, first_offsets))
@@ -58,7 +58,7 @@ def test_what_marks_queues_is_laid_out_once() -> None:
 
 
 @given(OFFSETS, OFFSETS, OFFSETS, st.randoms())
-def test_equal_places_are_the_same_text_whatever_the_order(
+def test_equal_offsets_are_the_same_text_in_any_order(
     offsets: dict[QueueId, int],
     starts: dict[QueueId, int],
     first_store_times: dict[QueueId, int],
@@ -74,7 +74,7 @@ def test_equal_places_are_the_same_text_whatever_the_order(
     assert json.dumps(again.to_json()) == text
 
 
-def test_an_initial_offset_is_told_from_one_that_was_read_to() -> None:
+def test_an_initial_offset_differs_from_one_that_was_read_to() -> None:
     assert SourceOffset.initial({A0: 5}, {}).is_initial
     assert not SourceOffset({A0: 5}, {}).is_initial
     assert not SourceOffset({A0: 5}, {A0: 4}).is_initial

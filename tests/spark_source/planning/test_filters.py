@@ -328,7 +328,7 @@ def test_fields_of_bodies_are_not_taken_for_columns_of_messages() -> None:
     assert comparable_columns(plain, is_typed=False) == {"topic": "topic"}
 
 
-def test_a_spark_that_pushes_no_filters_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_that_pushes_no_filters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # As on Spark 4.0, whose readers have no such method.
     monkeypatch.delattr(DataSourceReader, "pushFilters", raising=False)
     options = read_options({"nameServer": "h:1", "subscribe": "orders"})

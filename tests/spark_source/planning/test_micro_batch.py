@@ -36,7 +36,7 @@ def test_a_limit_above_the_backlog_takes_it_all() -> None:
 
 
 @given(st.lists(st.integers(1, 2**60), min_size=1, max_size=8), st.integers(1, 2**60))
-def test_shares_starve_nobody_and_exceed_the_limit_only_by_rounding(
+def test_shares_starve_no_queue_and_exceed_the_limit_only_by_rounding(
     sizes: list[int], limit: int
 ) -> None:
     shares = share_limit(sized(*sizes), limit)

@@ -51,7 +51,7 @@ def test_other_sources_are_passed_over(end: object) -> None:
     assert measure_lag(None).seconds == 0.0
 
 
-def test_an_initial_place_is_told_from_one_that_was_read_to() -> None:
+def test_an_initial_offset_in_a_progress_differs_from_one_that_was_read_to() -> None:
     initial = {**END, "initial": True}
     (source,) = source_progress({"sources": [{"endOffset": initial}]})
     assert source.is_initial

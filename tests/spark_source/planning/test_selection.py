@@ -33,7 +33,7 @@ def test_a_pattern_matches_whole_names_and_never_the_clusters_own() -> None:
     assert matching_topics(".*", topics) == ("orders", "orders2", "xorders")
 
 
-def test_assigned_queues_that_do_not_exist_are_told_apart() -> None:
+def test_assigned_queues_that_do_not_exist_are_listed_apart() -> None:
     wanted = Assigned({"orders": {"broker-a": (0, 9)}, "gone": {None: (0,)}})
     found, missing = assigned_queues(wanted, {"orders": A})
     assert found == [A[0]]
@@ -64,7 +64,7 @@ def test_numbers_without_a_broker_are_the_only_brokers() -> None:
         numbers_by_queue("startingOffsets", given, [*A, *B])
 
 
-def test_whoever_leaves_out_the_broker_and_some_queue_is_told_of_both() -> None:
+def test_an_error_names_a_missing_queue_and_a_missing_broker_level() -> None:
     told = r"queue=1: use -2.*leaves out the level of brokers, taken to be broker-a"
     with pytest.raises(OptionError, match=told) as missing:
         numbers_by_queue("startingOffsets", PerQueue({"orders": {None: {0: 5}}}), A)

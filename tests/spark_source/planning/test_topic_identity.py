@@ -8,7 +8,7 @@ from rocketmq_wire.model import Bounds, QueueId
 A, B = (QueueId("orders", "broker-a", index) for index in (0, 1))
 
 
-def test_a_queue_is_marked_by_its_birth_and_later_by_where_it_begins() -> None:
+def test_a_queue_is_known_by_its_first_store_time_and_later_by_its_first_offset() -> None:
     identity = TopicIdentity()
     identity.note(A, Bounds(0, 5), 77)
     assert (identity.first_store_time(A), identity.first_offset(A)) == (77, None)
@@ -18,7 +18,7 @@ def test_a_queue_is_marked_by_its_birth_and_later_by_where_it_begins() -> None:
     assert identity.written() == ({}, {A: 4})
 
 
-def test_a_mark_stands_until_it_is_forgotten() -> None:
+def test_the_identity_of_a_queue_stands_until_it_is_forgotten() -> None:
     identity = TopicIdentity({A: 77}, {B: 4})
     identity.note(A, Bounds(0, 5), 99)
     identity.note(B, Bounds(0, 5), 99)
@@ -32,14 +32,14 @@ def test_a_mark_stands_until_it_is_forgotten() -> None:
     assert identity.written() == ({A: 99}, {B: 2})
 
 
-def test_a_replica_says_when_a_queue_was_born_and_not_where_it_begins() -> None:
+def test_a_replica_gives_the_first_store_time_but_not_the_first_offset() -> None:
     identity = TopicIdentity()
     identity.note(A, Bounds(3, 5, is_current=False), None)
     identity.note(B, Bounds(0, 5, is_current=False), 77)
     assert identity.written() == ({B: 77}, {})
 
 
-def test_what_is_written_is_the_same_object_until_a_mark_changes() -> None:
+def test_what_is_written_is_the_same_object_until_an_identity_changes() -> None:
     identity = TopicIdentity()
     identity.note(A, Bounds(3, 5), None)
     first_store_times, first_offsets = identity.written()

@@ -15,7 +15,7 @@ A0, A1 = (QueueId("orders", "broker-a", index) for index in (0, 1))
 B0 = QueueId("bills", "broker-b", 0)
 
 
-def test_a_line_says_how_many_messages_of_which_topics() -> None:
+def test_a_line_counts_the_messages_of_each_topic() -> None:
     counts = [(B0, 1), (A0, 1_000), (A1, 234)]
     told = "1,235 messages in 2 tasks: orders 1,234 in 2 queues, bills 1 in 1 queue"
     assert batch_line(counts, 2) == told
@@ -53,7 +53,7 @@ def test_lines_are_where_logging_was_set_up_and_nowhere_else_unless_wanted(
     assert caplog.messages[1:] == ["read of 5 messages in 1 task: orders 5 in 1 queue"]
 
 
-def test_a_process_that_nobody_set_logging_up_in_writes_each_line_once() -> None:
+def test_a_process_without_logging_writes_each_line_once() -> None:
     program = (
         "from pyspark_rocketmq.read.batch_log import log_batch\n"
         "from rocketmq_wire.model import QueueId\n"

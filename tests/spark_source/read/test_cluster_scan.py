@@ -36,7 +36,7 @@ def record(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize(("first", "first_store_times"), [(0, {QUEUE: BORN_MS}), (1, {})])
-def test_where_the_first_time_is_not_told_the_first_message_is_pulled(
+def test_without_a_first_store_time_the_first_message_is_pulled(
     first: int, first_store_times: dict[QueueId, int]
 ) -> None:
     """A proxy knows no code 32; a broker passes over a message whose file it has just deleted."""
@@ -106,7 +106,7 @@ def test_a_new_read_needs_every_broker_and_a_restart_does_not(
     assert clock.sleeps == []
 
 
-def test_planning_goes_on_when_the_cluster_comes_back(
+def test_planning_resumes_when_the_cluster_comes_back(
     world: FakeWorld, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.name_server_away = True

@@ -203,7 +203,7 @@ def test_a_topic_deleted_after_the_plan_is_a_loss_of_what_was_planned(
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_a_topic_whose_broker_is_away_when_read_is_waited_for(
+def test_a_task_waits_for_a_topic_whose_broker_is_unavailable(
     world: FakeWorld, is_back: bool
 ) -> None:
     (a,) = world.create("orders", 1)
@@ -232,7 +232,7 @@ def test_a_queue_planned_empty_may_be_gone_when_read(world: FakeWorld) -> None:
         rows(read_task(plan(), BatchTask((QueueSlice(a, 5, LATEST),))))
 
 
-def test_a_lagging_replica_is_asked_for_what_was_planned(world: FakeWorld) -> None:
+def test_a_task_reads_what_was_planned_from_a_lagging_replica(world: FakeWorld) -> None:
     (a,) = world.create("orders", 1)
     world.put(a, 6)
     world.masters_away = True
@@ -333,7 +333,7 @@ def test_of_the_connections_that_are_kept_the_longest_unused_is_closed(world: Fa
     assert [cluster.is_closed for cluster in opened] == [True] * 2 + [False] * 8
 
 
-def test_a_read_that_waited_in_vain_says_how_long_and_what_then(
+def test_a_read_that_waited_in_vain_reports_how_long(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (a,) = world.create("orders", 1)

@@ -89,7 +89,7 @@ def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
     return sorted(found)
 
 
-def test_a_reader_does_nothing_before_it_is_asked(reader: Make) -> None:
+def test_a_reader_does_nothing_before_its_first_call(reader: Make) -> None:
     made = reader(nameServer="127.0.0.1:1")
     assert made._driver is None
     assert made.reportLatestOffset() is None
@@ -118,7 +118,9 @@ def test_new_spark_gives_start_and_limit(loader: Loader, topic: str, reader: Mak
     assert reported == {"version": 1, "offsets": {topic: {"broker-a": {"0": 25, "1": 0}}}}
 
 
-def test_without_limits_spark_is_told_so(loader: Loader, topic: str, reader: Make) -> None:
+def test_without_limits_the_default_limit_is_all_available(
+    loader: Loader, topic: str, reader: Make
+) -> None:
     loader.create(topic, 1)
     assert reader().getDefaultReadLimit() == ReadAllAvailable()
 
@@ -142,7 +144,7 @@ def test_old_spark_gives_nothing_and_limits_hold_all_the_same(
     assert SourceOffset.from_json(again.latestOffset()).offsets[queue] == 25
 
 
-def test_old_spark_is_told_that_a_limit_ends_a_run(
+def test_old_spark_logs_that_a_limit_ends_a_run(
     loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -176,7 +178,7 @@ def test_old_spark_may_ask_for_one_batch_alone_so_the_first_does_not_wait_for_a_
     assert limited.latestOffset(start, limited.getDefaultReadLimit()) == start
 
 
-def test_a_line_says_what_each_batch_reads(
+def test_a_line_counts_what_each_batch_reads(
     loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     queues = loader.create(topic, 2)
@@ -234,7 +236,7 @@ def test_no_logged_batch_is_read_from_a_new_topic(
     assert rows(lenient, end, found) == loader.rows(queue, other)
 
 
-def test_a_logged_batch_is_left_to_its_tasks_while_nobody_can_tell(
+def test_a_logged_batch_is_left_to_its_tasks_while_the_cluster_is_unavailable(
     loader: Loader, topic: str, reader: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -245,7 +247,7 @@ def test_a_logged_batch_is_left_to_its_tasks_while_nobody_can_tell(
     away = reader(nameServer="127.0.0.1:1", connectTimeoutMs="300")
     (partition,) = away.partitions(start, end)
     assert partition.ranges == (OffsetRange(queue, 0, 10),)
-    assert "cannot tell whether the logged batch's messages are still there" in caplog.text
+    assert "cannot find out whether the logged batch's messages are still there" in caplog.text
 
 
 def test_stop_ends_every_thread(loader: Loader, topic: str, reader: Make) -> None:

@@ -14,7 +14,7 @@ from rocketmq_wire.model import OffsetRange
 from support.fake_cluster import FakeCluster, FakeWorld
 
 
-def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
+def test_an_unavailable_broker_leaves_a_logged_batch_to_its_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = FakeWorld()
@@ -30,5 +30,5 @@ def test_a_broker_that_is_away_when_a_logged_batch_is_read_again_is_told(
     cluster = cast("Cluster", FakeCluster(world))
     options = read_options({"nameServer": "h:1", "subscribe": "orders"})
     assert drop_recreated_queues(cluster, options, ranges, planned) == ranges
-    (line,) = [line for line in caplog.messages if line.startswith("cannot tell")]
+    (line,) = [line for line in caplog.messages if line.startswith("cannot find out")]
     assert str(b) in line

@@ -23,7 +23,7 @@ from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.stream.admission import WAIT_MS, PopAdmission
 from pyspark_rocketmq.stream.driver import Offset
-from pyspark_rocketmq.stream.pop.leases import Lease, Leases, Lender
+from pyspark_rocketmq.stream.pop.leases import Lease, Leases, PopGroup
 from pyspark_rocketmq.stream.pop.partitions import (
     PopPartition,
     PoppedQueue,
@@ -270,8 +270,8 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
         for cluster in clusters:
             cluster.close()
 
-    poppers, lenders = consumers(clusters[0]), consumers(clusters[1])
-    return PopPorts(dict(poppers), _leases(options, lenders), backlog, _now_ms, close)
+    poppers, groups = consumers(clusters[0]), consumers(clusters[1])
+    return PopPorts(dict(poppers), _leases(options, groups), backlog, _now_ms, close)
 
 
 def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
@@ -291,7 +291,7 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
             for topic in topics
         }
 
-    poppers, lenders = consumers(clients[0]), consumers(clients[1])
+    poppers, groups = consumers(clients[0]), consumers(clients[1])
 
     def close() -> None:
         try:
@@ -301,12 +301,12 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
             for client in clients:
                 client.close()
 
-    return PopPorts(dict(poppers), _leases(options, lenders), lambda: None, _now_ms, close)
+    return PopPorts(dict(poppers), _leases(options, groups), lambda: None, _now_ms, close)
 
 
-def _leases(options: ReadOptions, lenders: Mapping[str, Lender]) -> Leases:
+def _leases(options: ReadOptions, groups: Mapping[str, PopGroup]) -> Leases:
     return Leases(
-        lenders.__getitem__, invisible_ms=options.consumer.invisible_time_ms, now_ms=_now_ms
+        groups.__getitem__, invisible_ms=options.consumer.invisible_time_ms, now_ms=_now_ms
     )
 
 

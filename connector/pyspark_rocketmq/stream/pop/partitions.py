@@ -1,7 +1,7 @@
-"""Popped records on their way to a worker, and there the record batches that they make.
+"""The partitions that carry popped records to a worker, and their record batches there.
 
-The stream process has the messages already: what Spark carries to the tasks are the records
-themselves, so a task that runs again reads the same ones.
+The stream process has popped the messages: Spark carries the records themselves to the tasks, so a
+task that runs again reads the same ones.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SIZE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PoppedQueue:
-    """Records of one stored queue, in the order of their offsets, with what acknowledges them."""
+    """Records of one stored queue, in the order of their offsets, with their handles."""
 
     queue: QueueId
-    """The topic popped; of a retry topic the queue's number there."""
+    """The topic popped; for a retry topic the queue index is the retry topic's."""
     body: bytes
-    loans: tuple[tuple[str, tuple[int, ...]], ...]
-    """(a handle but for its last field, the offsets that it is for)"""
+    handles: tuple[tuple[str, tuple[int, ...]], ...]
+    """(a handle without its last field, the offsets that it is for)"""
 
 
 class PopPartition(InputPartition):
@@ -49,7 +49,7 @@ class PopPartition(InputPartition):
     def counts(self) -> Iterator[tuple[QueueId, int]]:
         """See `StreamPartition`."""
         for popped in self.queues:
-            yield popped.queue, sum(len(offsets) for _, offsets in popped.loans)
+            yield popped.queue, sum(len(offsets) for _, offsets in popped.handles)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         """See `StreamPartition`. Raises CorruptRecordError."""
@@ -59,15 +59,15 @@ class PopPartition(InputPartition):
 @dataclass(slots=True)
 class _Gathered:
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
-    loans: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    handles: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
 def queues_of(
     popped: Iterable[tuple[str, bytes, Sequence[ReceiptHandle]]],
 ) -> tuple[PoppedQueue, ...]:
-    """(topic popped, records, their handles) of many pops, joined by queue.
+    """Join (topic popped, records, their handles) of many pops by queue.
 
-    Raises CorruptRecordError for records that their handles do not account for.
+    Raises CorruptRecordError if records and handles do not match.
     """
     gathered: dict[tuple[str, str, int, str], _Gathered] = defaultdict(_Gathered)
     for topic, records, handles in popped:
@@ -79,20 +79,20 @@ def queues_of(
                 raise CorruptRecordError(f"pop from {handle.broker}", position, "is cut off")
             one = gathered[topic, handle.broker, handle.queue_index, handle.retry.value]
             one.pieces.append((handle.offset, records[position:end]))
-            one.loans[_head_of(handle)].append(handle.offset)
+            one.handles[_head_of(handle)].append(handle.offset)
             position = end
     return tuple(
         PoppedQueue(
             QueueId(topic, broker, index),
             b"".join(record for _, record in sorted(one.pieces)),
-            tuple((head, tuple(offsets)) for head, offsets in one.loans.items()),
+            tuple((head, tuple(offsets)) for head, offsets in one.handles.items()),
         )
         for (topic, broker, index, _), one in gathered.items()
     )
 
 
 def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. Raises CorruptRecordError."""
+    """Decode the rows of a task. Raises CorruptRecordError."""
     wanted = plan.schema
     inner = wanted
     if _HANDLE in wanted.names and _OFFSET not in wanted.names:
@@ -104,7 +104,7 @@ def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBa
         tags=_tags_of(plan),
     )
     for popped in partition.queues:
-        offsets = [offset for _, some in popped.loans for offset in some]
+        offsets = [offset for _, some in popped.handles for offset in some]
         decoder = Decoder(options)
         for batch in decoder.decode(popped.queue, min(offsets), max(offsets) + 1, popped.body):
             if batch.num_rows:
@@ -113,11 +113,11 @@ def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBa
 
 def _with_handles(batch: pa.RecordBatch, wanted: pa.Schema, popped: PoppedQueue) -> pa.RecordBatch:
     offsets = batch.column(_OFFSET)
-    known = np.array([offset for _, some in popped.loans for offset in some], np.int64)
-    heads = np.repeat(np.arange(len(popped.loans)), [len(some) for _, some in popped.loans])
+    known = np.array([offset for _, some in popped.handles for offset in some], np.int64)
+    heads = np.repeat(np.arange(len(popped.handles)), [len(some) for _, some in popped.handles])
     order = np.argsort(known)
-    places = order[np.searchsorted(known[order], offsets.to_numpy())]
-    head = pa.array([head for head, _ in popped.loans]).take(pa.array(heads[places]))
+    rows = order[np.searchsorted(known[order], offsets.to_numpy())]
+    head = pa.array([head for head, _ in popped.handles]).take(pa.array(heads[rows]))
     handles = pc.binary_join_element_wise(head, offsets.cast(pa.string()), " ")
     columns = [handles if name == _HANDLE else batch.column(name) for name in wanted.names]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,4 +1,4 @@
-"""The thread that looks for new queues, new topics and vanished data while a query runs."""
+"""The thread that finds new queues, new topics and lost data while a query runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 
 class Discovery:
-    """Surveys the cluster every `interval_ms`, on a connection of its own."""
+    """Scans the cluster every `interval_ms`, on a connection of its own."""
 
     def __init__(
         self,
@@ -25,22 +25,24 @@ class Discovery:
         topics: Callable[[], tuple[str, ...]],
         interval_ms: int,
     ) -> None:
-        self._open, self._options, self._topics = open, options, topics
+        self._open = open
+        self._options = options
+        self._topics = topics
         self._interval_ms = interval_ms
         self._stop = threading.Event()
         self._latest: ClusterScan | None = None
         self._is_failing = False
-        self._death: Exception | None = None
-        """What ended the thread, unless it was told to end."""
+        self._failure: Exception | None = None
+        """The error that ended the thread."""
         self._thread = threading.Thread(target=self._run, name="rocketmq-discovery", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def take(self) -> ClusterScan | None:
-        """The newest survey that was not taken yet. Raises what the thread died of."""
-        if self._death is not None:
-            raise DiscoveryDiedError(repr(self._death)) from self._death
+        """Return the newest scan not taken yet. Raises DiscoveryDiedError if the thread failed."""
+        if self._failure is not None:
+            raise DiscoveryDiedError(repr(self._failure)) from self._failure
         found, self._latest = self._latest, None
         return found
 
@@ -54,19 +56,19 @@ class Discovery:
             cluster = self._open()
             try:
                 while not self._stop.wait(self._interval_ms / 1_000):
-                    self._look(cluster)
+                    self._scan(cluster)
             finally:
                 cluster.close()
         except Exception as error:  # noqa: BLE001 - the thread's outermost frame.
-            # A query that is blind to new queues and to losses must not seem to be well.
-            self._death = error
+            # A query that cannot find new queues and losses must not seem healthy.
+            self._failure = error
 
-    def _look(self, cluster: Cluster) -> None:
+    def _scan(self, cluster: Cluster) -> None:
         try:
             self._latest = scan_cluster(cluster, self._options, self._topics())
             self._is_failing = False
         except RocketMQError as error:
-            # Known queues go on being read; one line for an outage is enough.
+            # The query still reads the known queues; one line for an outage is enough.
             if not self._is_failing:
                 _log.warning("cannot look for new queues and topics now: %s", error)
             self._is_failing = True

@@ -99,7 +99,7 @@ class PullDriver(OffsetDriver):
             self._offer(start)
         found = self._discovery.take() if self._discovery is not None else None
         if found is not None and self._watcher is not None:
-            self._offsets.survey(found)
+            self._offsets.note_scan(found)
             self._watcher.set_queues(self._offsets.live_queues())
 
     def _begin(self, start: SourceOffset) -> None:
@@ -153,7 +153,7 @@ class PullDriver(OffsetDriver):
 
     def _backlog(self, start: SourceOffset) -> Backlog:
         self._refresh_ends()
-        offsets = self._offsets.of(self._cluster, start, self._ends)
+        offsets = self._offsets.next_offsets(self._cluster, start, self._ends)
         if len(offsets) > len(start.offsets):
             self._refresh_ends()  # A scan found a queue, and its end.
         return self._admission.backlog(offsets, self._ends)
@@ -175,8 +175,8 @@ class PullDriver(OffsetDriver):
         reasons = {queue.broker: error for queue, error in errors.items()}
         for broker in sorted(reasons.keys() - self._silent):
             _log.warning(
-                "%s cannot be asked for new messages. Its queues wait until it is back, the others "
-                "go on; a task that reads from it waits for up to %.0f s (retry.outageMs): %s",
+                "%s does not answer. Its queues wait until it does, the others are "
+                "read; a task that reads from it waits for up to %.0f s (retry.outageMs): %s",
                 broker,
                 self._options.connection.retry_outage_ms / 1_000,
                 reasons[broker],

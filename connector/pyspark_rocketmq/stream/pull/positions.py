@@ -1,9 +1,9 @@
-"""Where a stream stands in every queue: the checkpoint's offsets, queues found, places corrected.
+"""The next offsets of a stream: those of the checkpoint, of queues found, and corrected ones.
 
-A queue keeps its place while its broker is merely missing, and while a restarted query no longer
-selects it: then it is not read either. A queue found later is read from its
-first message. When a place is gone the loss is raised, or logged and the place corrected: the
-correction holds for as long as Spark hands in the old place.
+A queue keeps its offset while its broker is unavailable. It also keeps it, and is not read, while a
+restarted query does not select it. A queue found later is read from its first message. If an offset
+is gone, the stream raises the loss, or logs it and corrects the offset: the correction holds as
+long as Spark passes the old offset.
 """
 
 from __future__ import annotations
@@ -27,105 +27,107 @@ from rocketmq_wire.plural import plural
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-# What looks like a loss is looked at again with fresh eyes, but not at every call.
+# What looks like a loss is judged by a fresh scan, but not at every call.
 _DOUBT_MS: Final = 1_000
 
 
 class StreamOffsets:
-    """The places of one query, kept up to date by surveys."""
+    """The next offsets of one query, kept up to date by cluster scans."""
 
     def __init__(
         self,
         options: ReadOptions,
         now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
-        self._options, self._now_ms = options, now_ms
+        self._options = options
+        self._now_ms = now_ms
         self.ends: dict[QueueId, int] = {}
-        """How far queues reached when last surveyed."""
+        """The end offsets of the queues in the last scan."""
         self.identity = TopicIdentity()
-        """By which a topic that was created anew is told from the one that was read."""
+        """What tells the queues that are read from those of a recreated topic."""
         self._found: dict[QueueId, int] = {}
-        self._moved: dict[QueueId, tuple[int, int]] = {}
+        """The first offsets of queues that the checkpoint does not have yet."""
+        self._corrections: dict[QueueId, tuple[int, int]] = {}
         self._removed: set[QueueId] = set()
         self._lagging_since_ms: dict[QueueId, int] = {}
-        """Since when only a replica is there that does not hold the place in a queue."""
+        """Since when only a replica answers for a queue, and lacks the next offset."""
         self._absent_since_ms: dict[str, int] = {}
         self._lost_topics: set[str] = set()
         self._is_in_doubt = False
-        self._looked_ms = -_DOUBT_MS
+        self._rescanned_ms = -_DOUBT_MS
         self._queues: tuple[QueueId, ...] = ()
         self._topics: tuple[str, ...] = ()
-        self._news: ClusterScan | None = None
+        self._new_scan: ClusterScan | None = None
         self._selects = selects(options)
         self._selected: tuple[SourceOffset | None, Mapping[QueueId, int]] = (None, {})
 
     def topics(self) -> tuple[str, ...]:
-        """Every topic that is read or was."""
+        """Return every topic that is or was read."""
         return self._topics
 
     def asked_topics(self) -> tuple[str, ...]:
-        """As few topics as name every broker: any one will do to ask a broker about a group."""
+        """Return as few topics as name every broker: any one serves to ask a broker for a group."""
         chosen: dict[str, str] = {}
         for queue in self._queues:
             chosen.setdefault(queue.broker, queue.topic)
         return tuple(sorted(set(chosen.values())))
 
     def live_queues(self) -> tuple[QueueId, ...]:
-        """The queues whose arrivals matter: those that exist, and those whose broker is missing."""
+        """Return the queues to watch: all but those that were removed."""
         return tuple(queue for queue in self._queues if queue not in self._removed)
 
-    def begin(self, cluster: Cluster, start: SourceOffset, survey: ClusterScan) -> None:
-        """Take the checkpoint's place and look whether all of it is still there.
+    def begin(self, cluster: Cluster, start: SourceOffset, scan: ClusterScan) -> None:
+        """Take the checkpoint's offsets and judge whether all of them still exist.
 
         Raises DataLossError.
         """
         self.identity = TopicIdentity(start.first_store_times, start.first_offsets)
-        self._judge_all(cluster, start, survey)
-        self._note(start, survey)
+        self._judge_all(cluster, start, scan)
+        self._note(start, scan)
         left_out = start.offsets.keys() - self.selected(start).keys()
         if left_out:
             _log.warning(
-                "%s of the checkpoint no longer selected, kept in place and not read: %s",
+                "%s of the checkpoint no longer selected, kept there and not read: %s",
                 plural(len(left_out), "queue"),
                 "; ".join(map(str, sorted(left_out)[:3])),
             )
 
     def selected(self, start: SourceOffset) -> Mapping[QueueId, int]:
-        """The offsets of the queues that are read: the checkpoint may hold more."""
+        """Return the offsets of the selected queues: the checkpoint may hold more."""
         if self._selected[0] is not start:
             kept = {queue: n for queue, n in start.offsets.items() if self._selects(queue)}
             whole = start.offsets if len(kept) == len(start.offsets) else kept
             self._selected = (start, whole)
         return self._selected[1]
 
-    def survey(self, found: ClusterScan) -> None:
-        """Take note of a new survey; it is judged when Spark asks next."""
-        self._news = found
+    def note_scan(self, found: ClusterScan) -> None:
+        """Note a new scan; the next call of Spark judges it."""
+        self._new_scan = found
 
-    def of(
+    def next_offsets(
         self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
     ) -> Mapping[QueueId, int]:
-        """Where reading goes on after `start`. Raises DataLossError."""
-        news, self._news = self._news, None
-        if news is not None:
-            self._judge_missing(cluster, start, news)
-            if self._is_odd(start, news):
+        """Return the next offsets to read after `start`. Raises DataLossError."""
+        scan, self._new_scan = self._new_scan, None
+        if scan is not None:
+            self._judge_missing(cluster, start, scan)
+            if self._hints_at_loss(start, scan):
                 self._is_in_doubt = True
             else:
-                self._note(start, news)
+                self._note(start, scan)
         if self._is_in_doubt or self._has_passed(start, ends):
-            self._look_again(cluster, start)
-        return self._going_on(start)
+            self._rescan(cluster, start)
+        return self._corrected_offsets(start)
 
-    def _going_on(self, start: SourceOffset) -> Mapping[QueueId, int]:
-        if not self._moved and all(queue in start.offsets for queue in self._found):
+    def _corrected_offsets(self, start: SourceOffset) -> Mapping[QueueId, int]:
+        if not self._corrections and all(queue in start.offsets for queue in self._found):
             return start.offsets
         offsets = dict(start.offsets)
-        for queue, (old, new) in list(self._moved.items()):
+        for queue, (old, new) in list(self._corrections.items()):
             if offsets.get(queue) == old:
                 offsets[queue] = new
             else:
-                del self._moved[queue]
+                del self._corrections[queue]
         for queue, first in list(self._found.items()):
             if queue in offsets:
                 del self._found[queue]
@@ -135,55 +137,55 @@ class StreamOffsets:
 
     # --- judging --------------------------------------------------------------------------------
 
-    def _is_odd(self, start: SourceOffset, news: ClusterScan) -> bool:
-        """True when a survey hints at a loss. It may be older than the place: that proves none."""
+    def _hints_at_loss(self, start: SourceOffset, scan: ClusterScan) -> bool:
+        """True if a scan hints at a loss. It may be older than the offset, so it proves none."""
         return any(
-            self._moved.get(queue, (None, 0))[0] != offset
-            and self._is_odd_queue(queue, offset, news)
+            self._corrections.get(queue, (None, 0))[0] != offset
+            and self._hints_at_loss_in(queue, offset, scan)
             for queue, offset in self.selected(start).items()
         )
 
-    def _is_odd_queue(self, queue: QueueId, offset: int, news: ClusterScan) -> bool:
-        held = news.bounds.get(queue)
+    def _hints_at_loss_in(self, queue: QueueId, offset: int, scan: ClusterScan) -> bool:
+        held = scan.bounds.get(queue)
         if held is None:
-            return False  # Missing, which is judged apart.
+            return False  # `_judge_missing` judges missing queues.
         first_store_time, first = (
             self.identity.first_store_time(queue),
             self.identity.first_offset(queue),
         )
-        is_reborn = (
+        is_recreated = (
             first_store_time is not None
-            and news.first_store_times.get(queue, first_store_time) != first_store_time
+            and scan.first_store_times.get(queue, first_store_time) != first_store_time
         )
         is_lower = first is not None and held.is_current and held.start < first
-        return is_reborn or is_lower or held.start > offset
+        return is_recreated or is_lower or held.start > offset
 
     def _has_passed(self, start: SourceOffset, ends: Mapping[QueueId, int]) -> bool:
-        """True when a queue seems to end before the place in it."""
+        """True if a queue seems to end before its next offset."""
         return any(
             ends.get(queue, offset) < offset
             and queue not in self._removed
-            and self._moved.get(queue, (None, 0))[0] != offset
+            and self._corrections.get(queue, (None, 0))[0] != offset
             for queue, offset in self.selected(start).items()
         )
 
-    def _look_again(self, cluster: Cluster, start: SourceOffset) -> None:
+    def _rescan(self, cluster: Cluster, start: SourceOffset) -> None:
         now_ms = self._now_ms()
-        if now_ms - self._looked_ms < _DOUBT_MS:
+        if now_ms - self._rescanned_ms < _DOUBT_MS:
             return
-        self._looked_ms = now_ms
+        self._rescanned_ms = now_ms
         try:
             fresh = scan_cluster(cluster, self._options, self._topics)
         except RocketMQError as error:
-            _log.warning("cannot tell yet whether messages are lost: %s", error)
+            _log.warning("cannot find out yet whether messages are lost: %s", error)
             return
         self._is_in_doubt = False
         self._judge_all(cluster, start, fresh)
         self._note(start, fresh)
 
-    def _note(self, start: SourceOffset, survey: ClusterScan) -> None:
-        found = {queue: held for queue, held in survey.bounds.items() if self._selects(queue)}
-        known = {*self.selected(start), *filter(self._selects, survey.queues)}
+    def _note(self, start: SourceOffset, scan: ClusterScan) -> None:
+        found = {queue: held for queue, held in scan.bounds.items() if self._selects(queue)}
+        known = {*self.selected(start), *filter(self._selects, scan.queues)}
         self._queues = tuple(sorted(known))
         self._topics = tuple(sorted({queue.topic for queue in known}))
         for queue, held in found.items():
@@ -191,19 +193,19 @@ class StreamOffsets:
             if queue not in start.offsets and queue not in self._found:
                 self._found[queue] = held.start
                 _log.info("found %s, reading it from %d", queue, held.start)
-            if self._place(start, queue) == 0:
+            if self._next_offset(start, queue) == 0:
                 self.identity.forget(queue)  # Nothing of it was read.
-            self.identity.note(queue, held, survey.first_store_times.get(queue))
+            self.identity.note(queue, held, scan.first_store_times.get(queue))
 
-    def _place(self, start: SourceOffset, queue: QueueId) -> int | None:
+    def _next_offset(self, start: SourceOffset, queue: QueueId) -> int | None:
         offset = start.offsets.get(queue, self._found.get(queue))
-        moved = self._moved.get(queue)
-        return offset if moved is None or moved[0] != offset else moved[1]
+        old, new = self._corrections.get(queue, (None, 0))
+        return new if offset is not None and offset == old else offset
 
     def _judge_all(self, cluster: Cluster, start: SourceOffset, fresh: ClusterScan) -> None:
         for queue, offset in self.selected(start).items():
             held = fresh.bounds.get(queue)
-            if held is None or self._moved.get(queue, (None, 0))[0] == offset:
+            if held is None or self._corrections.get(queue, (None, 0))[0] == offset:
                 continue
             loss = judge_offset(
                 queue,
@@ -215,20 +217,20 @@ class StreamOffsets:
                 is_overdue=self._is_overdue(queue, offset, held),
             )
             if loss is not None:
-                self._moved[queue] = (offset, self._raise_or_skip(loss))
+                self._corrections[queue] = (offset, self._raise_or_skip(loss))
                 if loss.reason is LossReason.TOPIC_RECREATED:
                     self.identity.forget(queue)
         self._judge_missing(cluster, start, fresh)
 
     def _is_overdue(self, queue: QueueId, offset: int, held: Bounds) -> bool:
-        """True when a replica has lacked the place for as long as the master may be away."""
+        """True if a replica has lacked the offset for as long as an outage may last."""
         if held.is_current or held.start <= offset <= held.end:
             self._lagging_since_ms.pop(queue, None)
             return False
         now_ms = self._now_ms()
         if queue not in self._lagging_since_ms:
             _log.warning(
-                "%s: only a replica is there, and it holds [%d,%d), not %d: waiting for its master",
+                "%s: only a replica answers, and it has [%d,%d), not %d: waiting for its master",
                 queue,
                 held.start,
                 held.end,
@@ -237,39 +239,39 @@ class StreamOffsets:
         since_ms = self._lagging_since_ms.setdefault(queue, now_ms)
         return now_ms - since_ms >= self._options.connection.retry_outage_ms
 
-    def _judge_missing(self, cluster: Cluster, start: SourceOffset, survey: ClusterScan) -> None:
-        listed = set(survey.queues)
+    def _judge_missing(self, cluster: Cluster, start: SourceOffset, scan: ClusterScan) -> None:
+        listed = set(scan.queues)
         now_ms = self._now_ms()
         for topic in list(self._absent_since_ms):
-            if topic not in survey.absent_topics:
+            if topic not in scan.absent_topics:
                 del self._absent_since_ms[topic]
                 self._lost_topics.discard(topic)
         offsets = self.selected(start)
-        for topic in survey.absent_topics:
+        for topic in scan.absent_topics:
             since = self._absent_since_ms.setdefault(topic, now_ms)
-            mine = [queue for queue in offsets if queue.topic == topic]
+            queues = [queue for queue in offsets if queue.topic == topic]
             is_overdue = now_ms - since >= self._options.connection.retry_outage_ms
             if (
-                mine
+                queues
                 and topic not in self._lost_topics
                 and (
                     is_overdue
-                    or is_deleted(cluster, topic, frozenset(queue.broker for queue in mine))
+                    or is_deleted(cluster, topic, frozenset(queue.broker for queue in queues))
                 )
             ):
                 self._lost_topics.add(topic)
-                self._lose_topic(start, mine)
+                self._lose_topic(start, queues)
         for queue in offsets:
             if queue in listed:
                 self._removed.discard(queue)
-            elif queue not in self._removed and self._is_removed(queue, survey):
+            elif queue not in self._removed and self._is_removed(queue, scan):
                 self._removed.add(queue)
                 self._lose_queue(cluster, start, queue)
 
-    def _is_removed(self, queue: QueueId, survey: ClusterScan) -> bool:
+    def _is_removed(self, queue: QueueId, scan: ClusterScan) -> bool:
         if self._options.assign is not None:
-            return queue in survey.missing_queues and queue.topic not in survey.absent_topics
-        return (queue.topic, queue.broker) in survey.brokers
+            return queue in scan.missing_queues and queue.topic not in scan.absent_topics
+        return (queue.topic, queue.broker) in scan.brokers
 
     def _lose_topic(self, start: SourceOffset, queues: list[QueueId]) -> None:
         for queue in queues:
@@ -294,14 +296,14 @@ class StreamOffsets:
 
 
 def is_deleted(cluster: Cluster, topic: str, brokers: frozenset[str]) -> bool:
-    """True when one of the topic's brokers is there and the topic is not.
+    """True if one of the topic's brokers is registered and the topic is not.
 
-    A broker that is away takes its topics' routes with it: that alone is no deletion.
+    The routes of a broker's topics disappear with the broker: that alone is no deletion.
     """
     try:
         registered = {broker.name for broker in cluster.cluster_info().brokers}
-        # A broker that came back since the topic was missed has brought it along.
+        # A broker that came back meanwhile has registered its topics again.
         return bool(brokers & registered) and topic not in cluster.topics()
     except RocketMQError as error:
-        _log.warning("cannot tell whether topic %s was deleted: %s", topic, error)
+        _log.warning("cannot find out whether topic %s was deleted: %s", topic, error)
         return False

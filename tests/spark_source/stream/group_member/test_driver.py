@@ -62,7 +62,7 @@ def places(query: JoinedQuery) -> dict[QueueId, int]:
     return dict(SourceOffset.from_json(query.last).offsets)
 
 
-def test_a_query_alone_has_every_queue_and_its_ends_become_progress(world: GroupWorld) -> None:
+def test_a_query_alone_owns_every_queue_and_its_ends_are_committed(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a")
     query.start()
     assert places(query) == {}
@@ -86,7 +86,7 @@ def test_two_queries_share_and_a_queue_goes_over_between_two_batches(world: Grou
     assert two.rows, "it had something of its own"
 
 
-def test_whoever_stays_takes_over_from_one_that_stops(world: GroupWorld) -> None:
+def test_the_remaining_query_takes_over_from_one_that_stops(world: GroupWorld) -> None:
     one, two = JoinedQuery(world, "a"), JoinedQuery(world, "b")
     one.start()
     two.start()
@@ -130,7 +130,7 @@ def test_a_query_that_comes_back_alone_repeats_nothing(world: GroupWorld) -> Non
     assert query.rows == Counter(dict.fromkeys(everything(world), 1))
 
 
-def test_what_a_queue_lost_and_had_again_read_elsewhere_is_not_read_again(
+def test_what_another_member_read_of_a_queue_is_not_read_again(
     world: GroupWorld,
 ) -> None:
     one, two = JoinedQuery(world, "a"), JoinedQuery(world, "b")
@@ -151,7 +151,7 @@ def test_what_a_queue_lost_and_had_again_read_elsewhere_is_not_read_again(
     assert starts == dict.fromkeys(world.made[2:], 15), "the checkpoint says where"
 
 
-def test_second_attempts_of_the_group_are_read_by_whoever_has_their_queue(
+def test_redeliveries_of_the_group_are_read_by_the_owner_of_their_queue(
     world: GroupWorld,
 ) -> None:
     (retry,) = world.create("%RETRY%g", 1)
@@ -164,7 +164,7 @@ def test_second_attempts_of_the_group_are_read_by_whoever_has_their_queue(
     assert world.progress[retry] == 3
 
 
-def test_a_new_group_begins_at_the_end_unless_told_otherwise(world: GroupWorld) -> None:
+def test_a_new_group_begins_at_the_end_by_default(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a", startingOffsets="latest")
     query.start()
     run_all(query)
@@ -173,7 +173,7 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise(world: GroupWorld) 
     assert query.rows == Counter({(world.made[0], 10): 1})
 
 
-def test_a_run_that_ends_by_itself_reads_what_was_there_when_it_had_its_queues(
+def test_available_now_reads_what_was_there_when_the_member_gained_its_queues(
     world: GroupWorld,
 ) -> None:
     query = JoinedQuery(world, "a", maxOffsetsPerTrigger="16")
@@ -203,7 +203,7 @@ def test_expired_messages_are_a_loss_or_passed_over(world: GroupWorld) -> None:
     assert min(n for q, n in lenient.rows if q == world.made[0]) == 6
 
 
-def test_without_progress_messages_that_expired_long_ago_are_no_loss(world: GroupWorld) -> None:
+def test_without_committed_offsets_expired_messages_are_no_loss(world: GroupWorld) -> None:
     world.expire(world.made[0], 6)
     query = JoinedQuery(world, "a")
     query.start()
@@ -211,7 +211,7 @@ def test_without_progress_messages_that_expired_long_ago_are_no_loss(world: Grou
     assert min(n for q, n in query.rows if q == world.made[0]) == 6
 
 
-def test_a_queue_cut_off_below_its_place_is_a_loss(world: GroupWorld) -> None:
+def test_a_queue_cut_off_below_its_next_offset_is_a_loss(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a")
     query.start()
     run_all(query)
@@ -230,7 +230,7 @@ def made_anew(world: GroupWorld, count: int) -> None:
 
 @pytest.mark.parametrize("old_begin", [0, 3])
 @pytest.mark.parametrize("stops", ["stop", "kill"])
-def test_a_topic_created_anew_and_refilled_while_a_query_is_away_is_told(
+def test_a_topic_recreated_and_refilled_while_a_query_is_stopped_is_a_loss(
     world: GroupWorld, old_begin: int, stops: str
 ) -> None:
     for queue in world.made:
@@ -274,7 +274,7 @@ def test_a_topic_that_is_the_same_is_not_taken_for_another_one(world: GroupWorld
     }
 
 
-def test_queues_whose_broker_cannot_be_asked_wait_until_it_can(world: GroupWorld) -> None:
+def test_queues_of_an_unavailable_broker_wait_until_it_answers(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a")
     query.start()
     query.plan()
@@ -291,7 +291,7 @@ def test_queues_whose_broker_cannot_be_asked_wait_until_it_can(world: GroupWorld
     assert query.rows == Counter(dict.fromkeys(everything(world), 1))
 
 
-def test_a_topic_that_does_not_exist_is_told() -> None:
+def test_a_topic_that_does_not_exist_is_an_error() -> None:
     query = JoinedQuery(GroupWorld(0), "a")
     query.start()
     with pytest.raises(TopicNotFoundError):

@@ -26,7 +26,7 @@ def offsets_of(partitions: list[PopPartition]) -> list[int]:
         offset
         for partition in partitions
         for queue in partition.queues
-        for _, offsets in queue.loans
+        for _, offsets in queue.handles
         for offset in offsets
     )
 
@@ -92,7 +92,9 @@ def test_available_now_ends_with_what_was_there() -> None:
     assert sorted(world.acked) == [0, 1]
 
 
-def test_loans_are_renewed_at_half_their_time_and_acknowledged_by_their_new_handle() -> None:
+def test_popped_messages_are_renewed_at_half_their_time_and_acknowledged_by_their_new_handle() -> (
+    None
+):
     world = PopWorld([popped(0)])
     driver = driver_of(world)
     end = driver.latest_offset(driver.initial_offset())
@@ -109,7 +111,7 @@ def test_loans_are_renewed_at_half_their_time_and_acknowledged_by_their_new_hand
     assert (world.acked, len(leases)) == ([0], 0)
 
 
-def test_a_loan_that_ended_is_renewed_no_more() -> None:
+def test_a_message_whose_invisible_time_ended_is_renewed_no_more() -> None:
     world = PopWorld([popped(0)], errors=[BrokerError(208, "gone")])
     driver = driver_of(world)
     driver.latest_offset(driver.initial_offset())
@@ -152,7 +154,7 @@ def test_the_end_acknowledges_what_it_owes_and_does_not_hand_it_back() -> None:
         assert (world.acked, world.handed_back) == (acked, [])
 
 
-def test_the_end_asks_no_more_of_a_broker_that_is_away() -> None:
+def test_the_end_stops_asking_an_unavailable_broker() -> None:
     world = PopWorld([popped(*range(300)[i : i + 32]) for i in range(0, 300, 32)])
     driver = driver_of(world)
     driver.latest_offset(driver.initial_offset())
@@ -161,7 +163,7 @@ def test_the_end_asks_no_more_of_a_broker_that_is_away() -> None:
     assert len(world.handed_back) == 256
 
 
-def test_a_cluster_that_is_away_fails_a_start_and_not_a_running_query() -> None:
+def test_an_unavailable_cluster_fails_a_start_and_not_a_running_query() -> None:
     refused = ConnectError("h:1", "refused")
     world = PopWorld([refused])
     driver = driver_of(world)

@@ -34,7 +34,7 @@ def test_each_durable_end_is_committed_and_the_initial_offset_never(
     assert world.commit_log == [{queue: 5}]
 
 
-def test_progress_goes_back_with_a_place_that_was_corrected(world: FakeWorld, run: Run) -> None:
+def test_the_committed_offset_goes_back_with_a_corrected_offset(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
     world.put(queue, 10)
     query = run(group="g", startingOffsets="earliest", failOnDataLoss="false")
@@ -63,7 +63,7 @@ def test_finding_a_queue_is_not_yet_reading(world: FakeWorld, run: Run) -> None:
     assert not SourceOffset.from_json(query.latest(found)).is_initial
 
 
-def test_the_end_of_available_now_is_committed_when_the_run_says_it_is_over(
+def test_the_end_of_available_now_is_committed_when_the_run_ends(
     world: FakeWorld, run: Run
 ) -> None:
     (queue,) = world.create("orders", 1)
@@ -76,7 +76,9 @@ def test_the_end_of_available_now_is_committed_when_the_run_says_it_is_over(
 
 
 @pytest.mark.parametrize("mode", ["false", "confirmed"])
-def test_nothing_is_committed_unasked(world: FakeWorld, run: Run, mode: str) -> None:
+def test_nothing_is_committed_unless_the_option_says_so(
+    world: FakeWorld, run: Run, mode: str
+) -> None:
     (queue,) = world.create("orders", 1)
     world.put(queue, 5)
     query = run(group="g", startingOffsets="earliest", commitOffsets=mode)

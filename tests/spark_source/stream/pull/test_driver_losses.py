@@ -14,7 +14,7 @@ from support.driver_queries import Run, offsets
 from support.fake_cluster import FakeWorld
 
 
-def test_a_queue_stays_while_its_broker_is_missing_and_the_others_go_on(
+def test_a_queue_stays_while_its_broker_is_missing_and_the_others_are_read(
     world: FakeWorld, run: Run
 ) -> None:
     a, b = world.create("orders", 1) + world.create("orders", 1, "broker-b")
@@ -105,7 +105,7 @@ def test_a_lagging_replica_is_no_truncation_before_the_outage_is_over(
 
 @pytest.mark.parametrize("refusal", [None, broker_error(3, "request code 32 not supported")])
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_created_anew_and_refilled_is_found_at_a_restart(
+def test_a_recreated_and_refilled_topic_is_found_at_a_restart(
     world: FakeWorld, run: Run, fails: bool, refusal: BrokerError | None
 ) -> None:
     world.refusal_of_first_times = refusal
@@ -130,7 +130,7 @@ def test_a_topic_created_anew_and_refilled_is_found_at_a_restart(
 
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("first", [0, 10, 19])
-def test_a_topic_created_anew_is_found_at_a_restart_though_the_old_one_had_lost_its_first_message(
+def test_a_recreated_topic_is_found_at_a_restart_though_the_old_one_had_lost_its_first_message(
     world: FakeWorld, run: Run, fails: bool, first: int
 ) -> None:
     (queue,) = world.create("orders", 1)
@@ -156,7 +156,7 @@ def test_a_topic_created_anew_is_found_at_a_restart_though_the_old_one_had_lost_
     assert offsets(run().latest(end)) == {queue: 61}
 
 
-def test_what_marks_a_queue_follows_its_retention_and_an_idle_query_keeps_its_text(
+def test_the_identity_of_a_queue_follows_retention_and_an_idle_query_keeps_its_text(
     world: FakeWorld, run: Run
 ) -> None:
     (queue,) = world.create("orders", 1)
@@ -185,9 +185,7 @@ def test_what_marks_a_queue_follows_its_retention_and_an_idle_query_keeps_its_te
             run().latest(before)
 
 
-def test_a_replica_that_holds_older_messages_is_no_topic_created_anew(
-    world: FakeWorld, run: Run
-) -> None:
+def test_a_replica_with_older_messages_is_no_recreated_topic(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
     world.put(queue, 10)
     kept = world.queues[queue].stored[2:5]
@@ -221,7 +219,7 @@ def test_a_topic_found_empty_and_filled_since_is_not_lost_twice(world: FakeWorld
     assert (offsets(end), SourceOffset.from_json(end).starts) == ({queue: 4}, {})
 
 
-def test_a_deleted_topic_is_told_from_a_missing_broker(world: FakeWorld, run: Run) -> None:
+def test_a_deleted_topic_differs_from_a_missing_broker(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
     world.create("bills", 1)
     world.put(queue, 5)
@@ -281,7 +279,7 @@ def test_a_removed_queue_is_a_loss_only_if_it_was_not_read(world: FakeWorld, run
     assert offsets(query.until(start, lambda end: offsets(end)[a] == 1)) == {a: 1, b: 5}
 
 
-def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(
+def test_an_unavailable_broker_is_logged_once_and_so_is_its_return(
     world: FakeWorld, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = world.create("orders", 1) + world.create("orders", 1, "broker-b")
@@ -294,7 +292,7 @@ def test_a_broker_that_is_away_is_told_once_and_so_is_its_return(
         start = query.latest(start)
         assert offsets(start) == {a: count, b: 0}
     (line,) = caplog.messages
-    assert line.startswith("broker-b cannot be asked")
+    assert line.startswith("broker-b does not answer")
     assert "up to 30 s (retry.outageMs)" in line
     world.brokers_away.clear()
     query.latest(start)

@@ -37,7 +37,7 @@ def test_starting_numbers_words_and_times(world: FakeWorld, run: Run) -> None:
     assert start(startingTimestamp=str(middle_ms), startingOffsets="latest") == [6, 0]
 
 
-def test_starting_at_a_groups_progress_with_a_fallback(world: FakeWorld, run: Run) -> None:
+def test_starting_at_committed_offsets_with_a_fallback(world: FakeWorld, run: Run) -> None:
     a, b = world.create("orders", 2)
     world.put(a, 10)
     world.put(b, 10)
@@ -70,7 +70,7 @@ def test_numbers_outside_of_what_is_there_are_a_loss(world: FakeWorld, run: Run)
     ],
 )
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_restart_that_selects_less_keeps_the_rest_in_its_place_and_leaves_it_unread(
+def test_a_restart_that_selects_less_keeps_the_other_offsets_and_leaves_them_unread(
     world: FakeWorld, run: Run, before: dict[str, str], after: dict[str, str], is_gone: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
