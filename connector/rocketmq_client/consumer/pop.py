@@ -1,20 +1,20 @@
-"""The simple pop consumer: messages are asked for, acknowledged, or asked to come again later.
+"""The simple pop consumer receives messages and acknowledges them, or defers them.
 
     with open_cluster(connection) as cluster:
         with PopConsumer(cluster, "group", "orders") as consumer:
             for popped in consumer.receive(wait_ms=10_000):
                 consumer.ack([popped])
 
-Nobody shares queues here: any number of consumers pop, and the brokers keep who has which message.
-At least once: what is not acknowledged in its invisible time comes again. What was received and not
-dealt with at the end is handed back, so that others get it at once.
+Any number of consumers may pop the same queues: a popped message is invisible to the others for a
+while. If it is not acknowledged by then, the broker redelivers it: delivery is at least once.
+`close` hands back every message that was neither acknowledged nor deferred, so that other consumers
+receive it at once.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.context_manager import ConsumerContext
+from rocketmq_client.consumer.common.io_thread import now_ms
+from rocketmq_client.consumer.common.messages import tags_of
 from rocketmq_client.consumer.popping.messages import Popped, popped_messages
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
-from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.contract import Reply, Request
@@ -48,15 +49,15 @@ from rocketmq_wire.requests.pop import (
 _LOG = logging.getLogger(__name__)
 
 _GRACE_MS: Final = 10_000
-_HELD_MAX: Final = 100_000
-"""What is remembered to be handed back: others come again when their time is over."""
+_OPEN_MAX: Final = 100_000
+"""The limit of messages that `close` hands back; others are redelivered in time."""
 _WAIT_SLICE_MS: Final = 1_000
-"""With several brokers, how long one is waited for before the next is asked."""
+"""The wait at one broker before the next one is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoppedRecords:
-    """A pop's answer as it came: whole records, and their handles in the same order."""
+    """An undecoded pop reply: whole records, and their handles in the same order."""
 
     topic: str
     broker: str
@@ -66,7 +67,7 @@ class PoppedRecords:
 
 
 class PopConsumer(ConsumerContext):
-    """Pops one topic for one group. One owner at a time; every call waits for a bounded time."""
+    """Pops one topic for one group, in one thread at a time; every call has a time limit."""
 
     def __init__(
         self,
@@ -79,71 +80,70 @@ class PopConsumer(ConsumerContext):
         init_mode: InitMode = InitMode.MIN,
         route_ms: int = 30_000,
     ) -> None:
-        """`route_ms`: how often the brokers of the topic are asked for."""
-        self._cluster, self._group, self._topic = cluster, group, topic
+        """`route_ms` is the period of the topic's route refresh."""
+        self._cluster = cluster
+        self._group = group
+        self._topic = topic
         self._subscription = subscription or Subscription()
-        self._tags = (
-            TagExpression.parse(self._subscription.expression).tags
-            if self._subscription.kind == "TAG"
-            else frozenset()
-        )
-        self.invisible_ms, self._init_mode = invisible_ms, init_mode
+        self._tags = tags_of(self._subscription)
+        self.invisible_ms = invisible_ms
+        self._init_mode = init_mode
         self._route_ms = route_ms
         self._brokers: tuple[str, ...] = ()
         self._brokers_due_ms = 0
-        self._turns = itertools.count()
+        self._rotation = itertools.count()
         self._has_batches = True
-        self._held: dict[ReceiptHandle, int] = {}
-        """What `receive` gave and its owner has not dealt with, and when that is over."""
+        self._open: dict[ReceiptHandle, int] = {}
+        """Received messages, neither acknowledged nor deferred, and when each becomes visible."""
 
     def start(self) -> PopConsumer:
-        """Nothing has to be begun: it is there for `with`."""
+        """Do nothing: `with` calls it."""
         return self
 
     def close(self) -> list[RocketMQError]:
-        """Hand back what was received, and neither acknowledged nor given another time."""
-        time_ms = _now_ms()
-        held, self._held = self._held, {}
-        return self._hand_back([handle for handle, end_ms in held.items() if time_ms < end_ms])
+        """Hand back the messages that were neither acknowledged nor deferred; returns errors."""
+        time_ms = now_ms()
+        popped, self._open = self._open, {}
+        return self._hand_back([handle for handle, end_ms in popped.items() if time_ms < end_ms])
 
     def receive(self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0) -> list[Popped]:
-        """Messages, up to 32 from the first broker that has some; none after `wait_ms`.
+        """Up to 32 messages from the first broker that has some; none after `wait_ms`.
 
         Raises RocketMQError.
         """
-        answer = self.receive_records(count_max, wait_ms=wait_ms)
-        if answer is None:
+        found = self.receive_records(count_max, wait_ms=wait_ms)
+        if found is None:
             return []
-        wanted, strays = popped_messages(
-            answer.reply, broker=answer.broker, topic=self._topic, tags=self._tags
+        wanted, unwanted = popped_messages(
+            found.reply, broker=found.broker, topic=self._topic, tags=self._tags
         )
-        if strays:
-            self.ack(strays)
-        self._hold(wanted)
+        if unwanted:
+            self.ack(unwanted)
+        self._remember(wanted)
         return wanted
 
     def receive_records(
         self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0
     ) -> PoppedRecords | None:
-        """The same as records, tags not compared; None when nothing came. Raises RocketMQError."""
+        """As `receive`, undecoded and without comparing tags; None without messages."""
         brokers = self._masters()
-        end_ms = _now_ms() + wait_ms
+        end_ms = now_ms() + wait_ms
         found = self._pop_each(brokers, count_max)
-        while found is None and brokers and (left_ms := end_ms - _now_ms()) > 0:
+        while found is None and brokers and (left_ms := end_ms - now_ms()) > 0:
             slice_ms = left_ms if len(brokers) == 1 else min(left_ms, _WAIT_SLICE_MS)
-            broker = brokers[next(self._turns) % len(brokers)]
+            broker = brokers[next(self._rotation) % len(brokers)]
             found = self._pop(broker, count_max, slice_ms)
         return found
 
     def ack(self, popped: Iterable[Popped]) -> list[RocketMQError]:
-        """Acknowledge messages; what went wrong. Whatever was not acknowledged comes again."""
+        """Acknowledge messages; returns errors. The broker redelivers the other messages."""
         return self.ack_handles([one.handle for one in popped])
 
     def ack_handles(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
-        """The same by handles alone: they are all that names a delivery."""
+        """As `ack`, by handles: a handle identifies a delivery."""
         by_broker: dict[str, list[ReceiptHandle]] = defaultdict(list)
         for handle in handles:
-            self._held.pop(handle, None)
+            self._open.pop(handle, None)
             by_broker[handle.broker].append(handle)
         requests: list[tuple[str, AckMessages]] = [
             (broker, AckMessages(broker, ack_spans(self._group, [(self._topic, h) for h in some])))
@@ -151,20 +151,20 @@ class PopConsumer(ConsumerContext):
         ]
         if not self._has_batches:
             return self._ack_singly(handle for some in by_broker.values() for handle in some)
-        failed = []
+        errors = []
         for (broker, _), reply in zip(requests, self._ask(requests), strict=True):
             if isinstance(reply, UnsupportedRequestError):
-                # Brokers before 5.1.3 take them one by one.
+                # Brokers before 5.1.3 take one acknowledgement per request.
                 self._has_batches = False
-                failed += self._ack_singly(by_broker[broker])
+                errors += self._ack_singly(by_broker[broker])
             elif isinstance(reply, RocketMQError):
-                failed.append(reply)
-        return failed
+                errors.append(reply)
+        return errors
 
     def change_invisible(self, popped: Popped, invisible_ms: int) -> Popped:
-        """Have a message come again at another time, from now on; its new delivery.
+        """Defer a message: it becomes visible `invisible_ms` from now. Returns its new delivery.
 
-        Raises RocketMQError: a BrokerError of code 208 says that it has come again already.
+        Raises RocketMQError; a BrokerError of code 208 means that it was redelivered already.
         """
         (handle,) = self.change_handles([popped.handle], invisible_ms)
         if isinstance(handle, RocketMQError):
@@ -172,15 +172,15 @@ class PopConsumer(ConsumerContext):
         return popped._replace(handle=handle)
 
     def hand_back(self, popped: Iterable[Popped]) -> list[RocketMQError]:
-        """Have messages come again at once, for anybody; what went wrong."""
+        """Make messages visible to every consumer at once; returns errors."""
         return self._hand_back([one.handle for one in popped])
 
     def change_handles(
         self, handles: Sequence[ReceiptHandle], invisible_ms: int
     ) -> list[ReceiptHandle | RocketMQError]:
-        """The new handle of each, or why it has none; the old ones are void."""
+        """Defer messages; returns each one's new handle or error. Old handles become invalid."""
         for handle in handles:
-            self._held.pop(handle, None)
+            self._open.pop(handle, None)
         requests: list[tuple[str, ChangeInvisibleTime]] = [
             (one.broker, change_of(self._group, self._topic, one.text(), invisible_ms))
             for one in handles
@@ -193,22 +193,22 @@ class PopConsumer(ConsumerContext):
     # --- inside -------------------------------------------------------------------------------
 
     def _hand_back(self, handles: Sequence[ReceiptHandle]) -> list[RocketMQError]:
-        answers = self.change_handles(handles, AT_ONCE_MS)
-        return [answer for answer in answers if isinstance(answer, RocketMQError)]
+        results = self.change_handles(handles, AT_ONCE_MS)
+        return [result for result in results if isinstance(result, RocketMQError)]
 
-    def _hold(self, popped: Iterable[Popped]) -> None:
-        time_ms = _now_ms()
+    def _remember(self, popped: Iterable[Popped]) -> None:
+        time_ms = now_ms()
         for one in popped:
-            self._held[one.handle] = time_ms + self.invisible_ms
-        while self._held:
-            handle = next(iter(self._held))
-            if len(self._held) <= _HELD_MAX and self._held[handle] > time_ms:
+            self._open[one.handle] = time_ms + self.invisible_ms
+        while self._open:
+            handle = next(iter(self._open))
+            if len(self._open) <= _OPEN_MAX and self._open[handle] > time_ms:
                 return
-            del self._held[handle]
+            del self._open[handle]
 
     def _pop_each(self, brokers: Sequence[str], count_max: int) -> PoppedRecords | None:
-        """One look at every broker, beginning with another one each time."""
-        first = next(self._turns)
+        """Pop once from each broker until one has messages, starting with another one each time."""
+        first = next(self._rotation)
         error: RocketMQError | None = None
         for step in range(len(brokers)):
             try:
@@ -216,7 +216,7 @@ class PopConsumer(ConsumerContext):
             except RocketMQError as failure:
                 if not failure.retryable:
                     raise
-                # One broker that is away does not keep the messages of the others.
+                # The other brokers may still have messages.
                 error = failure
                 continue
             if found is not None:
@@ -249,7 +249,7 @@ class PopConsumer(ConsumerContext):
     def _end(self, *, has_failed: bool) -> None:
         del has_failed
         for error in self.close():
-            _LOG.warning("topic=%s: a message was not handed back: %s", self._topic, error)
+            _LOG.warning("topic=%s: a message could not be handed back: %s", self._topic, error)
 
     def _ack_singly(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
         requests: list[tuple[str, AckMessage]] = [
@@ -266,8 +266,8 @@ class PopConsumer(ConsumerContext):
         return self._cluster.transport.call_many(requests, timeout_ms=timeout_ms)
 
     def _masters(self) -> tuple[str, ...]:
-        """The brokers that lend messages of the topic: those with a master."""
-        time_ms = _now_ms()
+        """The topic's brokers with a master: only masters serve pops."""
+        time_ms = now_ms()
         if not self._brokers or time_ms >= self._brokers_due_ms:
             route = self._cluster.route(self._topic)
             masters = {one.name for one in route.brokers if MASTER_ID in one.addresses}
@@ -280,7 +280,3 @@ class PopConsumer(ConsumerContext):
 def _error_of(reply: Reply | RocketMQError) -> RocketMQError:
     assert isinstance(reply, RocketMQError), reply
     return reply
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

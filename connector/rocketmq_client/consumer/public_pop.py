@@ -1,7 +1,7 @@
-"""Pops over RocketMQ's public gRPC service: all that a cluster may show behind its proxies.
+"""Pops over RocketMQ's public gRPC service, the only one that a cluster behind proxies may offer.
 
-A proxy holds a receive for five seconds at least. So one for each broker stays under way between
-two calls of `receive_records`: what comes meanwhile is had by the next one.
+A proxy holds a receive for five seconds at least. So one receive per broker stays open between two
+calls of `receive_records`, and the next call returns the messages that arrived meanwhile.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import logging
 import os
 import platform
 import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.public_channel import Pending, PublicChannel
@@ -30,23 +30,24 @@ from rocketmq_wire.requests.pop import AT_ONCE_MS, POP_COUNT_MAX, PopReply, PopS
 _LOG = logging.getLogger(__name__)
 
 _GRACE_MS: Final = 10_000
-_LOOK_MS: Final = 100
-"""How long a receive that was just begun is waited for: what is there comes at once."""
-_TURN_MS_MAX: Final = 1_000
+_FIRST_WAIT_MS: Final = 100
+"""The wait for a receive that was just opened: stored messages arrive at once."""
+_READ_MS_MAX: Final = 1_000
 _ACKS_MAX: Final = 256
-# Of a loan. The rest is for the renewals, which begin when half of it is used.
 _UNREAD_SHARE_MAX: Final = 0.25
+"""The share of the invisible time that messages may wait unread; renewals start at half of it."""
 
 
 class PublicPopClient:
-    """One client of the service, for any number of topics. One thread at a time."""
+    """A client of the service for any number of topics, in one thread at a time."""
 
     def __init__(
         self, settings: ConnectionSettings, group: str, topics: Mapping[str, Subscription]
     ) -> None:
-        """Connects nothing. Raises ValueError for endpoints that are no addresses."""
+        """Does not connect yet. Raises ValueError for invalid endpoints."""
         name = f"{platform.node()}@{os.getpid()}@{secrets.token_hex(4)}"
-        self.group, self.settings = group, settings
+        self.group = group
+        self.settings = settings
         telemetry, heartbeat = pops.telemetry(group, topics), pops.heartbeat(group)
         self.channel = PublicChannel(settings, name, telemetry, heartbeat)
 
@@ -56,13 +57,13 @@ class PublicPopClient:
 
 
 @dataclass
-class _Held:
-    """A receive under way."""
+class _Receive:
+    """An open receive."""
 
     pending: Pending
     asked_ms: int
     unseen_ms: int
-    """When it was last seen unanswered: what it brought may be lent since then."""
+    """When it was last seen without messages: they may be invisible since then."""
 
     @property
     def has_arrived(self) -> bool:
@@ -70,7 +71,7 @@ class _Held:
 
 
 class PublicPopConsumer:
-    """One topic of a client; offers what `PopConsumer` offers for records."""
+    """One topic of a client, with the methods of `PopConsumer` for records."""
 
     def __init__(
         self,
@@ -81,44 +82,49 @@ class PublicPopConsumer:
         invisible_ms: int = 60_000,
         route_ms: int = 30_000,
     ) -> None:
-        self._client, self._topic = client, topic
+        self._client = client
+        self._topic = topic
         self._subscription = subscription or Subscription()
-        self._invisible_ms, self._route_ms = invisible_ms, route_ms
+        self._invisible_ms = invisible_ms
+        self._route_ms = route_ms
         self._queues: dict[str, bytes] = {}
         self._route_due_ms = 0
-        self._held: dict[str, _Held] = {}
-        """Receives under way by broker."""
-        self._turns = itertools.count()
-        self._is_anew = False
+        self._receives: dict[str, _Receive] = {}
+        """Open receives by broker."""
+        self._rotation = itertools.count()
+        self._has_resent_settings = False
 
     def receive_records(
         self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0
     ) -> PoppedRecords | None:
-        """Messages of the first broker that has some; None when none came. Raises RocketMQError.
+        """Messages of the first broker that has some; None without any. Raises RocketMQError.
 
-        What has just been asked for is waited for a moment, also without `wait_ms`.
+        Waits a moment for a receive that was just opened, also without `wait_ms`.
         """
-        self._look_up()
-        if self._held:
-            self._turn(0)
-        began_ms = _now_ms()
+        self._refresh_route()
+        if self._receives:
+            self._read(0)
+        began_ms = now_ms()
         while True:
             for broker, queue in self._queues.items():
-                if broker not in self._held:
+                if broker not in self._receives:
                     self._begin(broker, queue, count_max)
             found = self._take()
             if found is not None:
                 return found
-            now_ms = _now_ms()
-            ends = [began_ms + wait_ms, *(held.asked_ms + _LOOK_MS for held in self._held.values())]
-            # Who does not hold receives is not asked for ever.
-            left_ms = min(max(ends), began_ms + max(wait_ms, _LOOK_MS)) - now_ms
+            time_ms = now_ms()
+            ends = [
+                began_ms + wait_ms,
+                *(one.asked_ms + _FIRST_WAIT_MS for one in self._receives.values()),
+            ]
+            # A server that does not hold receives must not be asked without end.
+            left_ms = min(max(ends), began_ms + max(wait_ms, _FIRST_WAIT_MS)) - time_ms
             if left_ms <= 0:
                 return None
-            self._turn(left_ms)
+            self._read(left_ms)
 
     def ack_handles(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
-        """Acknowledge messages; what went wrong. Whatever was not acknowledged comes again."""
+        """Acknowledge messages; returns errors. The broker redelivers the other messages."""
         wanted = list(handles)
         group, size = self._client.group, _ACKS_MAX
         requests = [
@@ -133,7 +139,7 @@ class PublicPopConsumer:
     def change_handles(
         self, handles: Sequence[ReceiptHandle], invisible_ms: int
     ) -> list[ReceiptHandle | RocketMQError]:
-        """The new handle of each, or why it has none; the old ones are void."""
+        """Defer messages; returns each one's new handle or error. Old handles become invalid."""
         group = self._client.group
         requests = [pops.change(group, self._topic, one, invisible_ms) for one in handles]
         return [
@@ -142,16 +148,16 @@ class PublicPopConsumer:
         ]
 
     def close(self) -> None:
-        """Hand back what has come and nobody took. The client stays open."""
+        """Hand back messages that arrived and were not returned. The client stays open."""
         self._client.channel.turn(0)
         arrived: list[ReceiptHandle] = []
-        for held in self._held.values():
-            if held.has_arrived:
+        for receive in self._receives.values():
+            if receive.has_arrived:
                 try:
-                    arrived += pops.received(self._topic, held.pending.frames)[1]
+                    arrived += pops.received(self._topic, receive.pending.frames)[1]
                 except RocketMQError as error:
                     _LOG.warning("topic=%s: a receive ended with %s", self._topic, error)
-        self._held.clear()
+        self._receives.clear()
         self.change_handles(arrived, AT_ONCE_MS)
 
     # --- inside -------------------------------------------------------------------------------
@@ -160,16 +166,16 @@ class PublicPopConsumer:
         timeout_ms = self._client.settings.request_timeout_ms
         return self._client.channel.call_many(name, requests, timeout_ms=timeout_ms)
 
-    def _look_up(self) -> None:
-        """The topic's brokers, asked for now and then."""
-        if self._queues and _now_ms() < self._route_due_ms:
+    def _refresh_route(self) -> None:
+        """Ask for the topic's brokers once per period."""
+        if self._queues and now_ms() < self._route_due_ms:
             return
         channel = self._client.channel
         timeout_ms = self._client.settings.request_timeout_ms
         request = pops.route_query(self._topic, channel.address)
         answer = channel.call("QueryRoute", request, timeout_ms=timeout_ms)
         self._queues = dict(pops.brokers_of(self._topic, answer))
-        self._route_due_ms = _now_ms() + self._route_ms
+        self._route_due_ms = now_ms() + self._route_ms
 
     def _begin(self, broker: str, queue: bytes, count_max: int) -> None:
         request = pops.receive(
@@ -181,46 +187,46 @@ class PublicPopConsumer:
         )
         timeout_ms = pops.POLL_MS + _GRACE_MS
         pending = self._client.channel.start("ReceiveMessage", request, timeout_ms)
-        self._held[broker] = _Held(pending, _now_ms(), _now_ms())
+        self._receives[broker] = _Receive(pending, now_ms(), now_ms())
 
-    def _turn(self, wait_ms: int) -> None:
-        """Read what has come, or wait for it."""
-        began_ms = _now_ms()
-        self._client.channel.turn(min(wait_ms, _TURN_MS_MAX))
-        for held in self._held.values():
-            # Messages are lent once the first of them came.
-            if not held.pending.is_done and not held.pending.frames:
-                held.unseen_ms = began_ms
+    def _read(self, wait_ms: int) -> None:
+        """Read messages that arrived, or wait for them."""
+        began_ms = now_ms()
+        self._client.channel.turn(min(wait_ms, _READ_MS_MAX))
+        for receive in self._receives.values():
+            # Messages are invisible from the arrival of the first one on.
+            if not receive.pending.is_done and not receive.pending.frames:
+                receive.unseen_ms = began_ms
 
     def _take(self) -> PoppedRecords | None:
-        """What has come, of another broker first each time. Raises RocketMQError."""
-        brokers = list(self._held)
-        first = next(self._turns)
+        """Messages that arrived, starting with another broker each time. Raises RocketMQError."""
+        brokers = list(self._receives)
+        first = next(self._rotation)
         for step in range(len(brokers)):
             broker = brokers[(first + step) % len(brokers)]
-            held = self._held[broker]
-            pending = held.pending
+            receive = self._receives[broker]
+            pending = receive.pending
             if not pending.is_done:
                 continue
-            del self._held[broker]
+            del self._receives[broker]
             if pending.error is not None:
                 raise pending.error
             try:
                 records, handles = pops.received(self._topic, pending.frames)
             except BrokerError as error:
-                if error.code != ResponseCode.SYSTEM_ERROR or self._is_anew:
+                if error.code != ResponseCode.SYSTEM_ERROR or self._has_resent_settings:
                     raise
-                # Perhaps it knows our settings no more: the next call tells them again.
-                self._is_anew = True
+                # The server may have lost our settings: the next call sends them again.
+                self._has_resent_settings = True
                 self._client.channel.forget()
-                arrived = {b: one for b, one in self._held.items() if one.has_arrived}
-                self._held = arrived
+                arrived = {b: one for b, one in self._receives.items() if one.has_arrived}
+                self._receives = arrived
                 return None
-            self._is_anew = False
-            if handles and _now_ms() - held.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
-                # Nobody has looked for long, and these may be lent to another by now.
-                unnoticed = plural(len(handles), "message")
-                _LOG.info("topic=%s: %s came unnoticed", self._topic, unnoticed)
+            self._has_resent_settings = False
+            if handles and now_ms() - receive.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
+                # No call has read for long, and other consumers may have these messages by now.
+                unread = plural(len(handles), "message")
+                _LOG.info("topic=%s: %s waited unread for too long", self._topic, unread)
                 self.change_handles(handles, AT_ONCE_MS)
             elif handles:
                 reply = PopReply(PopStatus.FOUND)
@@ -233,7 +239,3 @@ def _handle_of(answer: bytes) -> ReceiptHandle | RocketMQError:
         return pops.changed(answer)
     except RocketMQError as error:
         return error
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -200,7 +200,7 @@ def test_what_comes_late_in_a_long_receive_is_fresh(
 
 
 def _has_arrived(consumer: PublicPopConsumer) -> bool:
-    return any(held.pending.is_done for held in consumer._held.values())
+    return any(receive.pending.is_done for receive in consumer._receives.values())
 
 
 def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
@@ -214,19 +214,22 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     # One alone: of two, the second may come by another receive, which somebody does look at.
     send(places, topic, *numbered(topic, 1))
-    now_ms, late_ms = public_pop_consumer._now_ms, 0
-    monkeypatch.setattr(public_pop_consumer, "_now_ms", lambda: now_ms() + late_ms)
+    now_ms, late_ms = public_pop_consumer.now_ms, 0
+    monkeypatch.setattr(public_pop_consumer, "now_ms", lambda: now_ms() + late_ms)
 
     def have_arrived() -> bool:
         client.channel.turn(50)
-        return any(held.pending.is_done and held.pending.frames for held in consumer._held.values())
+        return any(
+            receive.pending.is_done and receive.pending.frames
+            for receive in consumer._receives.values()
+        )
 
     until(have_arrived)
     late_ms = SHORTEST_MS // 2
     (message,) = stored(taken(consumer, 1))
     assert message.body == b"0"
     assert message.reconsume_times == 1, "the loan before was given back"
-    assert f"topic={topic}: 1 message came unnoticed" in caplog.text
+    assert f"topic={topic}: 1 message waited unread" in caplog.text
 
 
 def test_whoever_waits_for_a_call_is_told_that_the_channel_is_closed(
