@@ -10,7 +10,7 @@ from rocketmq_client.settings import ConnectionSettings
 from support.consuming import Topic
 from support.real_cluster import RealCluster
 
-globals().update(adopt(ours, without={}, short=("test_what_was_settled_is_stored_at_once",)))
+globals().update(adopt(ours, without={}, short=("test_a_commit_is_stored_at_once",)))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.model import Message
 from support.consuming import Topic, settings_of, until
-from support.mixed_members import Ledger, Member, Place, Polled, Pushed, Seated, are_at_rest
+from support.mixed_members import Batched, Ledger, Member, MessageId, Polled, Pushed, are_at_rest
 from support.real_cluster import RealCluster
 
 _JAVA_MEMBER = Path(__file__).parent / "java" / "Member.java"
@@ -40,12 +40,12 @@ class Sent:
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self.places: dict[bytes, Place] = {}
+        self.places: dict[bytes, MessageId] = {}
         self._ends = Counter(dict.fromkeys(topic.queues, 0))
 
-    def send(self, count: int) -> list[Place]:
+    def send(self, count: int) -> list[MessageId]:
         """So many to each queue."""
-        places: list[Place] = []
+        places: list[MessageId] = []
         with Producer(self._topic.connection) as producer:
             for queue in self._topic.queues:
                 some = [(queue, self._ends[queue] + number) for number in range(count)]
@@ -68,7 +68,7 @@ def test_five_members_over_two_masters_lose_nothing_when_one_is_killed(
         arguments = (topic.name, settings.group, str(_JAVA_SECONDS))
         printed.append(broker.java(_JAVA_MEMBER, *arguments, seconds=240))
 
-    kinds = (Pushed, Polled, Seated, Pushed)
+    kinds = (Pushed, Polled, Batched, Pushed)
     sent, ledgers = Sent(topic), [Ledger() for _ in kinds]
     members: list[Member] = []
     java = threading.Thread(target=run_java, name="java-member")

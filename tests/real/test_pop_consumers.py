@@ -20,12 +20,12 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_a_void_handle_cannot_be_renewed": "RocketMQ renews it, and lends twice",
-            "test_more_is_popped_unless_more_wait_than_may": "no broker takes part in it",
+            "test_an_invalid_handle_cannot_be_renewed": "RocketMQ renews it, and lends twice",
+            "test_pops_pause_above_the_limit_of_waiting_messages": "no broker takes part in it",
         },
         short=(
-            "test_what_is_not_acknowledged_comes_again_with_its_attempts",
-            "test_a_push_consumer_changes_over_while_it_runs",
+            "test_an_unacknowledged_message_is_redelivered_with_its_attempts",
+            "test_a_running_push_consumer_changes_its_mode",
         ),
     )
 )

@@ -15,11 +15,11 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_nobody_there_is_said_at_once": "no broker takes part in it",
-            "test_a_connection_that_broke_is_made_anew": "a proxy lends to what it still holds, "
+            "test_a_missing_server_raises_at_once": "no broker takes part in it",
+            "test_a_broken_connection_is_reopened": "a proxy lends to what it still holds, "
             "and the message comes again when that is over",
         },
-        short=("test_messages_come_as_records_with_their_handles",),
+        short=("test_messages_are_received_as_records_with_handles",),
     )
 )
 

@@ -22,7 +22,7 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_a_consumer_says_what_it_lacks": "no broker takes part in it",
+            "test_an_incomplete_consumer_is_refused": "no broker takes part in it",
             "test_no_thread_is_left_behind": "no broker takes part in it",
         },
         short=(

@@ -13,7 +13,9 @@ from support.real_cluster import VERSIONS, RealCluster
 # Brokers of 4.9 let a group without progress begin at 0 in young topics, whatever it asks for.
 pytestmark = pytest.mark.parametrize("broker", VERSIONS[:1], indirect=True)
 
-globals().update(adopt(ours, without={}, short=("test_a_listener_gets_what_was_stored_since",)))
+globals().update(
+    adopt(ours, without={}, short=("test_a_listener_gets_messages_stored_after_the_timestamp",))
+)
 
 time_ms = ours.time_ms
 

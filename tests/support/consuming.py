@@ -1,4 +1,4 @@
-"""A topic for a consumer's test, and a listener that notes what it got."""
+"""A topic for a consumer's test, and a listener that collects messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS_MAX = 30.0
 
 
 class Topic:
-    """A topic of its own for a test, and its messages."""
+    """A test's topic and its messages."""
 
     def __init__(self, connection: ConnectionSettings, name: str, queue_count: int = 4) -> None:
         self.connection, self.name = connection, name
@@ -33,8 +33,8 @@ class Topic:
     def send(self, count: int, *, tags: str | None = None, prefix: str = "") -> list[bytes]:
         bodies = [f"{prefix}{index}".encode() for index in range(count)]
         with Producer(self.connection) as producer:
-            for place, queue in enumerate(self.queues):
-                some = bodies[place :: len(self.queues)]
+            for index, queue in enumerate(self.queues):
+                some = bodies[index :: len(self.queues)]
                 if some:
                     producer.send_batch(queue, [Message(self.name, b, tags) for b in some])
         return bodies
@@ -50,7 +50,7 @@ class Topic:
 
 
 class Collector:
-    """A listener that notes what it got; `outcome` decides."""
+    """A listener that collects messages; `outcome` decides its status."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Collector:
     def wait(self, count: int) -> None:
         with self.changed:
             arrived = self.changed.wait_for(lambda: len(self.messages) >= count, SECONDS_MAX)
-        assert arrived, f"{len(self.messages)} of {count} messages came"
+        assert arrived, f"{len(self.messages)} of {count} messages arrived"
 
 
 def until(is_true: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A member's surroundings without threads or sockets: what it asks is answered by the test."""
+"""A fake client instance without threads or sockets: the test answers its requests."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rocketmq_wire.requests.offsets import (
 
 
 class FakeIo:
-    """Keeps a broker's progress and locks; `fail` may answer a request with an error instead."""
+    """A broker's committed offsets and locks; `fail` may answer a request with an error."""
 
     def __init__(self) -> None:
         self.committed: dict[QueueId, int] = {}
         self.starts: dict[QueueId, int] = {}
         self.ends: dict[QueueId, int] = {}
         self.locks: dict[QueueId, str] = {}
-        """Queues that another member has."""
+        """Queues that another member has locked."""
         self.asked: list[Request[Reply]] = []
         self.fail: Callable[[Request[Reply]], RocketMQError | None] = lambda _: None
         self.posted: list[Callable[[], None]] = []
@@ -72,7 +72,7 @@ class FakeIo:
         self.sent.append((request, on_done))
 
     def run(self) -> None:
-        """Do what was posted, and what that posts."""
+        """Run posted work, and the work that it posts."""
         while self.posted:
             self.posted.pop(0)()
 

@@ -1,6 +1,6 @@
-"""A member of a group as a process of its own, to be killed: KIND NAME_SERVER TOPIC GROUP FILE.
+"""A member of a group as a process that tests kill: KIND NAME_SERVER TOPIC GROUP FILE.
 
-Each message it gets is a line `queue offset` in the file, written before it counts as consumed.
+It writes each message as a line `queue offset` to the file before the message counts as consumed.
 The kinds are `push` and `poll`; `query` is a Spark query that joins the group, and takes a folder
 for its checkpoint and its batches, one file each: a batch that runs again replaces its file.
 """

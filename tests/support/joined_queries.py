@@ -125,7 +125,7 @@ class JoinedQuery:
             open_watch=self.world.open_watch,  # type: ignore[arg-type]
             now_ms=self._tick,
             sleep_ms=lambda _: None,
-            open_batch_member=self._open_seat,
+            open_batch_member=self._open_member,
         )
         self.driver = GroupMemberDriver(self.options, ports)
         if not self.logged:
@@ -137,16 +137,16 @@ class JoinedQuery:
         self.now_ms += 100
         return self.now_ms
 
-    def _open_seat(
+    def _open_member(
         self, settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
     ) -> BatchMember:
-        seat = BatchMember(settings, group_settings(options))
+        member = BatchMember(settings, group_settings(options))
         instance = cast(ClientInstance, self.instance)
-        seat._attach(instance, known)
-        seat._instance, seat._state = instance, ConsumerState.RUNNING
-        seat.rebalance()
-        self.seat = seat
-        return seat
+        member._attach(instance, known)
+        member._instance, member._state = instance, ConsumerState.RUNNING
+        member.rebalance()
+        self.member = member
+        return member
 
     def plan(self) -> bool:
         """Ask for a batch; True when there is one, which is logged then."""
@@ -179,12 +179,12 @@ class JoinedQuery:
 
     def balance(self) -> None:
         if self.driver is not None and self.driver._member is not None:
-            self.seat.rebalance()
+            self.member.rebalance()
 
     def housekeep(self) -> None:
         if self.driver is not None and self.driver._member is not None:
-            self.seat._persist_due_ms = self.seat._lock_due_ms = 0
-            self.seat.housekeep(now_ms())
+            self.member._persist_due_ms = self.member._lock_due_ms = 0
+            self.member.housekeep(now_ms())
 
     def stop(self) -> None:
         """In order."""

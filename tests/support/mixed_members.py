@@ -1,4 +1,4 @@
-"""Members of all kinds of one group, in one process, and who was given what."""
+"""Members of all kinds of one group in one process, and the messages that each received."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Bounds, QueueId
 from support.consuming import Topic
 
-Place = tuple[QueueId, int]
+MessageId = tuple[QueueId, int]
 
 
 class Ledger:
-    """Who was given which message: counted before anybody says that it is consumed."""
+    """Counts deliveries of each message, before it is consumed."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Place] = Counter()
+        self.counts: Counter[MessageId] = Counter()
         self._lock = threading.Lock()
 
-    def note(self, places: list[Place]) -> None:
+    def note(self, offsets: list[MessageId]) -> None:
         with self._lock:
-            self.counts.update(places)
+            self.counts.update(offsets)
 
     @property
     def repeats(self) -> int:
@@ -43,7 +43,7 @@ class Ledger:
 
 
 class Member(Protocol):
-    """One member, whatever its kind."""
+    """One member of any kind."""
 
     @property
     def consumer(self) -> GroupConsumer: ...
@@ -51,7 +51,7 @@ class Member(Protocol):
     def stop(self) -> None: ...
 
     def kill(self) -> None:
-        """Its connections break: nothing is stored any more."""
+        """Break its connections: it stores no more offsets."""
         ...
 
 
@@ -61,18 +61,18 @@ def cut(consumer: GroupConsumer) -> None:
         instance.io.stop()
 
 
-def place_of(message: ReceivedMessage) -> Place:
+def id_of(message: ReceivedMessage) -> MessageId:
     return QueueId(message.topic, message.broker, message.queue_index), message.queue_offset
 
 
 class Pushed:
-    """Has a listener."""
+    """A member with a listener."""
 
     def __init__(
         self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
     ) -> None:
         def listen(messages: list[ReceivedMessage], _: ConsumeContext) -> ConsumeStatus:
-            ledger.note([place_of(message) for message in messages])
+            ledger.note([id_of(message) for message in messages])
             return ConsumeStatus.SUCCESS
 
         self.pushes = PushConsumer(connection, settings, listen).start()
@@ -90,7 +90,7 @@ class Pushed:
 
 
 class Looping:
-    """A member with a thread that asks it again and again."""
+    """A member with a thread that calls it in a loop."""
 
     def __init__(self, looping: LitePullConsumer | BatchMember) -> None:
         self.looping = looping
@@ -124,7 +124,7 @@ class Looping:
 
 
 class Polled(Looping):
-    """Polls, and is done with what it got when it polls again."""
+    """A member that polls."""
 
     def __init__(
         self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
@@ -135,26 +135,26 @@ class Polled(Looping):
 
     def turn(self) -> None:
         messages = self.polls.poll(20)
-        self.ledger.note([place_of(message) for message in messages])
+        self.ledger.note([id_of(message) for message in messages])
 
 
-class Seated(Looping):
-    """Reads as a query does: what is there when a batch begins, to its end."""
+class Batched(Looping):
+    """A member that reads batches as a query does: to the ends at the batch's start."""
 
     def __init__(
         self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
     ) -> None:
         self.ledger, self.cluster = ledger, open_cluster(connection)
-        self.seat = BatchMember(connection, settings).start({})
-        super().__init__(self.seat)
+        self.member = BatchMember(connection, settings).start({})
+        super().__init__(self.member)
 
     def turn(self) -> None:
-        places = self.seat.take()
-        held = self.cluster.bounds(tuple(places)) if places else {}
-        ends = {q: max(at.end, places[q]) for q, at in held.items() if isinstance(at, Bounds)}
-        self.ledger.note([(q, n) for q, end in ends.items() for n in range(places[q], end)])
-        self.seat.commit(ends)
-        self.seat.release(tuple(self.seat.taken))
+        offsets = self.member.take()
+        held = self.cluster.bounds(tuple(offsets)) if offsets else {}
+        ends = {q: max(at.end, offsets[q]) for q, at in held.items() if isinstance(at, Bounds)}
+        self.ledger.note([(q, n) for q, end in ends.items() for n in range(offsets[q], end)])
+        self.member.commit(ends)
+        self.member.release(tuple(self.member.taken))
         self._ended.wait(0.02)
 
     def stop(self) -> None:
@@ -166,11 +166,11 @@ class Seated(Looping):
         self.cluster.close()
 
 
-KINDS = (Pushed, Polled, Seated)
+KINDS = (Pushed, Polled, Batched)
 
 
 def are_at_rest(members: Iterable[Member], topic: Topic, group: str, count: int) -> bool:
-    """Brokers know so many members, and each of these has the queues that are its share."""
+    """Brokers list `count` members, and each of `members` owns exactly its share."""
     with open_cluster(topic.connection) as cluster:
         ids = cluster.members(group, topic.name)
     if len(ids) != count:

@@ -1,4 +1,4 @@
-"""Messages as consumers get them."""
+"""Messages as consumers receive them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOCAL = (bytes((127, 0, 0, 1)), 10911)
 def received(
     offset: int, body: bytes = b"x", *, topic: str = "T", broker: str = "a", queue_index: int = 0
 ) -> ReceivedMessage:
-    """A message at an offset; its place in the log is a thousand times that."""
+    """A message at an offset; its byte position in the log is a thousand times that."""
     return ReceivedMessage(
         topic,
         broker,

@@ -1,4 +1,4 @@
-"""A broker for each file of tests, and a topic of its own for each test that asks for one."""
+"""A broker per test file, and a topic per test."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_average_by_circle_gives_turns() -> None:
     }
 
 
-def test_consistent_hash_places_queues_as_java_does() -> None:
+def test_consistent_hash_allocates_queues_as_java_does() -> None:
     assert shares(ConsistentHash(), TWO_BROKERS, THREE_CLIENTS) == {
         "c1": "a0 b3",
         "c2": "a1 b0 b1",
@@ -62,7 +62,7 @@ def test_consistent_hash_places_queues_as_java_does() -> None:
     }
 
 
-def test_a_place_on_the_ring_is_the_start_of_an_md5() -> None:
+def test_a_hash_on_the_ring_is_the_start_of_an_md5() -> None:
     assert ring_hash("c1-0") == 3_886_541_579
 
 
@@ -226,7 +226,7 @@ def test_the_first_member_gains_everything() -> None:
     assert change == Change(gained=(TEN[0], TEN[1]), lost=())
 
 
-def test_whoever_left_the_group_loses_everything() -> None:
+def test_a_member_that_left_the_group_loses_all_queues() -> None:
     change = rebalance(Average(), own_id="c1", members=["c2"], queues=TEN[:2], current={TEN[1]})
     assert change == Change(gained=(), lost=(TEN[1],))
 
@@ -236,13 +236,13 @@ def test_a_broker_that_knows_no_member_changes_nothing() -> None:
     assert change.is_empty
 
 
-def test_queues_that_are_gone_are_lost() -> None:
+def test_deleted_queues_are_lost() -> None:
     change = rebalance(Average(), own_id="c1", members=["c1"], queues=TEN[:1], current=set(TEN[:3]))
     assert change.lost == (TEN[1], TEN[2])
 
 
 @given(st.sets(st.sampled_from(TEN)), st.sets(st.sampled_from(TEN)))
-def test_a_change_leads_from_what_is_owned_to_what_is_wanted(
+def test_a_change_leads_from_owned_to_wanted_queues(
     current: set[QueueId], wanted: set[QueueId]
 ) -> None:
     change = change_between(current, wanted)

@@ -21,7 +21,7 @@ from support.consuming import Topic, settings_of, until
 
 
 def polled(consumer: LitePullConsumer, count: int) -> list[ReceivedMessage]:
-    """As many messages, polled; fails when they do not come."""
+    """Poll `count` messages; fails if they do not arrive in time."""
     messages: list[ReceivedMessage] = []
     empty = 0
     while len(messages) < count:
@@ -36,7 +36,7 @@ def unassigned(topic: Topic) -> ConsumerSettings:
     return ConsumerSettings(f"g-{topic.name}", consume_from=ConsumeFrom.FIRST)
 
 
-def test_every_message_is_polled_once_and_progress_is_stored_at_the_end(topic: Topic) -> None:
+def test_every_message_is_polled_once_and_close_commits(topic: Topic) -> None:
     bodies = topic.send(100)
     settings = settings_of(topic)
     with LitePullConsumer(topic.connection, settings) as consumer:
@@ -46,7 +46,7 @@ def test_every_message_is_polled_once_and_progress_is_stored_at_the_end(topic: T
     assert topic.committed(settings.group) == topic.ends()
 
 
-def test_what_was_polled_last_comes_again_when_the_work_on_it_failed(topic: Topic) -> None:
+def test_messages_polled_last_are_redelivered_after_an_exception(topic: Topic) -> None:
     topic.send(4)
     settings = settings_of(topic)
     first: list[ReceivedMessage] = []
@@ -63,7 +63,7 @@ def test_what_was_polled_last_comes_again_when_the_work_on_it_failed(topic: Topi
     assert first[0].body in [message.body for message in again]
 
 
-def test_without_auto_commit_only_commit_is_progress(topic: Topic) -> None:
+def test_without_auto_commit_only_commit_commits(topic: Topic) -> None:
     topic.send(8)
     settings = settings_of(topic)
     with LitePullConsumer(topic.connection, settings, auto_commit=False) as consumer:
@@ -75,7 +75,7 @@ def test_without_auto_commit_only_commit_is_progress(topic: Topic) -> None:
     assert topic.committed(settings.group) != topic.ends()
 
 
-def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
+def test_a_consumer_that_never_commits_gets_every_message(topic: Topic) -> None:
     topic.send(400)
     limits = FlowLimits(count_max=10)
     settings = settings_of(topic, limits=limits, pull_batch_size=10)
@@ -85,7 +85,7 @@ def test_an_owner_that_never_commits_is_given_everything(topic: Topic) -> None:
     assert set(topic.committed(settings.group).values()) <= {0, None}
 
 
-def test_with_auto_commit_what_was_polled_last_is_not_progress_yet(topic: Topic) -> None:
+def test_with_auto_commit_messages_polled_last_are_not_committed_yet(topic: Topic) -> None:
     topic.send(3)
     settings = unassigned(topic)
     consumer = LitePullConsumer(topic.connection, settings)
@@ -98,7 +98,7 @@ def test_with_auto_commit_what_was_polled_last_is_not_progress_yet(topic: Topic)
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_a_queue_whose_end_went_back_is_read_on(
+def test_a_queue_whose_end_went_back_is_still_read(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, *, auto_commit: bool
 ) -> None:
     monkeypatch.setattr("rocketmq_client.consumer.membership.owned_queues.ILLEGAL_DELAY_MS", 100)
@@ -133,7 +133,7 @@ def test_assigned_queues_are_read_and_no_others(topic: Topic) -> None:
             consumer.subscribe(topic.name)
 
 
-def test_seek_goes_on_elsewhere_and_progress_follows(topic: Topic) -> None:
+def test_seek_changes_the_offset_and_the_commit_follows(topic: Topic) -> None:
     topic.send(40)
     settings = unassigned(topic)
     consumer = LitePullConsumer(topic.connection, settings)
@@ -148,7 +148,7 @@ def test_seek_goes_on_elsewhere_and_progress_follows(topic: Topic) -> None:
     assert topic.committed(settings.group)[first] == 10
 
 
-def test_a_topic_can_be_subscribed_to_later_and_given_up(topic: Topic) -> None:
+def test_a_topic_can_be_subscribed_later_and_unsubscribed(topic: Topic) -> None:
     topic.send(4)
     with LitePullConsumer(topic.connection, unassigned(topic)) as consumer:
         assert consumer.poll(0) == []
@@ -181,7 +181,7 @@ def test_messages_can_be_polled_with_a_callback(topic: Topic) -> None:
     assert found.empty()
 
 
-def test_seek_stays_within_what_is_there(topic: Topic) -> None:
+def test_seek_stays_within_the_queues_bounds(topic: Topic) -> None:
     topic.send(40)
     first = topic.queues[0]
     consumer = LitePullConsumer(topic.connection, unassigned(topic))
@@ -205,13 +205,13 @@ def test_a_paused_queue_is_not_pulled_from(topic: Topic) -> None:
         consumer.pause(consumer_queues[:1])
         until(lambda: consumer.queues == consumer_queues)
         topic.send(4)
-        # A pull that was held before may bring what arrives first, none is begun behind it.
+        # A held pull may still return the first message; no pull follows it.
         polled(consumer, 1)
         consumer.resume(consumer_queues[:1])
         until(lambda: sum(consumer.consumed_offsets.values()) + len(consumer.poll(100)) >= 2)
 
 
-def test_changes_of_queues_are_told(topic: Topic) -> None:
+def test_changes_of_queues_are_reported(topic: Topic) -> None:
     shared: list[Change] = []
     known: list[tuple[QueueId, ...]] = []
     settings = settings_of(topic, route_ms=50)
@@ -225,7 +225,7 @@ def test_changes_of_queues_are_told(topic: Topic) -> None:
         until(lambda: len(consumer.queues) == 6)
 
 
-def test_what_a_callback_raises_ends_no_rebalance_lock(topic: Topic) -> None:
+def test_an_exception_of_a_callback_does_not_end_rebalance(topic: Topic) -> None:
     def on_queues(change: Change) -> None:
         raise SystemExit(str(change))
 
@@ -237,7 +237,7 @@ def test_what_a_callback_raises_ends_no_rebalance_lock(topic: Topic) -> None:
         until(lambda: len(consumer.queues) == 6)
 
 
-def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
+def test_waiting_messages_of_all_queues_have_a_limit(topic: Topic) -> None:
     topic.send(400)
     settings = settings_of(topic, pull_batch_size=10)
     with LitePullConsumer(topic.connection, settings, waiting_max=20) as consumer:
@@ -251,7 +251,7 @@ def test_what_waits_in_all_queues_together_has_a_limit(topic: Topic) -> None:
 
 
 class Watched(LitePullConsumer):
-    """Notes whether the set of what was polled is used by two threads at a time."""
+    """Notes whether two threads use the set of polled queues at a time."""
 
     is_watched = False
 
@@ -270,7 +270,7 @@ class Watched(LitePullConsumer):
 
 
 @pytest.mark.parametrize("has_failed", [True, False])
-def test_what_was_polled_is_noted_by_one_thread_at_a_time(
+def test_polled_queues_are_changed_by_one_thread_at_a_time(
     topic: Topic, *, has_failed: bool
 ) -> None:
     topic.send(8)
@@ -288,7 +288,7 @@ def test_what_was_polled_is_noted_by_one_thread_at_a_time(
         consumer._end(has_failed=has_failed)
 
 
-def test_a_consumer_that_does_not_run_says_so(topic: Topic) -> None:
+def test_a_call_on_a_stopped_consumer_raises(topic: Topic) -> None:
     consumer = LitePullConsumer(topic.connection, settings_of(topic))
     with pytest.raises(ClientStateError, match="call start"):
         consumer.poll(0)

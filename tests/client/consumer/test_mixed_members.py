@@ -1,4 +1,4 @@
-"""Members of all kinds in one group, in one process: they come, go and die, and nothing is lost."""
+"""Members of all kinds in one group and process join, leave and die, and no message is lost."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ROUNDS = 30
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionSettings]:
-    # A dead seat's locks lapse in a second here, instead of a minute.
+    # A dead member's locks lapse in a second here, instead of a minute.
     monkeypatch.setattr("rocketmq_broker.engine.groups.queue_locks.LEASE_MS", 1_000)
     with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
         yield ConnectionSettings(name_servers=(broker.name_server,))
 
 
 class Group:
-    """A group's members, what was sent to it and what it got."""
+    """A group's members, the messages sent to it and the messages delivered."""
 
     def __init__(self, connection: ConnectionSettings, chance: random.Random) -> None:
         self.connection, self.chance = connection, chance
@@ -50,12 +50,12 @@ class Group:
         self.sent += len(self.topic.send(count, prefix=f"{self.sent}-"))
 
     def finish(self) -> None:
-        """Until everything that was sent is consumed, and that is stored."""
+        """Wait until every message is consumed and committed."""
         until(lambda: len(self.ledger.counts) == self.sent)
         until(lambda: self.topic.committed(self.settings.group) == self.topic.ends())
 
     def rest(self) -> None:
-        """Until everybody has what is his, and nobody anything else."""
+        """Wait until each member owns exactly its share."""
         group = self.settings.group
         until(lambda: are_at_rest(self.members, self.topic, group, len(self.members)))
 
@@ -65,7 +65,7 @@ class Group:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_members_of_all_kinds_come_go_and_die_and_no_message_is_lost(
+def test_members_of_all_kinds_join_leave_and_die_and_no_message_is_lost(
     connection: ConnectionSettings, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -83,12 +83,12 @@ def test_members_of_all_kinds_come_go_and_die_and_no_message_is_lost(
     finally:
         group.stop()
     assert sum(group.topic.ends().values()) == len(group.ledger.counts) == group.sent
-    # Of what was at work when somebody joined, left or died; a broken rule repeats far more.
+    # Messages in work when a member joined, left or died are repeated; a broken rule repeats more.
     assert group.ledger.repeats < group.sent / 2, f"of {group.sent}"
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_stored_is_never_consumed_again_and_at_rest_each_queue_has_one_member(
+def test_committed_messages_are_not_repeated_and_each_queue_has_one_owner(
     connection: ConnectionSettings, seed: int
 ) -> None:
     group = Group(connection, random.Random(seed))

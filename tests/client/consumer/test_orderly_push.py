@@ -1,4 +1,4 @@
-"""Push consumers in order, on the bundled broker: each queue one after the other, over failures."""
+"""Orderly push consumers on the bundled broker keep each queue's order over failures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_in_order_a_queue_with_a_backlog_is_handed_over_between_two_batches(topi
     pause = threading.Event()
 
     def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
-        # What waits would keep a queue's thread at work for half a minute.
+        # The waiting messages would keep a queue's thread busy for half a minute.
         pause.wait(0.01)
         order.setdefault(context.queue.index, []).append(messages[0].queue_offset)
         return OrderlyStatus.SUCCESS
@@ -58,10 +58,10 @@ def test_in_order_a_queue_with_a_backlog_is_handed_over_between_two_batches(topi
             second.wait(10)
         assert len(first.messages) + len(second.messages) < 12_000
     for offsets in order.values():
-        assert offsets == list(range(len(offsets))), "one after the other, whoever has the queue"
+        assert offsets == list(range(len(offsets))), "in order, with any owner of the queue"
 
 
-def test_in_order_a_worn_out_message_becomes_a_dead_letter(topic: Topic) -> None:
+def test_an_orderly_message_without_attempts_left_becomes_a_dead_letter(topic: Topic) -> None:
     with Producer(topic.connection) as producer:
         queue = topic.queues[0]
         producer.send_batch(queue, [Message(topic.name, body) for body in (b"bad", b"good")])

@@ -1,4 +1,4 @@
-"""Pop consumers on a broker, over sockets: the simple one, and push consumers that change over."""
+"""Pop consumers on a broker, over sockets: the simple one, and push consumers with `pop`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.group_fakes import FakeIo
 
 @pytest.fixture
 def invisible_ms() -> int:
-    """Short for tests, and long enough for what they do before it is over."""
+    """An invisible time that is short, and long enough for the work of a test."""
     return 600
 
 
@@ -45,7 +45,7 @@ def consumer_of(cluster: Cluster, topic: Topic, **more: object) -> PopConsumer:
 
 
 def received(consumer: PopConsumer, count: int, *, acks: bool = True) -> list[bytes]:
-    """So many messages at least, or all that come in time."""
+    """At least `count` messages, or all that arrive in time."""
     bodies: list[bytes] = []
     end = time.monotonic() + 40
     while len(bodies) < count and time.monotonic() < end:
@@ -57,21 +57,23 @@ def received(consumer: PopConsumer, count: int, *, acks: bool = True) -> list[by
 
 
 def pop_mode(cluster: Cluster, topic: Topic, mode: ConsumeMode = ConsumeMode.POP) -> None:
-    """What `mqadmin setConsumeMode` does."""
+    """Do the same as `mqadmin setConsumeMode`."""
     group = f"g-{topic.name}"
     cluster.ask_masters(PutGroup({"groupName": group}))
     answers = cluster.ask_masters(SetConsumeMode(group, topic.name, mode))
     assert not [reply for reply in answers.values() if isinstance(reply, Exception)]
 
 
-def test_what_is_acknowledged_comes_once(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+def test_an_acknowledged_message_is_delivered_once(
+    cluster: Cluster, topic: Topic, invisible_ms: int
+) -> None:
     bodies = topic.send(100)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
     assert Counter(received(consumer, 100)) == Counter(bodies)
     assert consumer.receive(wait_ms=2 * invisible_ms) == []
 
 
-def test_what_is_not_acknowledged_comes_again_with_its_attempts(
+def test_an_unacknowledged_message_is_redelivered_with_its_attempts(
     cluster: Cluster, topic: Topic, invisible_ms: int
 ) -> None:
     topic.send(3)
@@ -90,7 +92,9 @@ def test_what_is_not_acknowledged_comes_again_with_its_attempts(
     assert consumer.ack(again) == []
 
 
-def test_a_lease_that_is_renewed_holds(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+def test_a_renewed_message_stays_invisible(
+    cluster: Cluster, topic: Topic, invisible_ms: int
+) -> None:
     topic.send(1)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
     (lent,) = consumer.receive(wait_ms=5_000)
@@ -108,7 +112,7 @@ def test_tags_are_compared_exactly(cluster: Cluster, topic: Topic) -> None:
     assert sorted(received(consumer, 4)) == [b"a0", b"a1", b"a2", b"a3"]
 
 
-def test_a_pop_waits_for_what_comes(cluster: Cluster, topic: Topic) -> None:
+def test_a_pop_waits_for_messages(cluster: Cluster, topic: Topic) -> None:
     consumer = consumer_of(cluster, topic)
     assert consumer.receive() == []
     threading.Timer(0.3, lambda: topic.send(1)).start()
@@ -118,7 +122,9 @@ def test_a_pop_waits_for_what_comes(cluster: Cluster, topic: Topic) -> None:
     assert time.monotonic() - started < 9
 
 
-def test_a_void_handle_cannot_be_renewed(cluster: Cluster, topic: Topic, invisible_ms: int) -> None:
+def test_an_invalid_handle_cannot_be_renewed(
+    cluster: Cluster, topic: Topic, invisible_ms: int
+) -> None:
     topic.send(1)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
     (lent,) = consumer.receive(wait_ms=5_000)
@@ -127,7 +133,7 @@ def test_a_void_handle_cannot_be_renewed(cluster: Cluster, topic: Topic, invisib
         consumer.change_invisible(lent, 1_000)
 
 
-def test_what_was_not_dealt_with_is_handed_back_at_the_end(cluster: Cluster, topic: Topic) -> None:
+def test_close_hands_back_unacknowledged_messages(cluster: Cluster, topic: Topic) -> None:
     bodies = topic.send(8)
     lent: list[bytes] = []
     with consumer_of(cluster, topic, invisible_ms=300_000) as consumer:
@@ -145,7 +151,7 @@ def test_what_was_not_dealt_with_is_handed_back_at_the_end(cluster: Cluster, top
 # --- push consumers ------------------------------------------------------------------------------
 
 
-def test_a_push_consumer_pops_where_the_broker_says_so(cluster: Cluster, topic: Topic) -> None:
+def test_a_push_consumer_pops_in_the_brokers_mode(cluster: Cluster, topic: Topic) -> None:
     pop_mode(cluster, topic)
     bodies = topic.send(200)
     listener = Collector()
@@ -159,7 +165,7 @@ def test_a_push_consumer_pops_where_the_broker_says_so(cluster: Cluster, topic: 
     until(lambda: sum(at or 0 for at in topic.committed(f"g-{topic.name}").values()) == 200)
 
 
-def test_a_push_consumer_changes_over_while_it_runs(cluster: Cluster, topic: Topic) -> None:
+def test_a_running_push_consumer_changes_its_mode(cluster: Cluster, topic: Topic) -> None:
     listener = Collector()
     settings = settings_of(topic, rebalance_ms=300)
     with PushConsumer(topic.connection, settings, listener, pop=PopSettings()) as consumer:
@@ -176,13 +182,13 @@ def test_a_push_consumer_changes_over_while_it_runs(cluster: Cluster, topic: Top
         until(lambda: len(set(listener.bodies)) == 150)
 
 
-def test_what_a_listener_fails_at_comes_again_and_then_is_dead(
+def test_a_failed_message_is_redelivered_and_then_a_dead_letter(
     cluster: Cluster, topic: Topic
 ) -> None:
     pop_mode(cluster, topic)
     topic.send(1)
     listener = Collector(lambda *_: ConsumeStatus.RECONSUME_LATER)
-    # A real broker wakes nobody for what comes to a retry topic.
+    # A real broker does not wake pops for messages of a retry topic.
     pop = PopSettings(retry_seconds=(1,), poll_ms=1_000)
     settings = settings_of(topic, rebalance_ms=500, attempts_max=3)
     with PushConsumer(topic.connection, settings, listener, pop=pop):
@@ -192,7 +198,7 @@ def test_what_a_listener_fails_at_comes_again_and_then_is_dead(
     assert [message.reconsume_times for message in listener.messages] == [0, 1, 2]
 
 
-def test_two_members_pop_everything_once(cluster: Cluster, topic: Topic) -> None:
+def test_two_members_pop_each_message_once(cluster: Cluster, topic: Topic) -> None:
     pop_mode(cluster, topic)
     bodies = topic.send(400)
     listener = Collector()
@@ -206,7 +212,7 @@ def test_two_members_pop_everything_once(cluster: Cluster, topic: Topic) -> None
 
 
 @pytest.mark.parametrize("pending_max", [1, 30, 31])
-def test_however_few_may_wait_everything_is_popped(
+def test_any_limit_of_waiting_messages_lets_all_be_popped(
     cluster: Cluster, topic: Topic, pending_max: int
 ) -> None:
     pop_mode(cluster, topic)
@@ -220,7 +226,7 @@ def test_however_few_may_wait_everything_is_popped(
 
 
 @pytest.mark.parametrize(("waiting", "asks"), [(0, 1), (7, 1), (8, 0)])
-def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> None:
+def test_pops_pause_above_the_limit_of_waiting_messages(waiting: int, asks: int) -> None:
     io = FakeIo()
     puller = PopPuller(
         cast(IoThread, io),
@@ -237,7 +243,7 @@ def test_more_is_popped_unless_more_wait_than_may(waiting: int, asks: int) -> No
     assert len(io.asked_of(PopMessages)) == asks
 
 
-def test_a_push_consumer_that_stops_hands_back_what_it_has_not_begun_with(
+def test_shutdown_hands_back_messages_that_no_listener_began_with(
     cluster: Cluster, topic: Topic
 ) -> None:
     pop_mode(cluster, topic)

@@ -1,4 +1,4 @@
-"""Pops over the public gRPC service: of the bundled broker here, of a real proxy in tests/real."""
+"""Pops over the public gRPC service of the bundled broker; tests/real uses a real proxy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def client_of(places: tuple[str, str], topic: str, *, tags: str = "*") -> Public
 
 
 def begun(client: PublicPopClient, topic: str, **more: object) -> PublicPopConsumer:
-    """A consumer that has asked once: a new group begins behind the newest message."""
+    """A consumer that has received once: a new group starts behind the newest message."""
     consumer = PublicPopConsumer(client, topic, **more)  # type: ignore[arg-type]
     assert consumer.receive_records(wait_ms=1_000) is None
     return consumer
@@ -100,7 +100,7 @@ def stored(popped: list[PoppedRecords]) -> list[StoredMessage]:
     return [message for one in popped for message in decoded(one.records)]
 
 
-def test_messages_come_as_records_with_their_handles(
+def test_messages_are_received_as_records_with_handles(
     places: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic)
@@ -121,7 +121,7 @@ def test_messages_come_as_records_with_their_handles(
     assert third.reconsume_times == 0
 
 
-def test_what_is_given_another_time_comes_again_by_then_and_counts(
+def test_a_deferred_message_is_redelivered_in_time_with_its_attempts(
     places: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic, invisible_ms=300_000)
@@ -136,7 +136,7 @@ def test_what_is_given_another_time_comes_again_by_then_and_counts(
     assert consumer.ack_handles(again[0].handles) == []
 
 
-def test_what_came_and_nobody_took_is_handed_back_at_the_end(
+def test_close_hands_back_messages_that_were_not_returned(
     places: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic, invisible_ms=300_000)
@@ -148,7 +148,7 @@ def test_what_came_and_nobody_took_is_handed_back_at_the_end(
     other.close()
 
 
-def test_a_connection_that_broke_is_made_anew(
+def test_a_broken_connection_is_reopened(
     places: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic)
@@ -159,7 +159,7 @@ def test_a_connection_that_broke_is_made_anew(
     assert len(stored(taken(consumer, 1))) == 1
 
 
-def test_only_wanted_tags_come(places: tuple[str, str], topic: str) -> None:
+def test_only_wanted_tags_are_received(places: tuple[str, str], topic: str) -> None:
     client = client_of(places, topic, tags="TagA")
     consumer = begun(client, topic, subscription=Subscription("TagA"))
     send(places, topic, *numbered(topic, 4, "TagA"), *numbered(topic, 4, "TagB"))
@@ -167,7 +167,7 @@ def test_only_wanted_tags_come(places: tuple[str, str], topic: str) -> None:
     client.close()
 
 
-def test_a_topic_that_is_not_there_and_a_time_too_short_are_said(
+def test_a_missing_topic_and_a_short_invisible_time_raise(
     client: PublicPopClient, topic: str
 ) -> None:
     with pytest.raises(TopicNotFoundError):
@@ -176,17 +176,17 @@ def test_a_topic_that_is_not_there_and_a_time_too_short_are_said(
         PublicPopConsumer(client, topic, invisible_ms=1).receive_records(wait_ms=5_000)
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_a_missing_server_raises_at_once() -> None:
     settings = ConnectionSettings(endpoints="127.0.0.1:1")
     consumer = PublicPopConsumer(PublicPopClient(settings, "g", {}), "t")
     with pytest.raises(ConnectError):
         consumer.receive_records()
 
 
-def test_what_comes_late_in_a_long_receive_is_fresh(
+def test_a_late_message_of_a_long_receive_is_returned(
     places: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
-    """It is lent from when it comes on, not from when it was asked for."""
+    """Its invisible time begins at its arrival, not at the request."""
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     asked = time.monotonic()
     while time.monotonic() - asked < SHORTEST_MS * 0.35 / 1_000:
@@ -194,7 +194,7 @@ def test_what_comes_late_in_a_long_receive_is_fresh(
     send(places, topic, *numbered(topic, 1))
     began = time.monotonic()
     popped = taken(consumer, 1)
-    assert time.monotonic() - began < 5, "it was handed back, and came again"
+    assert time.monotonic() - began < 5, "it was handed back and redelivered"
     assert [message.reconsume_times for message in stored(popped)] == [0]
     assert consumer.ack_handles(popped[0].handles) == []
 
@@ -203,7 +203,7 @@ def _has_arrived(consumer: PublicPopConsumer) -> bool:
     return any(receive.pending.is_done for receive in consumer._receives.values())
 
 
-def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
+def test_messages_that_waited_unread_are_handed_back_and_redelivered(
     places: tuple[str, str],
     topic: str,
     client: PublicPopClient,
@@ -212,7 +212,7 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
 ) -> None:
     caplog.set_level(logging.INFO)
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
-    # One alone: of two, the second may come by another receive, which somebody does look at.
+    # One message only: a second one may arrive by another receive, which is read.
     send(places, topic, *numbered(topic, 1))
     now_ms, late_ms = public_pop_consumer.now_ms, 0
     monkeypatch.setattr(public_pop_consumer, "now_ms", lambda: now_ms() + late_ms)
@@ -228,13 +228,11 @@ def test_what_came_while_nobody_looked_is_handed_back_and_comes_again(
     late_ms = SHORTEST_MS // 2
     (message,) = stored(taken(consumer, 1))
     assert message.body == b"0"
-    assert message.reconsume_times == 1, "the loan before was given back"
+    assert message.reconsume_times == 1, "it was handed back before"
     assert f"topic={topic}: 1 message waited unread" in caplog.text
 
 
-def test_whoever_waits_for_a_call_is_told_that_the_channel_is_closed(
-    client: PublicPopClient, topic: str
-) -> None:
+def test_a_closed_channel_ends_a_waiting_call(client: PublicPopClient, topic: str) -> None:
     begun(client, topic)
     pending = client.channel.start("Heartbeat", b"", 60_000)
     client.channel.close()

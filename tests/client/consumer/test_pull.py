@@ -1,4 +1,4 @@
-"""The pull consumer on the bundled broker: sync, callbacks, held pulls, progress by hand."""
+"""The pull consumer on the bundled broker: sync, callbacks, held pulls, committed offsets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def consumer(topic: Topic) -> Iterator[PullConsumer]:
         yield consumer
 
 
-def test_a_pull_brings_messages_and_says_where_to_go_on(
-    consumer: PullConsumer, topic: Topic
-) -> None:
+def test_a_pull_returns_messages_and_the_next_offset(consumer: PullConsumer, topic: Topic) -> None:
     topic.send(40)
     first = topic.queues[0]
     result = consumer.pull(first, 0, 4)
@@ -45,7 +43,7 @@ def test_a_pull_brings_messages_and_says_where_to_go_on(
     assert (beyond.status, beyond.next_begin) == (PullStatus.OFFSET_ILLEGAL, 10)
 
 
-def test_a_pull_filters_by_tag_and_goes_on_behind_what_did_not_match(
+def test_a_pull_filters_by_tag_and_continues_behind_other_tags(
     consumer: PullConsumer, topic: Topic
 ) -> None:
     topic.send(4, tags="TagA")
@@ -53,9 +51,7 @@ def test_a_pull_filters_by_tag_and_goes_on_behind_what_did_not_match(
     assert (result.status, result.next_begin) == (PullStatus.NO_MATCHED_MESSAGE, 1)
 
 
-def test_a_callback_is_called_once_with_what_a_pull_found(
-    consumer: PullConsumer, topic: Topic
-) -> None:
+def test_a_callback_is_called_once_with_the_result(consumer: PullConsumer, topic: Topic) -> None:
     topic.send(40)
     found: queue.SimpleQueue[PullResult | RocketMQError] = queue.SimpleQueue()
     for one in topic.queues:
@@ -79,7 +75,7 @@ def test_a_held_pull_returns_when_a_message_arrives(consumer: PullConsumer, topi
     assert [len(result.messages) for result in held] == [1]
 
 
-def test_progress_is_what_its_owner_says(consumer: PullConsumer, topic: Topic) -> None:
+def test_the_application_decides_the_committed_offset(consumer: PullConsumer, topic: Topic) -> None:
     topic.send(40)
     first, second = topic.queues[:2]
     assert consumer.committed(first) is None

@@ -1,4 +1,4 @@
-"""Push consumers on the bundled broker, over sockets: who gets what, what becomes of failures."""
+"""Push consumers on the bundled broker, over sockets: deliveries, failures, offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rocketmq_wire.model import Message, QueueId, Subscription
 from support.consuming import SECONDS_MAX, Collector, Topic, settings_of, until
 
 
-def test_every_message_comes_once_and_progress_is_stored_at_the_end(topic: Topic) -> None:
+def test_every_message_is_consumed_once_and_shutdown_commits(topic: Topic) -> None:
     bodies = topic.send(200)
     listener = Collector()
     settings = settings_of(topic, consume_batch_size=8)
@@ -44,7 +44,7 @@ def test_every_message_comes_once_and_progress_is_stored_at_the_end(topic: Topic
     assert topic.committed(settings.group) == topic.ends()
 
 
-def test_messages_that_arrive_later_come_at_once(topic: Topic) -> None:
+def test_later_messages_are_consumed_at_once(topic: Topic) -> None:
     listener = Collector()
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
         until(lambda: set(topic.queues) <= set(consumer.queues))
@@ -52,7 +52,7 @@ def test_messages_that_arrive_later_come_at_once(topic: Topic) -> None:
         listener.wait(10)
 
 
-def test_a_second_start_goes_on_where_the_first_ended(topic: Topic) -> None:
+def test_a_second_consumer_continues_where_the_first_ended(topic: Topic) -> None:
     settings = settings_of(topic)
     topic.send(20, prefix="a")
     first = Collector()
@@ -66,11 +66,11 @@ def test_a_second_start_goes_on_where_the_first_ended(topic: Topic) -> None:
     assert len(second.bodies) == 20
 
 
-def test_only_wanted_tags_come_and_progress_passes_the_others(topic: Topic) -> None:
+def test_only_wanted_tags_are_consumed_and_the_commit_passes_others(topic: Topic) -> None:
     topic.send(10, tags="TagA", prefix="a")
     topic.send(10, tags="TagB", prefix="b")
     subscriptions = {topic.name: Subscription("TagA")}
-    # What does not match wakes no held pull: progress passes it when the hold is over.
+    # A message that does not match wakes no held pull; the commit passes it when the hold ends.
     settings = settings_of(topic, subscriptions=subscriptions, persist_ms=50, suspend_ms=500)
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener):
@@ -113,7 +113,7 @@ RAISED: dict[str, type[BaseException]] = {
 
 
 @pytest.mark.parametrize("answer", ["later", "none", *RAISED])
-def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer: str) -> None:
+def test_a_failed_message_is_redelivered_with_its_original_topic(topic: Topic, answer: str) -> None:
     def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
         context.delay_level = 1
         if messages[0].reconsume_times:
@@ -131,7 +131,7 @@ def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer:
         status = outcome(messages, context)
         return listener(messages, context) if status is ConsumeStatus.SUCCESS else status
 
-    # One thread: if the listener's failure ended it, nothing would come again.
+    # One thread: if the failure ended it, no message would be redelivered.
     settings = settings_of(topic, threads=1)
     with PushConsumer(topic.connection, settings, note):
         listener.wait(1)
@@ -139,7 +139,7 @@ def test_a_failed_message_comes_again_with_its_first_topic(topic: Topic, answer:
     assert topic.committed(settings.group) == topic.ends()
 
 
-def test_what_lies_behind_the_ack_index_failed(topic: Topic) -> None:
+def test_messages_behind_the_ack_index_failed(topic: Topic) -> None:
     def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
         if not messages[0].reconsume_times:
             context.delay_level, context.ack_index = 1, 0
@@ -177,7 +177,7 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(topic: Topic) -> None
     assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"poison0", topic.name)
 
 
-def test_a_listener_that_takes_too_long_has_its_message_sent_back(topic: Topic) -> None:
+def test_the_message_of_a_slow_listener_is_sent_back(topic: Topic) -> None:
     topic.send(1, prefix="slow")
     release = threading.Event()
     settings = settings_of(topic, consume_timeout_ms=1, persist_ms=50)
@@ -212,7 +212,7 @@ def test_in_broadcasting_every_member_gets_everything(
             listener.wait(20)
     for listener in listeners:
         assert sorted(listener.bodies) == sorted(bodies)
-    # Failures are dropped, so both are done; and the broker was told nothing.
+    # Failures are dropped, so both messages are consumed, and the broker gets no offset.
     again = Collector()
     name = f"{topic.name}-0"
     with PushConsumer(topic.connection, settings, again, instance_name=name) as consumer:
@@ -222,7 +222,7 @@ def test_in_broadcasting_every_member_gets_everything(
     assert sorted(again.bodies) == [b"new0", b"new1", b"new2", b"new3"]
 
 
-def test_what_comes_after_an_offset_was_illegal_is_consumed(
+def test_messages_after_an_illegal_offset_are_consumed(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketmq_client.consumer.membership.owned_queues.ILLEGAL_DELAY_MS", 100)
@@ -238,12 +238,12 @@ def test_what_comes_after_an_offset_was_illegal_is_consumed(
     assert sorted(listener.bodies) == [b"new%d" % number for number in range(8)]
 
 
-def test_in_broadcasting_a_restart_goes_on_where_it_ended_without_a_name(
+def test_in_broadcasting_a_restart_continues_without_an_instance_name(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     topic.send(20)
-    # From the queues' ends: without its progress it would miss what came while it was away.
+    # It starts at the ends: without its offsets it would miss the messages sent meanwhile.
     settings = settings_of(topic, model=MessageModel.BROADCASTING, consume_from=ConsumeFrom.LAST)
     first, second = Collector(), Collector()
     with PushConsumer(topic.connection, settings, first) as consumer:
@@ -258,7 +258,7 @@ def test_in_broadcasting_a_restart_goes_on_where_it_ended_without_a_name(
     assert sorted(second.bodies) == [b"away0", b"away1", b"away2", b"away3"]
 
 
-def test_two_processes_do_not_keep_their_progress_in_one_file(
+def test_two_processes_do_not_store_offsets_in_one_file(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -281,7 +281,7 @@ def test_two_processes_do_not_keep_their_progress_in_one_file(
 
 
 @pytest.mark.parametrize("refused", ["pathlib.Path.mkdir", "fcntl.flock"])
-def test_progress_that_cannot_be_kept_is_told_at_the_start(
+def test_the_start_raises_if_offsets_cannot_be_stored(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -294,7 +294,7 @@ def test_progress_that_cannot_be_kept_is_told_at_the_start(
         PushConsumer(topic.connection, settings, Collector()).start()
 
 
-def test_a_torn_file_of_progress_is_told_at_the_start_and_by_its_name(
+def test_the_start_raises_and_names_a_torn_offset_file(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -317,14 +317,14 @@ def test_a_suspended_consumer_pulls_nothing(topic: Topic) -> None:
         consumer.resize(2)
         consumer.suspend()
         topic.send(8)
-        # Pulls that were held before bring what arrives first; nothing is pulled behind that.
+        # Held pulls return the first messages; no pull follows them.
         topic.send(8, prefix="more")
         consumer.resume()
         listener.wait(16)
     assert len(listener.messages) == 16
 
 
-def test_a_topic_can_be_subscribed_to_at_work_and_given_up(topic: Topic) -> None:
+def test_a_running_consumer_subscribes_and_unsubscribes(topic: Topic) -> None:
     other = Topic(topic.connection, f"{topic.name}b")
     listener = Collector()
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
@@ -336,7 +336,7 @@ def test_a_topic_can_be_subscribed_to_at_work_and_given_up(topic: Topic) -> None
         until(lambda: not {*other.queues} & {*consumer.queues})
 
 
-def test_a_consumer_whose_start_failed_says_so_from_then_on(topic: Topic) -> None:
+def test_a_consumer_whose_start_failed_cannot_be_used(topic: Topic) -> None:
     settings = settings_of(topic)
     with PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name) as first:
         second = PushConsumer(topic.connection, settings, Collector(), instance_name=topic.name)
@@ -352,7 +352,7 @@ def test_a_consumer_whose_start_failed_says_so_from_then_on(topic: Topic) -> Non
         first.start()
 
 
-def test_a_filter_that_no_broker_takes_ends_the_start(topic: Topic) -> None:
+def test_the_start_raises_if_a_broker_refuses_the_filter(topic: Topic) -> None:
     wanted = {topic.name: Subscription("a > ", "SQL92")}
     consumer = PushConsumer(topic.connection, settings_of(topic, subscriptions=wanted), Collector())
     with pytest.raises(BrokerError):
@@ -361,7 +361,7 @@ def test_a_filter_that_no_broker_takes_ends_the_start(topic: Topic) -> None:
     assert not [t.name for t in threading.enumerate() if topic.name in t.name]
 
 
-def test_in_a_namespace_names_are_prefixed_and_messages_show_none_of_it(topic: Topic) -> None:
+def test_a_namespace_prefixes_names_and_messages_show_none(topic: Topic) -> None:
     inner = Topic(topic.connection, f"ns%{topic.name}")
     inner.send(1)
 
@@ -394,7 +394,7 @@ def test_no_thread_is_left_behind(topic: Topic) -> None:
     assert mine == []
 
 
-def test_a_consumer_says_what_it_lacks() -> None:
+def test_an_incomplete_consumer_is_refused() -> None:
     connection = ConnectionSettings(name_servers=("127.0.0.1:1",))
     with pytest.raises(ValueError, match="needs a subscription"):
         PushConsumer(connection, ConsumerSettings("g"), Collector())
@@ -414,7 +414,7 @@ def test_a_consumer_says_what_it_lacks() -> None:
         ConsumerSettings("g", consume_batch_size=0)
 
 
-def test_after_a_reset_the_queues_are_consumed_again_from_there(topic: Topic) -> None:
+def test_after_a_reset_queues_are_consumed_from_the_new_offset(topic: Topic) -> None:
     topic.send(40)
     listener = Collector()
     settings = settings_of(topic)
@@ -427,7 +427,7 @@ def test_after_a_reset_the_queues_are_consumed_again_from_there(topic: Topic) ->
     assert topic.committed(settings.group) == topic.ends()
 
 
-def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:
+def test_a_member_reports_its_state_to_tools(topic: Topic) -> None:
     topic.send(40)
     listener = Collector()
     before_ms = time.time_ns() // 1_000_000
@@ -437,7 +437,7 @@ def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:
         until(lambda: sum(consumer.offsets()[queue] for queue in topic.queues) == 40)
         info = consumer.running_info()
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
-    # Two clocks, each cut to milliseconds.
+    # Two clocks, each rounded down to milliseconds.
     said_ms = int(info.properties["PROP_CONSUMER_START_TIMESTAMP"])
     assert before_ms - 2 <= said_ms <= started_ms + 2
     states = {q: (i.done, i.count) for q, i in info.queues.items() if q.topic == topic.name}
@@ -446,7 +446,7 @@ def test_a_member_tells_tools_what_it_does(topic: Topic) -> None:
     assert {name for name, *_ in info.subscriptions} == {topic.name, f"%RETRY%g-{topic.name}"}
 
 
-def test_threads_can_be_more_or_fewer_while_messages_come(topic: Topic) -> None:
+def test_the_number_of_threads_can_change_at_any_time(topic: Topic) -> None:
     listener = Collector()
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
         for round_number, threads in enumerate((1, 8, 2)):
@@ -458,7 +458,7 @@ def test_threads_can_be_more_or_fewer_while_messages_come(topic: Topic) -> None:
 
 
 class NotingHook:
-    """A hook that notes how listeners came back, and then fails."""
+    """A hook that notes the outcomes of listeners, and fails."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -473,7 +473,7 @@ class NotingHook:
         raise RuntimeError("the hook's own")
 
 
-def test_hooks_see_how_listeners_came_back_and_disturb_nothing(topic: Topic) -> None:
+def test_hooks_get_the_outcome_of_listeners_and_disturb_nothing(topic: Topic) -> None:
     answers: list[object] = [ConsumeStatus.SUCCESS, None, ConsumeStatus.RECONSUME_LATER]
 
     def outcome(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
@@ -497,7 +497,7 @@ def test_hooks_see_how_listeners_came_back_and_disturb_nothing(topic: Topic) -> 
     ]
 
 
-def test_each_message_says_when_its_consumption_began(topic: Topic) -> None:
+def test_each_message_has_its_consumption_start(topic: Topic) -> None:
     topic.send(1)
     listener = Collector()
     before_ms = time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Seats on a broker, over sockets: queues go from one to the other between two batches."""
+"""Batch members on a broker, over sockets: a queue changes its owner between two batches."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from rocketmq_wire.model import QueueId
 from support.consuming import Collector, Topic, settings_of, until
 
 
-def taken(seat: BatchMember, topic: Topic, count: int) -> dict[QueueId, int]:
-    """So many of the topic's queues, once the seat has them; where they go on."""
+def taken(member: BatchMember, topic: Topic, count: int) -> dict[QueueId, int]:
+    """Take `count` of the topic's queues once the member owns them."""
     found: dict[QueueId, int] = {}
 
     def are_there() -> bool:
-        found.update({q: at for q, at in seat.take().items() if q.topic == topic.name})
+        found.update({q: at for q, at in member.take().items() if q.topic == topic.name})
         return len(found) == count
 
     until(are_there)
     return found
 
 
-def test_a_second_seat_waits_until_the_first_ones_batch_is_settled(topic: Topic) -> None:
+def test_a_second_member_waits_for_the_commit_of_the_first(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
     one = BatchMember(topic.connection, settings).start({})
@@ -32,14 +32,14 @@ def test_a_second_seat_waits_until_the_first_ones_batch_is_settled(topic: Topic)
         assert two.take().keys() & {*topic.queues} == set()
         one.commit(dict.fromkeys(topic.queues, 10))
         theirs = taken(two, topic, 2)
-        assert set(theirs.values()) == {10}, "it goes on where the first one was"
+        assert set(theirs.values()) == {10}, "it continues at the first member's offset"
         assert {*theirs, *taken(one, topic, 2)} == {*topic.queues}
     finally:
         one.close()
         two.close()
 
 
-def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) -> None:
+def test_the_remaining_member_takes_over_at_once(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
     one = BatchMember(topic.connection, settings).start({})
@@ -55,14 +55,14 @@ def test_whoever_stays_takes_over_at_once_from_a_seat_that_leaves(topic: Topic) 
     assert topic.committed(settings.group) == topic.ends()
 
 
-def test_what_was_settled_is_stored_at_once(topic: Topic) -> None:
+def test_a_commit_is_stored_at_once(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    seat = BatchMember(topic.connection, settings).start({})
+    member = BatchMember(topic.connection, settings).start({})
     try:
-        taken(seat, topic, 4)
-        seat.commit(dict.fromkeys(topic.queues, 10))
-        assert seat.flush(30_000)
+        taken(member, topic, 4)
+        member.commit(dict.fromkeys(topic.queues, 10))
+        assert member.flush(30_000)
         assert topic.committed(settings.group) == topic.ends()
     finally:
-        seat.close()
+        member.close()

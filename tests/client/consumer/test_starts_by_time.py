@@ -1,4 +1,4 @@
-"""Members of a group without progress that begin at a time, on the bundled broker."""
+"""Members of a group without committed offsets that start at a timestamp, on the bundled broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEFORE, SINCE = 20, 8
 
 @pytest.fixture
 def time_ms(topic: Topic) -> int:
-    """Between the first messages and those since; the store's clock is this machine's."""
+    """A time between the first messages and the later ones, by this machine's clock."""
     topic.send(BEFORE, prefix="before")
     last_ms = time.time_ns() // 1_000_000
     until(lambda: time.time_ns() // 1_000_000 > last_ms + 1)
@@ -38,7 +38,7 @@ def by_time(time_ms: int | None) -> dict[str, object]:
     return {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp_ms": time_ms}
 
 
-def test_a_listener_gets_what_was_stored_since(topic: Topic, time_ms: int) -> None:
+def test_a_listener_gets_messages_stored_after_the_timestamp(topic: Topic, time_ms: int) -> None:
     listener = Collector()
     settings = settings_of(topic, persist_ms=50, **by_time(time_ms))
     with PushConsumer(topic.connection, settings, listener):
@@ -55,7 +55,7 @@ def test_without_a_time_a_listener_gets_the_last_half_hour(topic: Topic, time_ms
     assert len(listener.bodies) == BEFORE + SINCE
 
 
-def test_progress_goes_before_the_time(topic: Topic, time_ms: int) -> None:
+def test_a_committed_offset_precedes_the_timestamp(topic: Topic, time_ms: int) -> None:
     settings = settings_of(topic, **by_time(time_ms))
     with open_cluster(topic.connection) as cluster:
         cluster.commit(settings.group, places(topic, 3))
@@ -68,17 +68,17 @@ def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
 ) -> None:
     raw = {"nameServer": topic.connection.name_servers[0], "subscribe": topic.name}
     raw |= {"group": f"g-{topic.name}", "joinGroup": "true", "startingTimestamp": str(time_ms)}
-    seat: BatchMember = open_batch_member(topic.connection, read_options(raw), {})
+    member: BatchMember = open_batch_member(topic.connection, read_options(raw), {})
     try:
-        assert seat.wait_for_queues(30_000)
+        assert member.wait_for_queues(30_000)
         found: dict[QueueId, int] = {}
-        until(lambda: bool(found.update(seat.take())) or topic_places(found, topic) != {})
+        until(lambda: bool(found.update(member.take())) or topic_places(found, topic) != {})
         assert topic_places(found, topic) == places(topic, BEFORE // len(topic.queues))
     finally:
-        seat.close()
+        member.close()
 
 
 def topic_places(found: dict[QueueId, int], topic: Topic) -> dict[QueueId, int]:
-    """Of the topic itself, once every queue of it is had: the group has a retry topic too."""
+    """The offsets of the topic's queues once all are owned, without the retry topic's."""
     own = {queue: offset for queue, offset in found.items() if queue.topic == topic.name}
     return own if len(own) == len(topic.queues) else {}

@@ -1,4 +1,4 @@
-"""The connections' thread: each callback once, hooks, and how much may wait."""
+"""The I/O thread: one call per callback, hooks, the limit of requests."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_answer_a_time_out_and_a_broken_connection_each_call_back_once(
     assert answers.empty()
 
 
-def test_one_request_more_than_may_wait_is_refused_at_once(broker: ScriptedBroker) -> None:
+def test_a_request_above_the_limit_is_refused_at_once(broker: ScriptedBroker) -> None:
     io, answers = io_thread_to(broker, permits=2), Answers()
     broker.script = lambda request: (
         ScriptedBroker.SILENCE if isinstance(request, GetMaxOffset) else None

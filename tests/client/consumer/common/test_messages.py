@@ -1,4 +1,4 @@
-"""The quick decoder of message objects equals the scalar codec."""
+"""The fast decoder of message objects equals the scalar codec."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decoded(
 
 
 def assert_equal(found: ReceivedMessage, stored: StoredMessage) -> None:
-    # What the codec computes: size and checksum.
+    # The codec computes size and checksum.
     stored, _ = decode_record(encode_record(stored))
     assert found.broker == "broker-a"
     assert (Host(*found.born_host), Host(*found.store_host)) == (
@@ -88,7 +88,7 @@ def stored_messages(draw: st.DrawFn) -> StoredMessage:
 
 @settings(deadline=None)
 @given(st.lists(stored_messages(), max_size=6))
-def test_messages_equal_what_the_scalar_codec_reads(messages: list[StoredMessage]) -> None:
+def test_messages_equal_those_of_the_scalar_codec(messages: list[StoredMessage]) -> None:
     found = decoded(*messages)
     assert len(found) == len(messages)
     for one, stored in zip(found, messages, strict=True):

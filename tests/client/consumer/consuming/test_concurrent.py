@@ -1,4 +1,4 @@
-"""Consumption without threads or sockets: what becomes of batches, step by step."""
+"""Consumption of batches step by step, without threads or sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUE = QueueId("T", "a", 0)
 
 
 class HandPool:
-    """Work waits until the test does it."""
+    """A pool whose work the test runs."""
 
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []
@@ -78,7 +78,7 @@ def concurrent(
     )
 
 
-def test_what_the_pool_rejects_is_put_in_again_after_5_s(io: FakeIo, pool: HandPool) -> None:
+def test_rejected_work_is_repeated_after_5_s(io: FakeIo, pool: HandPool) -> None:
     consumption = concurrent(io, pool, ConsumeStatus.SUCCESS)
     owned = owned_queue(1)
     pool.is_full = True
@@ -93,21 +93,21 @@ def test_what_the_pool_rejects_is_put_in_again_after_5_s(io: FakeIo, pool: HandP
     assert owned.process.count == 0
 
 
-def test_a_pool_has_a_limit_and_takes_nothing_at_its_end() -> None:
+def test_a_pool_has_a_limit_and_a_closed_one_takes_nothing() -> None:
     pool = ConsumePool("p", 0, capacity=2)
     assert [pool.put(lambda: None) for _ in range(3)] == [True, True, False]
     assert pool.shut_down(0)
     assert not pool.put(lambda: None)
 
 
-def test_threads_that_were_told_to_leave_leave_also_at_the_end() -> None:
+def test_surplus_threads_end_also_at_shutdown() -> None:
     pool = ConsumePool("p", 2)
     pool.resize(1)
     assert pool.shut_down(5_000)
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
-def test_what_work_raises_ends_no_thread(error: type[BaseException]) -> None:
+def test_an_exception_of_work_ends_no_thread(error: type[BaseException]) -> None:
     pool, done = ConsumePool("p", 1), threading.Event()
 
     def fail() -> None:
@@ -130,7 +130,7 @@ def test_in_broadcasting_failures_are_dropped(io: FakeIo, pool: HandPool) -> Non
     assert io.asked == []
 
 
-def test_what_cannot_be_sent_back_is_tried_again_here(io: FakeIo, pool: HandPool) -> None:
+def test_a_message_whose_send_back_fails_is_retried_here(io: FakeIo, pool: HandPool) -> None:
     consumption = concurrent(io, pool, ConsumeStatus.RECONSUME_LATER)
     io.fail = lambda request: (
         broker_error(1, "disk full")
@@ -140,13 +140,15 @@ def test_what_cannot_be_sent_back_is_tried_again_here(io: FakeIo, pool: HandPool
     owned = owned_queue(2)
     first, second = owned.process.first(2)
     consumption.consume(owned, [first, second])
-    assert list(owned.process.pending) == [1], "sent back is done, the other one is not"
+    assert list(owned.process.pending) == [1], (
+        "the message sent back is consumed, the other one is not"
+    )
     assert (first.reconsume_times, second.reconsume_times) == (0, 1)
     io.run()
     assert len(io.timers) == 1
 
 
-def test_of_a_queue_that_was_lost_nothing_is_consumed_or_sent_back(
+def test_messages_of_a_lost_queue_are_neither_consumed_nor_sent_back(
     io: FakeIo, pool: HandPool
 ) -> None:
     consumption = concurrent(io, pool, None)
@@ -177,10 +179,10 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
     (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
     assert owned.process.consumed_offset == 1
-    assert consumption.counts.succeeded == 0, "what it returned later does not count"
+    assert consumption.counts.succeeded == 0, "its later result is ignored"
 
 
-def test_at_the_end_an_orderly_queue_stops_between_two_batches(io: FakeIo, pool: HandPool) -> None:
+def test_shutdown_stops_an_orderly_queue_between_two_batches(io: FakeIo, pool: HandPool) -> None:
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
         del context
         if messages[0].queue_offset == 1:
@@ -202,7 +204,7 @@ def test_at_the_end_an_orderly_queue_stops_between_two_batches(io: FakeIo, pool:
     assert owned.consume_lock.acquire(blocking=False)
 
 
-def test_an_orderly_queue_that_another_is_to_have_is_let_go_of_between_two_batches(
+def test_a_leaving_orderly_queue_is_given_up_between_two_batches(
     io: FakeIo, pool: HandPool
 ) -> None:
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:

@@ -1,4 +1,4 @@
-"""A message that a tool hands to a member."""
+"""A message that a tool sends to a member's listener."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST = ConsumeDirectly("g", "c@1", "0A", "broker-a", GOLDEN_RECORD)
         (None, ConsumeResult.RETURN_NULL),
     ],
 )
-def test_the_listeners_answer_is_told(status: object, result: ConsumeResult) -> None:
+def test_the_listeners_status_decides_the_reply(status: object, result: ConsumeResult) -> None:
     seen: list[ReceivedMessage] = []
 
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
@@ -40,7 +40,7 @@ def test_the_listeners_answer_is_told(status: object, result: ConsumeResult) -> 
     assert [message.body for message in seen] == [b"hello"]
 
 
-def test_a_listener_that_raises_is_told_as_such() -> None:
+def test_an_exception_of_the_listener_is_replied() -> None:
     def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> object:
         raise ValueError(f"the listener's own: {messages} {context}")
 
@@ -49,7 +49,7 @@ def test_a_listener_that_raises_is_told_as_such() -> None:
     assert (reply.result, reply.is_orderly) == (ConsumeResult.EXCEPTION, True)
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_an_unreadable_message_is_refused() -> None:
     torn = ConsumeDirectly("g", "c@1", "0A", "broker-a", GOLDEN_RECORD[:-1])
     refusal = consume_for_tool(lambda *_: None, torn, is_orderly=False)
     assert isinstance(refusal, BrokerError)

@@ -1,4 +1,4 @@
-"""A client instance: one for each id, and whom it asks what."""
+"""Client instances: one per id, their requests and replies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = ConnectionSettings(name_servers=("127.0.0.1:1",))
 
 
 class Brokers:
-    """An I/O thread whose brokers answer as a test says."""
+    """An I/O thread whose brokers give the test's answers."""
 
     def __init__(self, answers: Mapping[str, Reply | RocketMQError]) -> None:
         self.answers = answers
@@ -67,7 +67,7 @@ def test_an_id_is_made_of_address_instance_and_unit() -> None:
     assert len(unnamed) == 3
 
 
-def test_members_are_asked_of_the_next_broker_when_one_does_not_answer() -> None:
+def test_the_next_broker_lists_members_if_one_does_not_answer() -> None:
     instance, brokers = instance_with(
         {"a": ConnectError("a:1", "away"), "b": ClientsReply(("c1", "c2")), "c": Done()}
     )
@@ -75,13 +75,13 @@ def test_members_are_asked_of_the_next_broker_when_one_does_not_answer() -> None
     assert brokers.asked == [("a", ListGroupClients("g")), ("b", ListGroupClients("g"))]
 
 
-def test_when_no_broker_tells_the_members_the_last_error_says_why() -> None:
+def test_the_last_error_is_raised_if_no_broker_lists_members() -> None:
     instance, _ = instance_with({"a": ConnectError("a:1", "away"), "b": ConnectError("b:1", "off")})
     with pytest.raises(ConnectError, match="off"):
         instance.members_of("g", "T")
 
 
-def test_a_filter_is_judged_by_the_first_broker_that_answers() -> None:
+def test_the_first_broker_that_answers_checks_a_filter() -> None:
     wanted = Subscription("a >", "SQL92")
     instance, brokers = instance_with(
         {"a": ConnectError("a:1", "away"), "b": broker_error(23, "does not parse"), "c": Done()}
@@ -109,7 +109,7 @@ def test_consumers_with_one_id_share_an_instance_and_its_last_user_ends_it() -> 
 
 
 class Answering:
-    """A member that answers what brokers ask of it."""
+    """A member that answers requests of brokers."""
 
     group = "g"
 
@@ -126,7 +126,7 @@ class Answering:
         assert request.message_id == "id"
 
 
-def test_what_brokers_ask_is_answered_by_the_member_that_they_mean() -> None:
+def test_the_requested_member_answers_a_brokers_request() -> None:
     instance, brokers = instance_with({})
     instance._members["g"] = cast(Member, Answering())
     assert instance._respond(GetRunningInfo("g", "c")) == RunningInfoReply({"who": "me"}, {}, {})
@@ -134,7 +134,7 @@ def test_what_brokers_ask_is_answered_by_the_member_that_they_mean() -> None:
     assert progress == OffsetsReply({QueueId("T", "a", 0): 7})
     stranger = instance._respond(GetRunningInfo("other", "c"))
     assert isinstance(stranger, BrokerError)
-    assert instance._respond(ListGroupClients("g")) is None, "that is no question for a client"
+    assert instance._respond(ListGroupClients("g")) is None, "clients do not answer this request"
     posted: list[Callable[[], None]] = []
     brokers.post = posted.append  # type: ignore[attr-defined]
     deferred = instance._respond(ConsumeDirectly("g", "c", "id", "a", b""))
@@ -146,7 +146,7 @@ def test_what_brokers_ask_is_answered_by_the_member_that_they_mean() -> None:
     assert answers == [ConsumeDirectlyReply(ConsumeResult.SUCCESS)]
 
 
-def test_a_reset_is_done_in_the_next_turn() -> None:
+def test_housekeeping_runs_a_reset() -> None:
     instance, _ = instance_with({})
     member = cast(Member, Answering())
     instance._members["g"] = member

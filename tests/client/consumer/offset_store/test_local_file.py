@@ -48,11 +48,11 @@ QUEUES = st.builds(QueueId, st.text(min_size=1), st.text(), st.integers(0, 2**31
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 2**63 - 1)))
-def test_any_progress_survives_the_file(offsets: dict[QueueId, int]) -> None:
+def test_any_offsets_survive_the_file(offsets: dict[QueueId, int]) -> None:
     assert decode_offsets(encode_offsets(offsets)) == offsets
 
 
-def test_the_files_place_is_rocketmqs(tmp_path: Path) -> None:
+def test_the_files_path_is_rocketmqs(tmp_path: Path) -> None:
     file = LocalOffsetFile("10.0.0.9@4711", "g", tmp_path)
     assert file.path == tmp_path / "10.0.0.9@4711" / "g" / "offsets.json"
     assert file.load() == {}
@@ -62,7 +62,7 @@ def test_the_files_place_is_rocketmqs(tmp_path: Path) -> None:
     assert decode_offsets(file.path.with_name("offsets.json.bak").read_bytes()) == {QUEUE: 1}
 
 
-def test_a_released_file_is_free_whoever_still_has_its_descriptor(tmp_path: Path) -> None:
+def test_a_released_file_is_free_though_a_child_has_its_descriptor(tmp_path: Path) -> None:
     file = LocalOffsetFile("c", "g", tmp_path)
     assert file.acquire()
     assert file._lock is not None
@@ -78,7 +78,7 @@ def test_a_released_file_is_free_whoever_still_has_its_descriptor(tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}', b'{"offsetTable":{"x":1}}'])
-def test_a_damaged_file_is_passed_for_its_backup(tmp_path: Path, damage: bytes) -> None:
+def test_the_backup_replaces_a_damaged_file(tmp_path: Path, damage: bytes) -> None:
     file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.save({QUEUE: 2})
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_passed_for_its_backup(tmp_path: Path, damage: bytes) 
     assert file.load() == {QUEUE: 1}
 
 
-def test_a_file_that_may_not_be_read_is_passed_for_its_backup(tmp_path: Path) -> None:
+def test_the_backup_replaces_an_unreadable_file(tmp_path: Path) -> None:
     file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.save({QUEUE: 2})
@@ -96,9 +96,7 @@ def test_a_file_that_may_not_be_read_is_passed_for_its_backup(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}'])
-def test_where_neither_file_can_be_read_nobody_begins_anew_unasked(
-    tmp_path: Path, damage: bytes
-) -> None:
+def test_two_unreadable_files_raise_instead_of_a_new_start(tmp_path: Path, damage: bytes) -> None:
     file = LocalOffsetFile("c", "g", tmp_path)
     file.save({QUEUE: 1})
     file.path.write_bytes(damage)

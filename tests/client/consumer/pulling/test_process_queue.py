@@ -1,4 +1,4 @@
-"""What counts as done, whatever the order in which messages are consumed."""
+"""The consumed offset, in any order of consumption."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def queue_with(*offsets: int, next_begin: int) -> ProcessQueue:
     return queue
 
 
-def test_the_smallest_pending_offset_is_the_progress() -> None:
+def test_the_smallest_pending_offset_is_the_consumed_offset() -> None:
     queue = queue_with(5, 6, 7, next_begin=8)
     queue.remove([queue.pending[6], queue.pending[7]])
     assert queue.consumed_offset == 5
 
 
-def test_when_nothing_is_pending_all_that_was_pulled_is_done() -> None:
+def test_without_pending_messages_all_pulled_ones_are_consumed() -> None:
     queue = queue_with(5, 6, next_begin=40)
     queue.remove(queue.first(2))
     assert queue.consumed_offset == 40
 
 
-def test_a_pull_of_which_nothing_matched_is_progress() -> None:
+def test_a_pull_without_matches_moves_the_consumed_offset() -> None:
     queue = queue_with(next_begin=800)
     assert queue.consumed_offset == 800
 
 
-def test_what_is_taken_waits_no_more_and_is_done_once_settled() -> None:
+def test_taken_messages_leave_the_limits_and_are_consumed_when_finished() -> None:
     queue = queue_with(5, 6, 7, next_begin=9)
     queue.take(queue.first(1))
     queue.take(queue.first(1))
@@ -48,7 +48,7 @@ def test_what_is_taken_waits_no_more_and_is_done_once_settled() -> None:
     assert queue.consumed_offset == 9
 
 
-def test_span_and_size_are_of_what_is_pending() -> None:
+def test_span_and_size_count_pending_messages() -> None:
     queue = queue_with(5, 9, 300, next_begin=301)
     assert (queue.span, queue.count, queue.size) == (295, 3, 3)
     queue.remove(queue.first(2))
@@ -72,7 +72,7 @@ def test_a_lock_that_was_not_renewed_is_not_trusted() -> None:
 
 
 @given(st.lists(st.integers(1, 5), max_size=30), st.randoms(use_true_random=False))
-def test_progress_never_passes_a_pending_message_and_never_goes_back(
+def test_the_consumed_offset_never_passes_a_pending_message_nor_goes_back(
     gaps: list[int], random: object
 ) -> None:
     offsets = [sum(gaps[: index + 1]) for index in range(len(gaps))]

@@ -49,7 +49,7 @@ def test_one_pull_is_under_way_at_a_time() -> None:
         (PullStatus.OFFSET_ILLEGAL, PullOutcome.ILLEGAL),
     ],
 )
-def test_every_status_has_its_verdict(status: PullStatus, outcome: PullOutcome) -> None:
+def test_every_status_has_its_outcome(status: PullStatus, outcome: PullOutcome) -> None:
     control = PullControl(FlowLimits())
     assert control.on_reply(answered(status), 0) is outcome
 
@@ -62,7 +62,7 @@ def test_every_status_has_its_verdict(status: PullStatus, outcome: PullOutcome) 
         (FlowLimits(span_max=99), "the offsets that wait span 100, the limit is 99"),
     ],
 )
-def test_over_a_limit_the_queue_rests_50_ms(limits: FlowLimits, reason: str) -> None:
+def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, reason: str) -> None:
     control, queue = PullControl(limits), ProcessQueue(QUEUE, 0)
     queue.add([received(0), received(100)], 101)
     assert step(control, queue, 1_000) is Step.WAIT
@@ -78,7 +78,7 @@ def test_in_orderly_consumption_the_span_does_not_count() -> None:
     assert step(PullControl(FlowLimits(span_max=None)), queue, 0) is Step.PULL
 
 
-def test_consumption_ends_the_rest_early_once_half_is_gone() -> None:
+def test_consumption_ends_the_pause_once_half_is_consumed() -> None:
     control, queue = PullControl(FlowLimits(count_max=4)), ProcessQueue(QUEUE, 0)
     queue.add([received(offset) for offset in range(4)], 4)
     assert step(control, queue, 0) is Step.WAIT
@@ -108,7 +108,7 @@ def test_never_fewer_than_a_small_pulls_worth_is_asked_for() -> None:
     assert limits.room(ProcessQueue(QUEUE, 0), 500) == 100
 
 
-def test_a_suspended_consumer_looks_again_every_second() -> None:
+def test_a_suspended_queue_is_checked_every_second() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
     assert control.step(queue, 0, is_suspended=True) is Step.WAIT
     assert control.not_before_ms == 1_000
@@ -134,7 +134,7 @@ def test_errors_rest_3_s_and_the_brokers_flow_control_20_ms() -> None:
     assert control.not_before_ms == 120
 
 
-def test_orderly_pulls_wait_for_the_lock_and_reread_progress_after_it() -> None:
+def test_orderly_pulls_wait_for_the_lock_and_then_read_the_committed_offset() -> None:
     control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(QUEUE, 5)
     assert step(control, queue, 0) is Step.WAIT
     assert control.not_before_ms == 3_000
@@ -146,7 +146,7 @@ def test_orderly_pulls_wait_for_the_lock_and_reread_progress_after_it() -> None:
     assert step(control, queue, 3_002) is Step.PULL
 
 
-def test_a_lock_lost_in_between_means_reading_progress_again() -> None:
+def test_a_lost_lock_makes_the_queue_read_the_committed_offset() -> None:
     control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(QUEUE, 5)
     queue.is_locked = True
     step(control, queue, 0)
@@ -156,7 +156,7 @@ def test_a_lock_lost_in_between_means_reading_progress_again() -> None:
     assert step(control, queue, 43_000) is Step.REREAD
 
 
-def test_progress_that_cannot_be_read_is_asked_for_again_after_3_s() -> None:
+def test_a_failed_read_of_the_committed_offset_is_repeated_after_3_s() -> None:
     control, queue = PullControl(FlowLimits(), is_orderly=True), ProcessQueue(QUEUE, 5)
     queue.is_locked = True
     assert step(control, queue, 0) is Step.REREAD

@@ -1,4 +1,4 @@
-"""What is asked of a broker for a queue, and what becomes of its answers: no sockets."""
+"""A queue's pulls and the effect of their replies, without sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUE = QueueId("orders", "a", 0)
 
 
 class Pulls:
-    """A puller whose broker is the test."""
+    """A puller; the test is its broker."""
 
     def __init__(self, **settings: object) -> None:
         self.io = FakeIo()
@@ -44,7 +44,7 @@ class Pulls:
 
     @property
     def pull(self) -> PullMessages:
-        """What is asked last."""
+        """The last request."""
         request = self.io.sent[-1][0]
         assert isinstance(request, PullMessages)
         return request
@@ -65,7 +65,7 @@ def nothing(next_begin: int, *, suggested: int = 0) -> PullReply:
     )
 
 
-def test_progress_moves_and_is_stored_on_the_way_when_nothing_matches(pulls: Pulls) -> None:
+def test_without_matches_the_consumed_offset_moves_and_pulls_commit_it(pulls: Pulls) -> None:
     owned = pulls.begin(10)
     assert (pulls.pull.start, pulls.pull.commit) == (10, 10)
     pulls.answer(nothing(50))
@@ -73,7 +73,7 @@ def test_progress_moves_and_is_stored_on_the_way_when_nothing_matches(pulls: Pul
     assert (pulls.pull.start, pulls.pull.commit) == (50, 50)
 
 
-def test_a_replica_is_pulled_from_without_storing_progress_or_being_held(pulls: Pulls) -> None:
+def test_a_replicas_pull_neither_commits_nor_waits(pulls: Pulls) -> None:
     pulls.begin(10)
     assert pulls.pull.suspend_ms == 15_000
     pulls.answer(nothing(20, suggested=1))
@@ -83,7 +83,7 @@ def test_a_replica_is_pulled_from_without_storing_progress_or_being_held(pulls: 
     assert (pulls.pull.commit, pulls.pull.suspend_ms) == (30, 15_000)
 
 
-def test_a_broker_that_goes_backward_is_warned_of(
+def test_a_warning_names_a_broker_that_answers_backward(
     pulls: Pulls, caplog: pytest.LogCaptureFixture
 ) -> None:
     owned = pulls.begin(10)
@@ -96,7 +96,7 @@ def illegal(next_begin: int, start: int, end: int) -> PullReply:
     return PullReply(PullStatus.OFFSET_ILLEGAL, next_begin, start, end)
 
 
-def test_an_illegal_offset_drops_the_queue_and_says_where_to_go_on(pulls: Pulls) -> None:
+def test_an_illegal_offset_drops_the_queue_and_corrects_it(pulls: Pulls) -> None:
     owned = pulls.begin(70)
     pulls.answer(illegal(10, 0, 10))
     assert pulls.illegal == [10]
@@ -104,15 +104,15 @@ def test_an_illegal_offset_drops_the_queue_and_says_where_to_go_on(pulls: Pulls)
     assert pulls.io.sent == [], "nothing more is pulled"
 
 
-def test_when_the_end_went_back_what_is_not_consumed_comes_again(pulls: Pulls) -> None:
+def test_unconsumed_messages_are_pulled_again_if_the_end_went_back(pulls: Pulls) -> None:
     owned = pulls.begin(6)
     owned.process.add([received(offset) for offset in range(6)], 6)
     owned.process.remove(owned.process.first(2))
     pulls.answer(illegal(4, 0, 4))
-    assert pulls.illegal == [2], "the messages at 2 and 3 are there, and nobody was done with them"
+    assert pulls.illegal == [2], "the messages at 2 and 3 exist and are not consumed"
 
 
-def test_behind_what_expired_pulls_go_on_at_once_and_what_was_pulled_is_consumed(
+def test_pulls_continue_behind_expired_messages_and_pulled_ones_are_consumed(
     pulls: Pulls,
 ) -> None:
     owned = pulls.begin(6)
@@ -122,20 +122,20 @@ def test_behind_what_expired_pulls_go_on_at_once_and_what_was_pulled_is_consumed
     assert (pulls.pull.start, owned.process.count, owned.process.consumed_offset) == (70, 6, 0)
 
 
-def test_a_reset_leaves_nothing_of_before(pulls: Pulls) -> None:
+def test_a_reset_drops_the_earlier_state(pulls: Pulls) -> None:
     owned = pulls.begin(10)
     pulls.answer(illegal(70, 0, 100))
     assert (pulls.illegal, owned.process.is_dropped) == ([70], True)
 
 
-def test_an_answer_for_a_queue_that_was_lost_counts_no_more(pulls: Pulls) -> None:
+def test_a_reply_for_a_lost_queue_is_ignored(pulls: Pulls) -> None:
     owned = pulls.begin(0)
     owned.process.drop()
     pulls.answer(PullReply(PullStatus.FOUND, 1, 0, 1, tuple(make_records(1))))
     assert (pulls.got, owned.process.consumed_offset) == ([], 0)
 
 
-def test_what_is_subscribed_to_now_decides_the_next_pull(pulls: Pulls) -> None:
+def test_the_current_subscription_decides_the_next_pull(pulls: Pulls) -> None:
     owned = pulls.begin(0)
     pulls.subscriptions["orders"] = Subscription("TagB")
     pulls.answer(nothing(5))
@@ -144,7 +144,7 @@ def test_what_is_subscribed_to_now_decides_the_next_pull(pulls: Pulls) -> None:
     del pulls.subscriptions["orders"]
     pulls.answer(nothing(6))
     assert pulls.io.sent == []
-    assert len(pulls.io.timers) == 1, "in three seconds it is looked at again"
+    assert len(pulls.io.timers) == 1, "it is checked again after three seconds"
 
 
 def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
@@ -155,7 +155,7 @@ def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
     assert pulls.puller.counts.round_trip_ms >= 0
 
 
-def test_paused_queues_rest_while_others_are_pulled_from(pulls: Pulls) -> None:
+def test_paused_queues_are_not_pulled_from(pulls: Pulls) -> None:
     pulls.puller.paused = frozenset({QUEUE})
     pulls.begin(0)
     assert pulls.io.sent == []

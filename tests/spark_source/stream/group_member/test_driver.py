@@ -280,7 +280,7 @@ def test_queues_of_an_unavailable_broker_wait_until_it_answers(world: GroupWorld
     query.plan()
     query.finish()
     world.put(world.made[0], 1)
-    query.seat._queues.owned[world.made[0]].process.lock_ms -= 31_000
+    query.member._queues.owned[world.made[0]].process.lock_ms -= 31_000
     assert not query.plan(), "its lock is in doubt"
     query.housekeep()
     world.brokers_away.add("broker-a")
@@ -346,7 +346,7 @@ def test_members_come_go_and_die_and_no_message_is_lost(seed: int) -> None:
     assert set(found) == everything(world), f"seed {seed}"
     repeated = {row for row, count in found.items() if count > 1}
     assert repeated <= may_repeat, f"seed {seed}: {sorted(repeated - may_repeat)[:5]}"
-    owned = [query.seat._queues.owned.keys() for query in queries]
+    owned = [query.member._queues.owned.keys() for query in queries]
     assert sum(map(len, owned)) == len(world.made), "at rest every queue has one owner"
 
 

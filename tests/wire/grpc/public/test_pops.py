@@ -133,7 +133,7 @@ def test_a_refusal_is_the_error_that_a_broker_would_give(
     assert str(int(code)) in raised.value.remark
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_an_unreadable_message_is_refused() -> None:
     with pytest.raises(RemoteProtocolError):
         pops.received("orders", [b"\xff\xff\xff"])
     message = sent(stored())

@@ -105,7 +105,7 @@ def test_a_delivered_message_passes_a_filter_by_its_tag(broker: EngineUnderTest)
     assert broker.ask(wanted).status is PullStatus.FOUND
 
 
-def test_what_waits_lies_in_the_schedule_topic(broker: EngineUnderTest) -> None:
+def test_delayed_messages_lie_in_the_schedule_topic(broker: EngineUnderTest) -> None:
     send(broker, DELAY="3")
     assert broker.store.bounds(SCHEDULE_TOPIC, 2).end == 1
     assert broker.engine.delays.waiting() == {3: 1}
@@ -138,7 +138,7 @@ def restarted(broker: EngineUnderTest, *, is_saved: bool) -> EngineUnderTest:
     return fresh
 
 
-def test_what_waits_survives_a_restart() -> None:
+def test_delayed_messages_survive_a_restart() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"first", DELAY="1")
@@ -149,7 +149,7 @@ def test_what_waits_survives_a_restart() -> None:
     assert [message.body for message in messages(broker, ORDERS)] == [b"first", b"second"]
 
 
-def test_offsets_that_were_not_saved_repeat_deliveries_and_lose_none() -> None:
+def test_unsaved_delay_offsets_repeat_deliveries_and_lose_none() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"x", DELAY="1")
@@ -230,7 +230,9 @@ def test_attempts_and_level_decide(attempts: int, level: int, target: RetryTarge
     assert retry_target("g", attempts=attempts, attempts_max=16, level=level) == target
 
 
-def test_a_message_given_back_comes_again_through_the_retry_topic(broker: EngineUnderTest) -> None:
+def test_a_message_sent_back_is_redelivered_through_the_retry_topic(
+    broker: EngineUnderTest,
+) -> None:
     send(broker, b"hard", TAGS="TagA", UNIQ_KEY="0A")
     (message,) = messages(broker, ORDERS)
     assert broker.ask(SendBack("g", message.physical_offset)) == Done()
@@ -270,7 +272,7 @@ def test_the_consumers_own_limit_wins(broker: EngineUnderTest) -> None:
     assert len(messages(broker, DEAD)) == 1
 
 
-def test_an_unknown_group_or_place_is_refused(broker: EngineUnderTest) -> None:
+def test_an_unknown_group_or_offset_is_refused(broker: EngineUnderTest) -> None:
     send(broker)
     (message,) = messages(broker, ORDERS)
     with pytest.raises(GroupNotFoundError, match=r"^\[ROCKETMQ_GROUP\.NOT_FOUND\] "):
@@ -280,7 +282,7 @@ def test_an_unknown_group_or_place_is_refused(broker: EngineUnderTest) -> None:
     assert refused.value.code == 1
 
 
-def test_what_was_given_back_is_acknowledged_when_it_is_on_the_disk() -> None:
+def test_a_send_back_is_answered_once_it_is_durable() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     broker.ask(PullMessages("g", ORDERS, 0, 1))
@@ -296,7 +298,7 @@ def test_what_was_given_back_is_acknowledged_when_it_is_on_the_disk() -> None:
 QUEUES = tuple(queue_of("orders", index) for index in range(4))
 
 
-def test_a_lock_belongs_to_one_member_until_it_is_given_up(broker: EngineUnderTest) -> None:
+def test_a_lock_belongs_to_one_member_until_its_release(broker: EngineUnderTest) -> None:
     assert broker.ask(LockQueues("g", "c1", QUEUES[:2])) == QueuesReply(QUEUES[:2])
     assert broker.ask(LockQueues("g", "c2", QUEUES)) == QueuesReply(QUEUES[2:])
     assert broker.ask(LockQueues("other", "c2", QUEUES)) == QueuesReply(QUEUES)
