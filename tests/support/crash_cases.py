@@ -1,4 +1,4 @@
-"""Small lives of a store, each with how densely its crashes are tried."""
+"""Small histories of a store, each with the density of its crash states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def few_sends(history: History) -> None:
 
 
 def zeros_in_properties(history: History) -> None:
-    """Behind the mark such a record would be taken for torn: it is safe only before it."""
+    """Behind the mark such records count as torn: only records before it are safe."""
     history.tags = "r\x00d"
     history.put("orders", 0, b"a")
     history.put("orders", 0, b"b")
@@ -68,7 +68,7 @@ def closing(history: History) -> None:
 
 
 def deletions(history: History) -> None:
-    """A topic is deleted and made again, twice, with checkpoints around it."""
+    """A topic is deleted and created again, twice, with checkpoints between."""
     history.create("orders")
     history.create("bills")
     history.put("orders", 0, b"old-a", b"old-b")
@@ -86,7 +86,7 @@ def deletions(history: History) -> None:
 
 
 def retention(history: History) -> None:
-    """Old files of the log, then of the queues, go."""
+    """Old files of the log, then of the queues, are deleted."""
     for count in range(5):
         history.put("orders", 0, b"%d" % count * 250)
         history.put("bills", 0, b"%d" % count * 100)
@@ -119,7 +119,7 @@ def send_more(history: History) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A history, and how many distinct disk states of it are tried at least."""
+    """A history, and the least number of its distinct disk states that are tried."""
 
     run: Callable[[History], None]
     states_min: int

@@ -3,7 +3,7 @@
 `CrashFiles` carries out every operation at once, as a page cache does, and keeps a journal. A crash
 at any point of the journal leaves everything synced before it, and of the rest whatever the disk
 happened to write: every subset of the unsynced writes, each whole, cut, or with sectors missing,
-and every subset of the names made, changed or removed in directories that were not synced.
+and every subset of the names created, changed or removed in directories that were not synced.
 
 Tests that want to see why a sync matters take it out of the journal.
 """
@@ -21,7 +21,7 @@ from rocketmq_wire.model import Buffer
 
 SECTOR_SIZE = 512
 DIRECTORY = -1
-"""Stands where a file's number does, for a name that is a directory."""
+"""The number of a name that is a directory."""
 
 State = tuple[tuple[str, bytes | None], ...]
 """A disk: every name with its content, None for a directory; sorted."""
@@ -46,7 +46,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of one directory: what each stands for now, None for nothing."""
+    """Names of one directory with their new files' numbers; None for a removed name."""
 
     directory: str
     entries: tuple[tuple[str, int | None], ...]
@@ -57,7 +57,7 @@ Change = Write | Resize | Names
 
 @dataclass(frozen=True)
 class Sync:
-    """Everything before it, of one file or directory, is on the disk."""
+    """All earlier changes of one file or directory are on the disk."""
 
     target: int | str
 
@@ -74,7 +74,7 @@ class _Inode:
 
     def resize(self, size: int) -> None:
         if size < self.size:
-            # Cleared, not cut: a map of the file may be alive.
+            # Cleared, not cut: a map of the file may exist.
             self.content[size : self.size] = bytes(self.size - size)
         elif size > len(self.content):
             self.content = self.content + bytes(size - len(self.content))
@@ -87,7 +87,7 @@ class CrashFiles:
     def __init__(self) -> None:
         self.journal: list[Change | Sync] = []
         self.first_names: dict[int, str] = {}
-        """The name that each file was made or first opened under."""
+        """The first name of each file."""
         self._inodes: list[_Inode] = []
         self._directories: dict[str, dict[str, int]] = {"": {}}
         self._locks: set[str] = set()
@@ -95,7 +95,7 @@ class CrashFiles:
 
     @classmethod
     def of(cls, state: State) -> CrashFiles:
-        """A disk as a crash left it; the journal begins anew."""
+        """A disk as a crash left it, with an empty journal."""
         files = cls()
         for name, content in state:
             directory, _, base = name.rpartition("/")
@@ -166,7 +166,7 @@ class CrashFiles:
         return DiskUse(used_size=0, free_size=1)
 
     def unlock_all(self) -> None:
-        """What the end of the process does."""
+        """Release all locks, as the end of the process does."""
         self._locks.clear()
 
     def _rename(self, directory: str, *entries: tuple[str, int | None]) -> None:
@@ -213,7 +213,7 @@ class _CrashFile:
         return memoryview(self._inode.content)[:size].toreadonly()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no handle."""
 
 
 class _Lock(_CrashFile):
@@ -229,12 +229,12 @@ class Crash:
     """One state that a crash leaves."""
 
     point: int
-    """How many operations of the journal came before it."""
+    """Number of operations of the journal before the crash."""
     state: State
 
 
 class Disk:
-    """Replays a journal: what is on the disk at a point of it, and what may be."""
+    """Replays a journal: the changes that are, and that may be, on the disk at each point."""
 
     def __init__(self, base: State) -> None:
         self._contents: dict[int, bytes] = {}
@@ -262,7 +262,7 @@ class Disk:
             _apply(change, self._contents, self._directories)
 
     def state_with(self, changes: Sequence[Change]) -> State:
-        """The disk when, of the unsynced changes, these have reached it."""
+        """The disk with these of the unsynced changes."""
         contents = dict(self._contents)
         directories = {name: dict(entries) for name, entries in self._directories.items()}
         for change in changes:
@@ -272,14 +272,14 @@ class Disk:
 
 @dataclass(frozen=True)
 class Density:
-    """How many of the states of a crash point are made."""
+    """Number of disk states that are tried for each crash point."""
 
     subset_bits: int = 6
-    """Of up to so many unsynced changes all subsets."""
+    """Most unsynced changes of which all subsets are tried."""
     samples: int = 24
-    """Of more, so many subsets by chance, besides the plain ones."""
+    """Number of random subsets of more changes, besides the plain ones."""
     tears: int = 6
-    """Torn forms of each unsynced write."""
+    """Number of torn forms of each unsynced write."""
 
 
 _USUAL = Density()
@@ -301,7 +301,7 @@ def crashes(files: CrashFiles, density: Density = _USUAL, *, seed: int = 0) -> I
 def subsets(
     pending: Sequence[Change], chance: random.Random, density: Density
 ) -> Iterator[list[Change]]:
-    """All subsets of few changes; of many: none, all, all but one, only one, and some by chance."""
+    """All subsets of few changes; of many: none, all, all but one, only one, and random ones."""
     count = len(pending)
     if count <= density.subset_bits:
         for choice in product((False, True), repeat=count):
@@ -352,7 +352,7 @@ def _apply(
     change: Change, contents: dict[int, bytes], directories: dict[str, dict[str, int]]
 ) -> None:
     if isinstance(change, Names):
-        # A directory whose own name is not there yet keeps its entries for when it is.
+        # A directory keeps its entries while its own name is not on the disk.
         entries = directories.setdefault(change.directory, {})
         for name, number in change.entries:
             path = f"{change.directory}/{name}" if change.directory else name

@@ -1,4 +1,4 @@
-"""Small lives of a store, with what was promised on the way, and a check of what is left."""
+"""Histories of a store with their promises, and a check of what a crash leaves of them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Sent:
     offset: int
     record: bytes
     life: int
-    """How often its topic had been deleted before."""
+    """Number of earlier deletions of its topic."""
     appended_at: int
     acknowledged_at: int | None = None
     end_position: int = 0
     gone_at: int | None = None
-    """From here on it must not be there: a start has shown that it was lost."""
+    """Point from which it must not exist: a start has shown that it was lost."""
 
     def is_promised(self, point: int) -> bool:
         return self.acknowledged_at is not None and self.acknowledged_at <= point
@@ -70,18 +70,18 @@ class Span:
 
 @dataclass
 class Promises:
-    """What a history did: the truth that a restarted store is compared with."""
+    """The acts of a history, with which a restarted store is compared."""
 
     sent: list[Sent] = field(default_factory=list)
     deletions: dict[str, list[Span]] = field(default_factory=dict)
     cleanings: list[tuple[Span, dict[QueueKey, int]]] = field(default_factory=list)
-    """With the first offset that each queue has left."""
+    """Each cleaning, with the first offset that each queue keeps."""
     topics: list[tuple[Span, frozenset[str]]] = field(default_factory=list)
     """Each content of `topics.json`."""
 
 
 class History:
-    """Drives a store on a disk that can lose power, and notes what was promised when."""
+    """Drives a store on a disk that can lose power, and notes its promises."""
 
     def __init__(self, files: CrashFiles | None = None, config: StoreConfig = TINY) -> None:
         self.files = files or CrashFiles()
@@ -96,7 +96,7 @@ class History:
 
     @classmethod
     def reopened(cls, crash: Crash, before: History) -> History | None:
-        """The life that begins with a start after a crash of an earlier one.
+        """The history that begins with a start after a crash of an earlier one.
 
         None if the crash was in the middle of something whose outcome is not promised.
         """
@@ -119,7 +119,7 @@ class History:
         return history
 
     def _inherit(self, key: QueueKey, promises: Promises, point: int) -> None:
-        """What the earlier life promised holds on; what this start shows is promised from now."""
+        """Keep the promises of the earlier history, and promise what this start shows."""
         deletions = promises.deletions.get(key[0], [])
         life = sum(span.is_over(point) for span in deletions)
         start, records = self.store.bounds(*key).start, records_of(self.store, *key)
@@ -156,11 +156,11 @@ class History:
         started_at = self.point
         bodies = [body for _, sent in parts for body in sent]
         block = block_of(topic, *bodies, tags=self.tags, keys=f"k{len(self.promises.sent)}")
-        places = [(queue, len(sent)) for queue, sent in parts]
-        together = self.store.append_parts(topic, block, places, self.now_ms)
+        parts_by_queue = [(queue, len(sent)) for queue, sent in parts]
+        together = self.store.append_parts(topic, block, parts_by_queue, self.now_ms)
         assert together is not None, "the block does not fit in the file"
         records = iter(records_in(block))
-        for (queue, _), appended in zip(places, together, strict=True):
+        for (queue, _), appended in zip(parts_by_queue, together, strict=True):
             offsets = range(appended.start, appended.start + appended.count)
             own = [next(records) for _ in offsets]
             self._note(topic, queue, offsets, own, appended.end_position, started_at)
@@ -225,7 +225,7 @@ class History:
         self._lives[topic] = self._lives.get(topic, 0) + 1
 
     def clean(self) -> None:
-        """Let everything expire that may."""
+        """Delete all files that may expire."""
         span = Span(self.point)
         starts: dict[QueueKey, int] = {}
         self.promises.cleanings.append((span, starts))
@@ -285,7 +285,7 @@ class Shown:
 
 
 class Restarts:
-    """Starts a store on what crashes left; every distinct disk state once."""
+    """Starts a store on each distinct disk state of crashes once."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
@@ -293,11 +293,11 @@ class Restarts:
         self._resumed: set[int] = set()
 
     def __len__(self) -> int:
-        """How many distinct disk states were tried."""
+        """Number of distinct disk states that were tried."""
         return len(self._shown)
 
     def shows(self, state: State) -> Shown:
-        """What readers see after a start, which must always work."""
+        """The messages that readers see after a start, which must never fail."""
         key = hash(state)
         if key not in self._shown:
             self._shown[key] = self._start(state)
@@ -320,7 +320,7 @@ class Restarts:
         return shown
 
     def _resume(self, files: CrashFiles, store: Store, shown: Shown) -> None:
-        """Go on with the recovered store; what it shows then must be there at the next start."""
+        """Write to the recovered store; the next start must show the same messages."""
         expected = {}
         for (topic, queue), (bounds, records) in shown.queues.items():
             block = block_of(topic, b"resumed")
@@ -351,7 +351,7 @@ class Restarts:
 
 
 class Checker:
-    """Compares what crashes of one history leave with what it promised."""
+    """Compares the disk states of one history's crashes with its promises."""
 
     def __init__(self, history: History, restarts: Restarts | None = None) -> None:
         self._promises = history.promises
@@ -382,7 +382,7 @@ class Checker:
         for offset, record in enumerate(records, bounds.start):
             sent = by_offset.get(offset)
             if sent is None or sent.record != record:
-                raise Violation(f"{key}: offset {offset} holds what nobody sent there")
+                raise Violation(f"{key}: offset {offset} has a message that was not sent there")
 
     def _check_start(self, key: QueueKey, found: int, point: int) -> None:
         least, most = 0, 0

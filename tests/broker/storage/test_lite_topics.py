@@ -1,4 +1,4 @@
-"""Data directories that hold lite topics: all other data is served, and theirs stays as it is.
+"""Data directories with lite topics: all messages are served, and lite queues stay unchanged.
 
 `golden/store-with-lite-topics.tar.gz` was written by a broker that served lite topics. In `clean`
 topic `chats` has 12 messages in the lite topics `a` and `b`, and topic `orders` has 12 messages;
@@ -41,19 +41,19 @@ SIZES = StoreConfig(
     index_slot_count=16,
     index_entry_count=20,
 )
-LIGHT = "%LMQ%$chats$"
-READERS = f"{LIGHT}a@readers"
+LITE_QUEUE = "%LMQ%$chats$"
+READERS = f"{LITE_QUEUE}a@readers"
 CLEAN = LiteParent("chats", lite_topic_count=2, message_count=12)
 KILLED = LiteParent("chats", lite_topic_count=3, message_count=16)
-PARENTS = {"clean": CLEAN, "killed": KILLED, "foreign": CLEAN}
+PARENTS = {"clean": CLEAN, "killed": KILLED, "rocketmqs": CLEAN}
 
 
 def unpacked(folder: Path, name: str) -> Path:
-    """A copy of one of the stores; `foreign` is the clean one as RocketMQ leaves it."""
+    """A copy of one of the stores; `rocketmqs` is the clean one as RocketMQ leaves it."""
     with tarfile.open(GOLDEN) as archive:
         archive.extractall(folder, filter="data")
-    root = folder / ("clean" if name == "foreign" else name)
-    if name == "foreign":
+    root = folder / ("clean" if name == "rocketmqs" else name)
+    if name == "rocketmqs":
         for own in ("durable.mark", "log.seals", "derived.json"):
             (root / own).unlink()
         (root / "lock").write_bytes(b"lock")
@@ -79,12 +79,12 @@ def opened(root: Path) -> EngineUnderTest:
 
 
 def killed(broker: EngineUnderTest) -> None:
-    """What is left when the process dies."""
+    """End the process."""
     broker.store._lock_file.close()
 
 
-def light_files(root: Path) -> Mapping[str, bytes]:
-    paths = (root / "consumequeue").glob(f"{LIGHT}*/0/*")
+def lite_files(root: Path) -> Mapping[str, bytes]:
+    paths = (root / "consumequeue").glob(f"{LITE_QUEUE}*/0/*")
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)}
 
 
@@ -105,8 +105,8 @@ def send(broker: EngineUnderTest, topic: str, body: bytes, **properties: str) ->
     broker.ask(SendMessage("producers", queue_of(topic), broker.now_ms, body, text))
 
 
-def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -> None:
-    before, parent = light_files(root), PARENTS[root.name]
+def test_all_messages_are_served_and_lite_queues_stay_unchanged(root: Path) -> None:
+    before, parent = lite_files(root), PARENTS[root.name]
     assert len(before) == parent.lite_topic_count
     for added in range(3):
         broker = opened(root)
@@ -123,10 +123,10 @@ def test_all_messages_are_served_and_light_queues_stay_as_they_are(root: Path) -
             killed(broker)
         else:
             broker.store.close()
-        assert light_files(root) == before
+        assert lite_files(root) == before
 
 
-def test_groups_progress_in_lite_topics_stays_on_the_disk(root: Path) -> None:
+def test_committed_offsets_in_lite_topics_stay_on_the_disk(root: Path) -> None:
     orders = table(root, "consumerOrderInfo.json", "table")
     broker = opened(root)
     broker.ask(CommitOffset("buyers", queue_of("orders"), 6))
@@ -140,8 +140,8 @@ def test_groups_progress_in_lite_topics_stays_on_the_disk(root: Path) -> None:
     assert READERS in orders
 
 
-def test_progress_that_rocketmq_kept_beside_lite_topics_counts(tmp_path: Path) -> None:
-    root = unpacked(tmp_path, "foreign")
+def test_committed_offsets_of_a_rocketmq_with_lite_topics_are_adopted(tmp_path: Path) -> None:
+    root = unpacked(tmp_path, "rocketmqs")
     # As RocketMQ writes it: names of queues are numbers.
     (root / "config" / "lmqConsumerOffset.json").write_text(
         '{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":1700000000000},'
@@ -155,21 +155,21 @@ def test_progress_that_rocketmq_kept_beside_lite_topics_counts(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
 @pytest.mark.parametrize("lost", ["derived.json", f"consumequeue/orders/0/{0:020d}"])
-def test_a_rebuild_of_consume_queues_leaves_light_ones_alone(
+def test_a_rebuild_of_consume_queues_does_not_change_lite_queues(
     tmp_path: Path, name: str, lost: str
 ) -> None:
     root = unpacked(tmp_path, name)
-    before = light_files(root)
+    before = lite_files(root)
     (root / lost).unlink()
     broker = opened(root)
     assert served(broker, "orders") == bodies("order", 12)
     assert served(broker, "chats") == bodies("lite", PARENTS[name].message_count)
     broker.store.close()
-    assert light_files(root) == before
+    assert lite_files(root) == before
 
 
-def test_an_inspection_and_a_repair_leave_light_queues_alone(clean: Path) -> None:
-    before = light_files(clean)
+def test_an_inspection_and_a_repair_do_not_change_lite_queues(clean: Path) -> None:
+    before = lite_files(clean)
     found = inspect(OsFiles(clean))
     assert found.is_sound, (found.problems, found.damaged)
     assert (found.message_count, found.queue_count) == (24, 4)
@@ -187,15 +187,15 @@ def test_an_inspection_and_a_repair_leave_light_queues_alone(clean: Path) -> Non
     assert broker.store.report.lite_parents == (CLEAN,)
     assert served(broker, "orders") == bodies("order", 12)
     broker.store.close()
-    assert light_files(clean) == before
+    assert lite_files(clean) == before
 
 
-def test_light_queues_go_with_their_parent_topic(root: Path) -> None:
+def test_lite_queues_are_deleted_with_their_parent_topic(root: Path) -> None:
     broker = opened(root)
     broker.ask(DeleteTopic("chats"))
     broker.save_files()
     broker.store.close()
-    assert light_files(root) == {}
+    assert lite_files(root) == {}
     assert table(root, "consumerOffset.json") == {"orders@buyers": {"0": 4}}
     assert table(root, "consumerOrderInfo.json", "table") == {}
     broker = opened(root)
@@ -203,7 +203,7 @@ def test_light_queues_go_with_their_parent_topic(root: Path) -> None:
     broker.store.close()
 
 
-def test_the_broker_logs_once_what_it_does_not_serve(
+def test_the_broker_logs_once_that_it_does_not_serve_lite_topics(
     clean: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), Broker(BrokerConfig(data_dir=str(clean))):
@@ -230,20 +230,20 @@ def test_lite_messages_are_refused_by_name(clean: Path) -> None:
     assert refusal_of(broker, "chats", __LITE_TOPIC="a") == expected
     expected = "the message is of lite topic 'a': lite topics are not supported"
     assert refusal_of(broker, "orders", __LITE_TOPIC="a") == expected
-    # A consumer of the parent may put a message into its group's own topic, to have it again.
+    # A consumer of the parent topic may send a message to its group's retry topic.
     send(broker, "%RETRY%buyers", b"again", __LITE_TOPIC="a")
     broker.store.close()
 
 
 def test_a_message_is_listed_in_no_queue_but_its_own(clean: Path) -> None:
-    before = light_files(clean)
+    before = lite_files(clean)
     broker = opened(clean)
-    forged = {"INNER_MULTI_DISPATCH": f"{LIGHT}a", "INNER_MULTI_QUEUE_OFFSET": "6"}
+    forged = {"INNER_MULTI_DISPATCH": f"{LITE_QUEUE}a", "INNER_MULTI_QUEUE_OFFSET": "6"}
     send(broker, "orders", b"forged", **forged)
     (message,) = broker.messages(queue_of("orders"), start=6)
     assert message.properties.keys().isdisjoint(forged)
     broker.store.close()
-    assert light_files(clean) == before
+    assert lite_files(clean) == before
 
 
 def test_nothing_new_is_made_for_lite_topics(clean: Path) -> None:
@@ -257,7 +257,7 @@ def test_nothing_new_is_made_for_lite_topics(clean: Path) -> None:
     bound = {"groupName": "buyers", "attributes": {"+lite.bind.topic": "chats"}}
     with pytest.raises(BrokerError, match=r"lite\.bind\.topic is set: lite topics are not"):
         broker.ask(PutGroup(bound))
-    # What is there already may be changed otherwise.
+    # Other settings of existing topics and groups may be changed.
     broker.ask(CreateTopic(TopicConfig("chats", 4, 4, attributes=lite)))
     broker.ask(PutGroup({"groupName": "readers", "attributes": {"lite.bind.topic": "chats"}}))
     broker.store.close()

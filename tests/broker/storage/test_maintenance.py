@@ -1,4 +1,4 @@
-"""Retention, search by time, the key index, and what a full disk does."""
+"""Retention, search by time, the key index, and full disks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_retention_deletes_whole_old_files_and_ends_stay(flush: FlushMode, tmp_p
     assert store.bounds("orders", 0).end == 40
     assert read_all(store, "orders") == before[start:]
     assert store.bounds("bills", 0) == Bounds(1, 1)
-    # Only what is too old went, but for the rest of its file.
+    # Only expired messages are deleted, and not those in the last file of them.
     assert store.store_time("orders", 0, start) >= NOW + 1_000
     assert store.store_time("orders", 0, start - 1) == -1
     assert store.read("orders", 0, start - 1, count_max=1, bytes_max=1).count == 0
@@ -80,14 +80,14 @@ def test_bounds_after_retention_outlive_restarts(tmp_path: Path) -> None:
     expected = store.bounds("orders", 0)
     assert expected.start > 10
     for _ in range(2):
-        # Killed: the operating system keeps what was written.
+        # Killed: the operating system keeps all written bytes.
         store._lock_file.close()
         store = Store.open(OsFiles(tmp_path), TINY, NOW)
         assert store.bounds("orders", 0) == expected
         assert store.bounds("bills", 0) == Bounds(1, 1)
-    send(store, "bills", b"goes on", NOW)
+    send(store, "bills", b"continues", NOW)
     assert store.bounds("bills", 0) == Bounds(1, 2)
-    assert read_all(store, "bills") == [b"goes on"]
+    assert read_all(store, "bills") == [b"continues"]
     (tmp_path / "derived.json").unlink()
     store._lock_file.close()
     store = Store.open(OsFiles(tmp_path), TINY, NOW)
@@ -104,7 +104,7 @@ class FillingFiles(OsFiles):
         return DiskUse(used_size=used, free_size=max(0, 10 * 1024 - used))
 
 
-def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path) -> None:
+def test_a_full_disk_deletes_the_oldest_files_but_never_the_newest(tmp_path: Path) -> None:
     config = replace(TINY, disk_used_ratio_max=0.55)
     store = Store.open(FillingFiles(tmp_path), config, NOW)
     fill(store, 45, every_ms=0)
@@ -121,14 +121,14 @@ def test_a_full_disk_costs_the_oldest_files_but_never_the_newest(tmp_path: Path)
     store.close()
 
 
-def test_what_the_system_keeps_of_a_disk_makes_it_no_fuller() -> None:
+def test_space_that_the_system_reserves_does_not_count_as_used() -> None:
     """As `df` counts, and RocketMQ."""
     reserved_apart = DiskUse(used_size=80, free_size=20)
     assert reserved_apart.used_ratio == pytest.approx(0.80)
     assert DiskUse(used_size=0, free_size=0).used_ratio == 0.0
 
 
-def test_how_full_the_disk_is_is_what_df_says(tmp_path: Path) -> None:
+def test_the_used_part_of_the_disk_is_that_of_df(tmp_path: Path) -> None:
     said = subprocess.run(
         ["df", "-Pk", str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -137,7 +137,7 @@ def test_how_full_the_disk_is_is_what_df_says(tmp_path: Path) -> None:
     assert percent - 2 < used < percent + 1
 
 
-def test_a_full_disk_costs_only_so_much_a_round_and_the_report_says_what_went_early(
+def test_one_cleaning_deletes_a_limited_size_early_and_reports_it(
     tmp_path: Path,
 ) -> None:
     config = replace(TINY, disk_used_ratio_max=0.55, early_size_max=2 * 1024)
@@ -153,7 +153,7 @@ def test_a_full_disk_costs_only_so_much_a_round_and_the_report_says_what_went_ea
         count = left
     assert report.disk_used_ratio == pytest.approx(0.5)
     assert store.clean(NOW).log_files == 0
-    # What goes for its age does not go early.
+    # Expired files do not count as deleted early.
     report = store.clean(NOW + 10 * 24 * 3600_000)
     assert (report.log_files, report.early_files) == (4, 0)
     store.close()
@@ -283,7 +283,7 @@ def test_a_key_hash_is_never_negative() -> None:
 
 
 class FullFiles(OsFiles):
-    """A disk that may be full: writes to the log then stop halfway."""
+    """A disk that may be full: then writes to the log stop halfway."""
 
     is_full = False
 

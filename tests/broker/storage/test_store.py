@@ -1,4 +1,4 @@
-"""The store's life without crashes: append, sync, publish, read."""
+"""The store without crashes: append, sync, publish, read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_appended_messages_are_seen_only_once_they_are_durable_and_published(sto
     assert read_all(store, "orders") == [b"a", b"b"]
 
 
-def test_what_is_appended_during_a_sync_waits_for_the_next_one(store: Store) -> None:
+def test_messages_appended_during_a_sync_wait_for_the_next_one(store: Store) -> None:
     store.append("orders", 0, block_of("orders", b"a"), NOW)
     store.sync()
     store.append("orders", 0, block_of("orders", b"b"), NOW)
@@ -92,7 +92,7 @@ def test_without_sync_flush_messages_are_seen_at_once(flush: FlushMode) -> None:
     store.close()
 
 
-def test_a_block_goes_on_in_the_next_file_and_no_record_crosses_files(store: Store) -> None:
+def test_a_block_continues_in_the_next_file_and_no_record_spans_files(store: Store) -> None:
     bodies = [bytes([count]) * 300 for count in range(50)]
     appended = store.append("orders", 0, block_of("orders", *bodies), NOW)
     assert (appended.start, appended.count) == (0, 50)
@@ -106,7 +106,7 @@ def test_a_block_goes_on_in_the_next_file_and_no_record_crosses_files(store: Sto
         assert size == len(result.parts[0])
 
 
-def test_queues_of_several_topics_are_apart_and_interleaved_records_are_gathered(
+def test_queues_of_several_topics_are_separate_and_interleaved_records_are_gathered(
     store: Store,
 ) -> None:
     expected: dict[tuple[str, int], list[bytes]] = {}
@@ -138,7 +138,7 @@ def test_a_read_stops_at_its_count_and_at_its_bytes_but_returns_one_message(stor
     assert store.read("orders", 0, 20, count_max=1, bytes_max=1).count == 0
 
 
-def test_a_filtered_read_returns_matches_and_goes_on_behind_what_it_looked_at(store: Store) -> None:
+def test_a_filtered_read_returns_matches_and_continues_behind_scanned_entries(store: Store) -> None:
     messages = [
         make_message("orders", b"%d" % count, tags="red" if count % 5 == 0 else "blue")
         for count in range(23)
@@ -160,7 +160,7 @@ def test_a_filtered_read_returns_matches_and_goes_on_behind_what_it_looked_at(st
     assert store.read("orders", 0, 0, count_max=99, bytes_max=1 << 20, tag_hashes=both).count == 23
 
 
-def test_appends_are_refused_while_too_much_waits_for_the_disk() -> None:
+def test_appends_are_refused_while_too_many_bytes_wait_for_the_disk() -> None:
     config = StoreConfig(segment_size=4096, unpublished_size_max=600)
     store = Store.open(MemoryFiles(), config, NOW)
     store.append("orders", 0, block_of("orders", b"x" * 1000), NOW)

@@ -1,4 +1,4 @@
-"""A directory that RocketMQ itself has written to: taken over whole, or refused untouched."""
+"""A directory that RocketMQ has written to is adopted whole, or refused unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TINY = StoreConfig(
     index_entry_count=20,
 )
 OTHER_SIZES = StoreConfig(index_slot_count=16, index_entry_count=20)
-"""What the files have is taken from the files."""
+"""Other sizes than the store has: the adoption takes them from the files."""
 LOG = "commitlog"
 
 
@@ -46,13 +46,13 @@ def bodies(count: int, first: int = 0) -> list[bytes]:
 
 
 def name_topics(root: Path, *topics: str) -> None:
-    """Write `topics.json` as RocketMQ does: it drops what it does not know."""
+    """Write `topics.json` as RocketMQ does: without this broker's own members."""
     table = {topic: {"topicName": topic, "readQueueNums": 2} for topic in topics}
     (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
 
 
-def make_foreign(root: Path) -> None:
-    """Leave what RocketMQ leaves of a store of its own."""
+def make_rocketmqs(root: Path) -> None:
+    """Change a store of this broker to one that RocketMQ wrote."""
     for name in ("durable.mark", "log.seals", "derived.json"):
         (root / name).unlink()
     (root / "lock").write_bytes(b"lock")
@@ -73,9 +73,9 @@ def content_of(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_every_record_of_a_foreign_store_is_served_and_none_is_changed(tmp_path: Path) -> None:
+def test_every_record_of_rocketmqs_store_is_served_and_none_is_changed(tmp_path: Path) -> None:
     filled(tmp_path)
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     before = content_of(tmp_path)
     store = open_store(tmp_path)
     assert store.report.adopted is not None
@@ -99,7 +99,7 @@ def test_every_record_of_a_foreign_store_is_served_and_none_is_changed(tmp_path:
     store.close()
 
 
-def test_queues_say_of_delayed_messages_when_they_are_due(tmp_path: Path) -> None:
+def test_queue_entries_of_delayed_messages_have_their_due_times(tmp_path: Path) -> None:
     waiting = "SCHEDULE_TOPIC_XXXX"
     store = open_store(tmp_path, TINY)
     block = block_of(waiting, b"one", b"two", tags="T")
@@ -113,14 +113,14 @@ def test_queues_say_of_delayed_messages_when_they_are_due(tmp_path: Path) -> Non
     }  # fmt: skip
     assert int.from_bytes(due[f"2/{0:020d}"][12:20], "big") == NOW + 10_000
     assert int.from_bytes(due[f"4/{0:020d}"][32:40], "big") == NOW + 60_000
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     store = open_store(tmp_path)
     store.close()
     assert store.report.adopted is not None
     assert due == {str(path.relative_to(queues)): path.read_bytes() for path in queues.glob("*/*")}
 
 
-def test_an_own_store_that_was_visited_is_adopted_again(tmp_path: Path) -> None:
+def test_an_own_store_that_rocketmq_used_is_adopted_again(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "lock").write_bytes(b"lock")
     store = open_store(tmp_path)
@@ -129,13 +129,13 @@ def test_an_own_store_that_was_visited_is_adopted_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_queues_go_on_where_they_were_when_the_oldest_files_have_expired(tmp_path: Path) -> None:
+def test_queues_keep_their_offsets_when_the_oldest_files_have_expired(tmp_path: Path) -> None:
     store = open_store(tmp_path, TINY)
     send(store, "expired", *bodies(4))
     send(store, "orders", *bodies(60))
     store.close()
     name_topics(tmp_path, "orders", "expired")
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     for path in sorted((tmp_path / LOG).iterdir())[:2]:
         path.unlink()
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_queues_go_on_where_they_were_when_the_oldest_files_have_expired(tmp_pat
         assert read_all(store, "orders") == bodies(60)[bounds.start :]
         assert store.bounds("expired", 0) == Bounds(4, 4)
         store.close()
-    # To RocketMQ an entry of zeros would be its queue's end.
+    # RocketMQ takes an entry of zeros as its queue's end.
     (first, *_) = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())
     assert int.from_bytes(first.read_bytes()[8:12], "big") > 0
 
@@ -158,7 +158,7 @@ def test_records_of_deleted_topics_stay_dead(tmp_path: Path) -> None:
     send(store, "again", b"new life")
     store.close()
     name_topics(tmp_path, "again")
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     for _ in range(2):
         store = open_store(tmp_path)
         assert read_all(store, "again") == [b"new life"]
@@ -181,11 +181,11 @@ def shorten(root: Path, _: int) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("position", [100, 2048 + 300, 3 * 2048 + 600])
-def test_a_damaged_foreign_store_is_refused_and_left_as_it_is(
+def test_a_damaged_store_of_rocketmq_is_refused_and_not_changed(
     tmp_path: Path, position: int, is_clean: bool
 ) -> None:
     filled(tmp_path)
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     if not is_clean:
         (tmp_path / "abort").touch()
     flip(tmp_path, position)
@@ -196,7 +196,7 @@ def test_a_damaged_foreign_store_is_refused_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("damage", [shorten, flip])
-def test_a_visited_store_without_what_was_acknowledged_here_is_refused(
+def test_a_store_that_rocketmq_used_without_acknowledged_messages_is_refused(
     tmp_path: Path, damage: Callable[[Path, int], None]
 ) -> None:
     filled(tmp_path)
@@ -207,9 +207,9 @@ def test_a_visited_store_without_what_was_acknowledged_here_is_refused(
         open_store(tmp_path)
 
 
-def test_what_a_crash_tore_off_is_cut_and_what_precedes_it_kept(tmp_path: Path) -> None:
+def test_torn_records_are_cut_and_those_before_them_kept(tmp_path: Path) -> None:
     filled(tmp_path, count=5)
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     path = tmp_path / LOG / f"{0:020d}"
     content = path.read_bytes()
     last = content.rindex(b"004" * 20)
@@ -217,7 +217,7 @@ def test_what_a_crash_tore_off_is_cut_and_what_precedes_it_kept(tmp_path: Path) 
     with pytest.raises(StorageError):
         open_store(tmp_path)
     (tmp_path / "abort").touch()
-    # RocketMQ's queue lists the record, whose head is there: only the owner may say it is torn.
+    # RocketMQ's queue lists the record, and its head is there: that is damage, not a torn record.
     with pytest.raises(DamagedStoreError):
         open_store(tmp_path)
     start = content.index(b"003" * 20) + 60
@@ -228,16 +228,16 @@ def test_what_a_crash_tore_off_is_cut_and_what_precedes_it_kept(tmp_path: Path) 
     store.close()
 
 
-def test_an_own_store_that_lost_its_mark_is_not_taken_for_a_foreign_one(tmp_path: Path) -> None:
+def test_an_own_store_without_its_mark_is_not_adopted(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "durable.mark").unlink()
     with pytest.raises(StorageError, match="mark"):
         open_store(tmp_path)
 
 
-def test_topics_in_rocksdb_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_topics_in_rocksdb_are_refused_with_the_remedy(tmp_path: Path) -> None:
     filled(tmp_path)
-    make_foreign(tmp_path)
+    make_rocketmqs(tmp_path)
     (tmp_path / "config" / "topics.json").unlink()
     (tmp_path / "config" / "topics").mkdir()
     with pytest.raises(StorageError, match=r"^\[ROCKETMQ_STORAGE\] .*rocksDBConfigToJson"):
@@ -245,11 +245,11 @@ def test_topics_in_rocksdb_are_refused_with_the_way_out(tmp_path: Path) -> None:
 
 
 class PowerCutError(Exception):
-    """Everything stops here."""
+    """The crash."""
 
 
 class CutFiles(OsFiles):
-    """Lets so many changes of names through; each save of a file ends in one."""
+    """Crashes after a number of changes of names; each save of a file ends in one."""
 
     def __init__(self, root: Path, changes_left: int) -> None:
         super().__init__(root)
@@ -269,7 +269,7 @@ class CutFiles(OsFiles):
         self.changes_left -= 1
 
 
-def test_an_adoption_cut_short_at_any_step_is_taken_up_again(tmp_path: Path) -> None:
+def test_an_adoption_that_a_crash_interrupts_is_repeated(tmp_path: Path) -> None:
     steps = 0
     while True:
         root = tmp_path / str(steps)
@@ -281,7 +281,7 @@ def test_an_adoption_cut_short_at_any_step_is_taken_up_again(tmp_path: Path) -> 
         send(store, "again", b"new life")
         store.close()
         name_topics(root, "orders", "again")
-        make_foreign(root)
+        make_rocketmqs(root)
         (sorted((root / LOG).iterdir())[0]).unlink()
         try:
             Store.open(CutFiles(root, steps), OTHER_SIZES, NOW).close()
@@ -301,18 +301,18 @@ def test_an_adoption_cut_short_at_any_step_is_taken_up_again(tmp_path: Path) -> 
     assert steps > 8
 
 
-def test_an_adoption_without_a_lock_file_may_be_cut_short_twice(tmp_path: Path) -> None:
+def test_an_adoption_without_a_lock_file_may_be_interrupted_twice(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = open_store(root, TINY)
     send(store, "expired", *bodies(3))
     send(store, "orders", *bodies(20))
     store.close()
     name_topics(root, "orders", "expired")
-    make_foreign(root)
+    make_rocketmqs(root)
     (root / "lock").unlink()
     (sorted((root / LOG).iterdir())[0]).unlink()
     for cut in range(8):
-        # The mark is there, and where queues go on whose messages have expired is not.
+        # The mark is there, but not the next offsets of queues whose messages have expired.
         half = shutil.copytree(root, tmp_path / f"half-{cut}")
         with suppress(PowerCutError):
             Store.open(CutFiles(half, cut), OTHER_SIZES, NOW).close()

@@ -1,4 +1,4 @@
-"""Files of `config` that cannot be used: named, with what to do; and RocketMQ's backups."""
+"""Damaged files of `config` are named with the remedy; RocketMQ's backups are used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def broker(directory: Path) -> Broker:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A stopped broker's, with a topic, a message and a group."""
+    """The directory of a stopped broker with a topic, a message and a group."""
     path = tmp_path / "data"
     with broker(path) as running:
         settings = ConnectionSettings(name_servers=(running.name_server,))
@@ -56,9 +56,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", [TOPICS, CONSUMER_OFFSETS, GROUPS])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
-    directory: Path, name: str, damage: str
-) -> None:
+def test_a_damaged_file_is_named_with_the_remedy(directory: Path, name: str, damage: str) -> None:
     file = directory / "config" / name
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
     words = rf"ROCKETMQ_STORAGE.CONFIG\] file=config/{name}: .*move it away.*rmq fsck"
@@ -72,14 +70,14 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
 @pytest.mark.parametrize(
     "table", ['{"t@g":3}', '{"t@g":{"0":"--5"}}', '{"t@g":{"0":"x"}}', '{"t@g":{"x":1}}']
 )
-def test_progress_that_is_no_number_is_named(directory: Path, table: str) -> None:
+def test_a_committed_offset_that_is_no_number_is_named(directory: Path, table: str) -> None:
     (directory / "config" / CONSUMER_OFFSETS).write_text(f'{{"offsetTable":{table}}}')
     with pytest.raises(ConfigFileError, match="t@g"):
         broker(directory).start()
 
 
 @pytest.mark.parametrize("bad", ['{"0":"x"}', '{"0":"--5"}', '{"x":1}', '{"0":"-"}', '{"0":1.5}'])
-def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
+def test_a_committed_offset_that_is_no_number_is_not_adopted(bad: str) -> None:
     files = MemoryFiles()
     files.make_directory("config")
     good = {"offsetTable": {"orders@g": {"0": 7}}}
@@ -92,7 +90,7 @@ def test_progress_that_is_no_number_is_not_taken_over(bad: str) -> None:
     assert configs.load(CONSUMER_OFFSETS) == good
 
 
-def test_a_file_that_may_not_be_read_is_named(directory: Path) -> None:
+def test_an_unreadable_file_is_named(directory: Path) -> None:
     file = directory / "config" / CONSUMER_OFFSETS
     file.unlink()
     file.mkdir()
@@ -100,7 +98,7 @@ def test_a_file_that_may_not_be_read_is_named(directory: Path) -> None:
         broker(directory).start()
 
 
-def test_without_its_file_of_topics_a_topic_is_made_again_with_its_messages(
+def test_without_topics_json_a_topic_is_created_again_with_its_messages(
     directory: Path,
 ) -> None:
     (directory / "config" / TOPICS).unlink()
@@ -114,7 +112,7 @@ def test_without_its_file_of_topics_a_topic_is_made_again_with_its_messages(
 
 
 @pytest.mark.parametrize("damage", ["{", "", None])
-def test_rocketmqs_backup_stands_in_until_the_first_save(
+def test_rocketmqs_backup_is_used_until_the_first_save(
     damage: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = MemoryFiles()
@@ -129,11 +127,11 @@ def test_rocketmqs_backup_stands_in_until_the_first_save(
     assert f"config/{CONSUMER_OFFSETS}.bak is used" in caplog.text
     configs.save(CONSUMER_OFFSETS, {"offsetTable": {}})
     assert configs.load(CONSUMER_OFFSETS) == {"offsetTable": {}}
-    # From here on it would be older than what was saved.
+    # After the save the backup would be older.
     assert files.names("config") == [CONSUMER_OFFSETS]
 
 
-def test_a_damaged_backup_is_no_help() -> None:
+def test_a_damaged_backup_is_not_used() -> None:
     files = MemoryFiles()
     files.make_directory("config")
     for ending in ("", ".bak"):

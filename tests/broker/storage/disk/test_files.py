@@ -1,4 +1,4 @@
-"""Files of the operating system hold what was written to them, however large the write was."""
+"""Files of the operating system have all written bytes, also of large writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ PIECE = 256 * 1024
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 7, PIECE, 3 * PIECE + 5])
 @pytest.mark.parametrize("position", [0, 7, PIECE])
-def test_a_write_of_several_pieces_is_there_as_a_whole(
-    tmp_path: Path, size: int, position: int
-) -> None:
+def test_a_write_of_several_pieces_is_complete(tmp_path: Path, size: int, position: int) -> None:
     file = OsFiles(tmp_path).open("log", create=True)
-    data = bytes(place * 7 % 251 for place in range(size))
+    data = bytes(index * 7 % 251 for index in range(size))
     file.pwrite(memoryview(data), position)
     try:
         assert file.pread(size, position) == data
@@ -28,7 +26,7 @@ def test_a_write_of_several_pieces_is_there_as_a_whole(
         file.close()
 
 
-def test_a_write_that_the_disk_refuses_says_where(tmp_path: Path) -> None:
+def test_a_refused_write_names_its_position(tmp_path: Path) -> None:
     file = OsFiles(tmp_path).open("log", create=True)
     file.close()
     with pytest.raises(StorageError) as caught:

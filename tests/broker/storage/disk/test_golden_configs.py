@@ -1,4 +1,4 @@
-"""The tables that real brokers write are read as what they say."""
+"""Tables that real brokers wrote are read."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_topics_are_read(version: str) -> None:
     assert topics.version > 0
 
 
-def test_progress_is_read(version: str) -> None:
-    progress = CommittedOffsets(loaded(version, "consumerOffset.json"))
-    assert progress.get("GoldenGroup", QUEUE) == 3
-    assert progress.get("GoldenGroup", QueueId("Golden", "broker-a", 1)) is None
-    assert progress.topics("GoldenGroup") == ("Golden",)
+def test_committed_offsets_are_read(version: str) -> None:
+    committed = CommittedOffsets(loaded(version, "consumerOffset.json"))
+    assert committed.get("GoldenGroup", QUEUE) == 3
+    assert committed.get("GoldenGroup", QueueId("Golden", "broker-a", 1)) is None
+    assert committed.topics("GoldenGroup") == ("Golden",)
 
 
 def test_groups_are_read(version: str) -> None:

@@ -1,4 +1,4 @@
-"""Older log that is found damaged: what waits in it is held and told of, all else goes on."""
+"""Damage in unverified log: waiting messages in it are kept and logged, all others delivered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS = queue_of("orders")
 CONFIG = StoreConfig(
     FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, checksum_range_size=200, verified_size=300
 )
-"""A stretch is a message or two, and the start compares the last of them."""
+"""A checksum covers one or two messages, and the start compares the last one."""
 LEVEL_3_MS, LEVEL_4_MS = DELAYS_MS[2], DELAYS_MS[3]
 
 
@@ -45,7 +45,7 @@ def send(broker: EngineUnderTest, body: bytes, sys_flag: int = 0, **properties: 
 
 
 def restarted(broker: EngineUnderTest) -> EngineUnderTest:
-    """The next life of a broker that is stopped in order."""
+    """The broker after a stop and a start."""
     assert isinstance(broker.files, MemoryFiles)
     broker.save_files()
     broker.store.close()
@@ -61,7 +61,7 @@ def flip(broker: EngineUnderTest, position: int) -> None:
 
 
 def compare(broker: EngineUnderTest) -> int:
-    """Compare all of the log; how many stretches of it are damaged."""
+    """Compare the whole log; returns the number of damaged ranges."""
     count, size = 0, 1
     while size:
         try:
@@ -72,8 +72,8 @@ def compare(broker: EngineUnderTest) -> int:
 
 
 def damaged(broker: EngineUnderTest, body: bytes) -> tuple[EngineUnderTest, int]:
-    """The broker after a start that has found a message damaged, and where that is."""
-    # The newest log is what the start compares.
+    """The broker after it has found a message damaged, and the position of the damage."""
+    # The start compares only the newest log.
     for _ in range(4):
         broker.store_messages(queue_of("later"), b"z" * 300)
     broker = restarted(broker)
@@ -94,13 +94,13 @@ def bodies(broker: EngineUnderTest) -> list[bytes]:
     return [message.body[:1] for message in broker.messages(ORDERS)]
 
 
-def said(caplog: pytest.LogCaptureFixture, words: Iterable[str]) -> int:
-    """How many lines of errors hold all of these."""
+def logged_count(caplog: pytest.LogCaptureFixture, words: Iterable[str]) -> int:
+    """Number of ERROR lines that contain all of these words."""
     lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     return sum(all(word in line for word in words) for line in lines)
 
 
-def test_a_damaged_delayed_message_holds_its_own_level_alone(caplog) -> None:
+def test_a_damaged_delayed_message_stops_only_its_own_level(caplog) -> None:
     broker = opened(MemoryFiles())
     for body, level in ((b"a", 3), (b"b", 3), (b"c", 3), (b"d", 4), (b"e", 4)):
         send(broker, body, DELAY=level)
@@ -113,12 +113,12 @@ def test_a_damaged_delayed_message_holds_its_own_level_alone(caplog) -> None:
     assert bodies(broker) == [*came, b"d", b"e"]
     for _ in range(300):
         advance(broker, 1_000)
-    assert said(caplog, names) == 1
-    # The next start has not compared it yet: the message's own checksum speaks.
+    assert logged_count(caplog, names) == 1
+    # The next start has not compared that log yet: only the message's own checksum differs.
     broker = restarted(broker)
     advance(broker, 1_000)
     assert sorted(bodies(broker)) == [b"a", b"d", b"e"]
-    assert said(caplog, (f"of {SCHEDULE_TOPIC} queue 2", "rmq fsck", "checksum is")) == 1
+    assert logged_count(caplog, (f"of {SCHEDULE_TOPIC} queue 2", "rmq fsck", "checksum is")) == 1
     flip(broker, position)
     broker = restarted(broker)
     advance(broker, 1_000)
@@ -139,17 +139,17 @@ def test_a_damaged_timer_waits_alone_and_is_not_forgotten(caplog) -> None:
     for _ in range(300):
         advance(broker, 1_000)
     held = [body for body in (b"b", b"c", b"d") if body not in came]
-    assert said(caplog, (f"of {TIMER_TOPIC}", "rmq fsck", "DAMAGED")) == len(held)
+    assert logged_count(caplog, (f"of {TIMER_TOPIC}", "rmq fsck", "DAMAGED")) == len(held)
     assert broker.engine.timers.waiting_count == len(held)
     broker = restarted(broker)
     advance(broker, 1_000)
     assert broker.engine.timers.waiting_count == 1
-    assert said(caplog, (f"of {TIMER_TOPIC}", "rmq fsck")) == len(held)
+    assert logged_count(caplog, (f"of {TIMER_TOPIC}", "rmq fsck")) == len(held)
     flip(broker, position)
     broker = restarted(broker)
     advance(broker, 1_000)
     assert sorted(bodies(broker)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    # It is done with, and what comes next is not delivered again.
+    # It is delivered, and the next message is delivered once.
     broker = restarted(broker)
     send(broker, b"g", TIMER_DELIVER_MS=broker.now_ms + 1_000)
     broker = restarted(broker)
@@ -157,7 +157,7 @@ def test_a_damaged_timer_waits_alone_and_is_not_forgotten(caplog) -> None:
     assert bodies(broker)[6:] == [b"g"]
 
 
-def test_what_is_held_outlasts_a_change_of_brokers() -> None:
+def test_unreadable_timers_survive_a_visit_of_rocketmq() -> None:
     files = MemoryFiles()
     files.make_directory("config")
     configs = Configs(files)
@@ -167,7 +167,7 @@ def test_what_is_held_outlasts_a_change_of_brokers() -> None:
     assert configs.load("timers.json") == {"deliveredUntilMs": 8, "start": 3, "held": [4]}
 
 
-def test_halves_beside_a_damaged_one_are_asked_about(caplog) -> None:
+def test_half_messages_beside_a_damaged_one_are_asked_about(caplog) -> None:
     broker = opened(MemoryFiles())
     for body in (b"a", b"b", b"c", b"d", b"e"):
         send(broker, body, 0x4, TRAN_MSG="true", PGROUP="p", UNIQ_KEY=body.decode())
@@ -180,5 +180,5 @@ def test_halves_beside_a_damaged_one_are_asked_about(caplog) -> None:
         asked.append([check.request.transaction_id for check in checks])
     assert asked[0] == asked[1]
     assert {"d", "e"} <= set(asked[0]) <= {"a", "c", "d", "e"}
-    assert said(caplog, ("half message b, offset=1", "rmq fsck")) == 2
+    assert logged_count(caplog, ("half message b, offset=1", "rmq fsck")) == 2
     assert broker.engine.transactions.pending_count == 5

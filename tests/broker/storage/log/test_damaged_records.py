@@ -1,7 +1,7 @@
-"""Records whose bytes changed: they are told of, nothing else waits for them, none is made right.
+"""Records whose bytes changed: they are logged, other messages do not wait, none becomes valid.
 
-A record stored again gets a new checksum. So whoever stores one again compares before: else a
-changed body would be one that nobody can tell from what was sent.
+A record that is stored again gets a new checksum. So the broker compares the old one first; else
+clients would take a changed body for the one that was sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, EndTransa
 from support.engines import STORE_HOST, EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, pop, turn
 
-SEALED = StoreConfig(
+SMALL_RANGES = StoreConfig(
     FlushMode.SYNC, STORE_HOST, segment_size=1 << 20, checksum_range_size=200, verified_size=300
 )
 
@@ -43,22 +43,22 @@ def restarted(broker: EngineUnderTest, config: StoreConfig | None = None) -> Eng
     return again
 
 
-def place_of(broker: EngineUnderTest, content: bytes, nth: int = 0) -> int:
-    """Where in the log the last byte of some content is, at its `nth` place."""
+def position_of(broker: EngineUnderTest, content: bytes, nth: int = 0) -> int:
+    """Log position of the last byte of the `nth` occurrence of some content."""
     at, data = -1, broker.files.open("commitlog/" + "0" * 20).pread(1 << 20, 0)
     for _ in range(nth + 1):
         at = data.index(content, at + 1)
     return at + len(content) - 1
 
 
-def flip(broker: EngineUnderTest, place: int) -> None:
+def flip(broker: EngineUnderTest, position: int) -> None:
     """Change a byte of the log, or change it back."""
     file = broker.files.open("commitlog/" + "0" * 20)
-    file.pwrite(bytes([file.pread(1, place)[0] ^ 1]), place)
+    file.pwrite(bytes([file.pread(1, position)[0] ^ 1]), position)
 
 
-def bury(broker: EngineUnderTest) -> None:
-    """Store more: the newest log is what a start compares, and refuses if it is damaged."""
+def store_later(broker: EngineUnderTest) -> None:
+    """Store more messages: a start compares only the newest log, and refuses damage in it."""
     for _ in range(4):
         broker.store_messages(queue_of("later"), b"z" * 300)
 
@@ -70,14 +70,14 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- pops ---------------------------------------------------------------------------------------
 
 
-def lent(count: int) -> EngineUnderTest:
-    """Messages are out, each by a pop of its own that is written down."""
-    broker = opened(MemoryFiles(), SEALED)
+def in_flight(count: int) -> EngineUnderTest:
+    """In-flight messages, each of its own pop, whose checkpoints are stored."""
+    broker = opened(MemoryFiles(), SMALL_RANGES)
     for number in range(count):
         broker.store_messages(queue_of(TOPIC), b"%d" % number)
         assert len(pop(broker, 1, invisible_ms=60_000)) == 1
     turn(broker, after_ms=4_000)
-    bury(broker)
+    store_later(broker)
     return broker
 
 
@@ -86,20 +86,20 @@ def came(broker: EngineUnderTest) -> list[int]:
     return sorted(int(one.body) for one in pop(broker))
 
 
-def test_a_damaged_checkpoint_of_a_pop_holds_up_no_other(caplog) -> None:
-    broker = lent(3)
-    flip(broker, place_of(broker, b'"so":1'))
-    assert came(restarted(broker, SEALED)) == [0, 2]
+def test_a_damaged_checkpoint_of_a_pop_delays_no_other(caplog) -> None:
+    broker = in_flight(3)
+    flip(broker, position_of(broker, b'"so":1'))
+    assert came(restarted(broker, SMALL_RANGES)) == [0, 2]
     (line,) = errors(caplog)
     assert REVIVE_TOPIC_PREFIX in line
     assert "passed over" in line
     assert "checksum is" in line
 
 
-def test_a_damaged_stretch_of_the_revive_topic_is_passed_over_and_told_once(
+def test_a_damaged_range_of_the_revive_topic_is_skipped_and_logged_once(
     caplog, monkeypatch
 ) -> None:
-    broker = restarted(lent(24), SEALED)
+    broker = restarted(in_flight(24), SMALL_RANGES)
     revive_topic = REVIVE_TOPIC_PREFIX + broker.config.cluster_name
     real, failed = broker.store.read, []
 
@@ -121,18 +121,18 @@ def test_a_damaged_message_of_a_pop_waits_alone(caplog) -> None:
     broker = opened(MemoryFiles())
     broker.store_messages(queue_of(TOPIC), *(body * 50 for body in (b"a", b"b", b"c")))
     assert len(pop(broker, 3, invisible_ms=10_000)) == 3
-    place = place_of(broker, b"b" * 50)
-    flip(broker, place)
+    position = position_of(broker, b"b" * 50)
+    flip(broker, position)
     turn(broker, after_ms=20_000)
     assert sorted(one.body[:1] for one in pop(broker)) == [b"a", b"c"]
     assert any("cannot be revived" in line and "checksum is" in line for line in errors(caplog))
-    flip(broker, place)
+    flip(broker, position)
     turn(broker, after_ms=60_000)
     assert b"b" * 50 in [one.body for one in pop(broker)]
 
 
 def hide(broker: EngineUnderTest, monkeypatch, *queues: tuple[str, int]) -> None:
-    """Have reads of some queues end as those of a damaged stretch of the log do."""
+    """Make reads of some queues fail as reads of a damaged range of the log do."""
     real = broker.store.read
 
     def read(topic: str, queue_index: int, start: int, **more: int) -> object:
@@ -144,9 +144,7 @@ def hide(broker: EngineUnderTest, monkeypatch, *queues: tuple[str, int]) -> None
 
 
 @pytest.mark.parametrize("is_orderly", [False, True])
-def test_a_queue_that_cannot_be_read_holds_up_no_other(
-    caplog, monkeypatch, is_orderly: bool
-) -> None:
+def test_an_unreadable_queue_delays_no_other(caplog, monkeypatch, is_orderly: bool) -> None:
     broker = opened(MemoryFiles())
     broker.ask(CreateTopic(TopicConfig(TOPIC, 4, 4)))
     for index in range(4):
@@ -163,14 +161,14 @@ def test_a_queue_that_cannot_be_read_holds_up_no_other(
     assert [one.body for one in pop(broker, is_orderly=is_orderly)] == [b"1"]
 
 
-def test_a_damaged_retry_that_cannot_be_taken_apart_holds_up_no_other() -> None:
+def test_an_unreadable_retry_message_delays_no_other() -> None:
     broker = opened(MemoryFiles())
     broker.store_messages(queue_of(TOPIC), b"first")
     assert len(pop(broker, invisible_ms=10_000)) == 1
     turn(broker, after_ms=20_000)
     broker.store_messages(queue_of(TOPIC), b"second")
-    # The magic of what was stored anew.
-    flip(broker, place_of(broker, b"first", 1) - len(b"first") - 83)
+    # The magic number of the record that was stored again.
+    flip(broker, position_of(broker, b"first", 1) - len(b"first") - 83)
     came = [one.body for _ in range(6) for one in popped_or_none(broker)]
     assert came == [b"second"]
 
@@ -187,7 +185,7 @@ def test_a_damaged_retry_keeps_the_checksum_that_it_was_stored_with() -> None:
     broker.store_messages(queue_of(TOPIC), b"a" * 50)
     assert len(pop(broker, 1, invisible_ms=10_000)) == 1
     turn(broker, after_ms=20_000)
-    flip(broker, place_of(broker, b"a" * 50, nth=1))
+    flip(broker, position_of(broker, b"a" * 50, nth=1))
     with pytest.raises(CorruptRecordError, match="checksum"):
         pop(broker)
 
@@ -196,7 +194,7 @@ def test_a_damaged_message_is_not_taken_back() -> None:
     broker = opened(MemoryFiles())
     broker.store_messages(queue_of(TOPIC), b"a" * 50)
     (message,) = pop(broker)
-    flip(broker, place_of(broker, b"a" * 50))
+    flip(broker, position_of(broker, b"a" * 50))
     back = SendBack(GROUP, message.message.physical_offset, 0, topic=TOPIC)
     with pytest.raises(BrokerError, match=r"damaged, see `rmq fsck`"):
         broker.ask(back)
@@ -205,7 +203,7 @@ def test_a_damaged_message_is_not_taken_back() -> None:
 # --- transactions -------------------------------------------------------------------------------
 
 
-def halves(broker: EngineUnderTest, *names: bytes) -> None:
+def send_halves(broker: EngineUnderTest, *names: bytes) -> None:
     broker.ask(Heartbeat("c@1", ("p",)))
     for name in names:
         texts = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": name.decode()}
@@ -228,12 +226,12 @@ def asked(broker: EngineUnderTest) -> list[str]:
     )
 
 
-def test_a_damaged_half_is_neither_committed_nor_shown_to_its_sender(caplog) -> None:
+def test_a_damaged_half_message_is_neither_committed_nor_sent_to_its_producer(caplog) -> None:
     broker = opened(MemoryFiles())
-    halves(broker, b"a", b"b")
+    send_halves(broker, b"a", b"b")
     half = broker.messages(queue_of(HALF_TOPIC))[0]
-    place = place_of(broker, b"a" * 50)
-    flip(broker, place)
+    position = position_of(broker, b"a" * 50)
+    flip(broker, position)
     request = EndTransaction("p", 0, half.physical_offset, Resolution.COMMIT, topic=TOPIC)
     with pytest.raises(BrokerError, match=r"damaged, see `rmq fsck`"):
         broker.ask(request)
@@ -242,31 +240,31 @@ def test_a_damaged_half_is_neither_committed_nor_shown_to_its_sender(caplog) -> 
     (line,) = errors(caplog)
     assert "half message a" in line
     assert "checksum is" in line
-    flip(broker, place)
+    flip(broker, position)
     broker.ask(request)
     assert [message.body for message in broker.messages(queue_of(TOPIC))] == [b"a" * 50]
 
 
-def test_a_damaged_half_can_be_rolled_back() -> None:
+def test_a_damaged_half_message_can_be_rolled_back() -> None:
     broker = opened(MemoryFiles())
-    halves(broker, b"a")
+    send_halves(broker, b"a")
     half = broker.messages(queue_of(HALF_TOPIC))[0]
-    flip(broker, place_of(broker, b"a" * 50))
+    flip(broker, position_of(broker, b"a" * 50))
     how = Resolution.ROLLBACK
     broker.ask(EndTransaction("p", 0, half.physical_offset, how, topic=TOPIC))
     assert broker.engine.transactions.pending_count == 0
 
 
-def test_a_damaged_end_ends_no_other_half(caplog) -> None:
-    broker = opened(MemoryFiles(), SEALED)
-    halves(broker, b"a", b"b", b"c", b"d")
+def test_a_damaged_end_ends_no_other_half_message(caplog) -> None:
+    broker = opened(MemoryFiles(), SMALL_RANGES)
+    send_halves(broker, b"a", b"b", b"c", b"d")
     end(broker, 2, Resolution.ROLLBACK)
-    bury(broker)
-    # It says "3," now.
-    flip(broker, place_of(broker, b"\0\0\0\x022,") - 1)
-    broker = restarted(broker, SEALED)
-    halves(broker)
-    # The half of the end that nobody can read is asked about once more, and no half less.
+    store_later(broker)
+    # It names offset 3 now.
+    flip(broker, position_of(broker, b"\0\0\0\x022,") - 1)
+    broker = restarted(broker, SMALL_RANGES)
+    send_halves(broker)
+    # The broker asks about the half message of the unreadable end again, and about all others.
     assert asked(broker) == ["a", "b", "c", "d"]
     (line,) = errors(caplog)
     assert END_TOPIC in line

@@ -29,7 +29,7 @@ SMALL = replace(TINY, verified_size=300)
 
 
 def filled(config=SMALL) -> MemoryFiles:
-    """The files of a closed store with some old log."""
+    """The files of a closed store with log that a start does not verify."""
     files = MemoryFiles()
     store = Store.open(files, config, NOW_MS)
     for number, body in enumerate(BODIES):
@@ -49,7 +49,7 @@ def flip(files: MemoryFiles, position: int) -> None:
 
 
 def damages(store: Store) -> tuple[list[DamagedStoreError], int]:
-    """What comparing all of the old log finds, and how much was fine."""
+    """The damage that comparing the whole log finds, and the size of the sound ranges."""
     found, size = [], 0
     for _ in itertools.repeat(None, 1_000):
         try:
@@ -64,13 +64,13 @@ def damages(store: Store) -> tuple[list[DamagedStoreError], int]:
 
 
 def position_of(files: MemoryFiles, offset: int) -> int:
-    """Where the record of a queue offset is."""
+    """Log position of the record of a queue offset."""
     entry = files.open(f"consumequeue/orders/0/{offset // 4 * 80:020d}").pread(8, offset % 4 * 20)
     return int.from_bytes(entry, "big")
 
 
 def reading_at(store: Store, offset: int) -> list[bytes] | None:
-    """What a read from an offset on finds; None if it is refused."""
+    """The bodies that a read from an offset on returns; None if it is refused."""
     try:
         found = store.read("orders", 0, offset, count_max=100, bytes_max=1 << 20)
     except DamagedStoreError:
@@ -86,7 +86,7 @@ def test_start_and_service_together_compare_all_of_the_log() -> None:
     assert read_all(store, "orders") == BODIES
 
 
-def test_no_byte_of_older_log_is_passed_over() -> None:
+def test_every_damaged_byte_of_unverified_log_is_found() -> None:
     for position in range(0, position_of(filled(), 9), 41):
         files = filled()
         flip(files, position)
@@ -96,7 +96,7 @@ def test_no_byte_of_older_log_is_passed_over() -> None:
         store.close()
 
 
-def test_damaged_log_is_not_served_and_what_is_around_it_is() -> None:
+def test_a_damaged_range_is_not_served_and_the_log_around_it_is() -> None:
     files = filled()
     position = position_of(files, 10)
     flip(files, position + 100)
@@ -106,7 +106,7 @@ def test_damaged_log_is_not_served_and_what_is_around_it_is() -> None:
     readings = {offset: reading_at(store, offset) for offset in range(COUNT)}
     served = {offset: bodies for offset, bodies in readings.items() if bodies is not None}
     refused = readings.keys() - served.keys()
-    # A stretch is 300 bytes and a record: it holds two or three of these.
+    # A checksum covers 300 bytes and a record: two or three of these records.
     assert 10 in refused
     assert len(refused) <= 3
     first, end = min(refused), max(refused) + 1

@@ -58,7 +58,7 @@ def spread(case: Case, count: int) -> tuple[History, list[Crash]]:
 
 @dataclass(frozen=True)
 class SecondLife:
-    """What a store does after a crash, and the life before it."""
+    """The requests of a store after a crash, and the history before it."""
 
     first: Case
     run: Callable[[History], None]

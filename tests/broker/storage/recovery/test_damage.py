@@ -1,4 +1,4 @@
-"""Damage to acknowledged data is never cut away: the store refuses to start and says where."""
+"""Damage to acknowledged data is never cut: the store refuses to start and names the position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq_broker.storage.store import Store
 from support.crash_files import CrashFiles, State
 from support.storage_histories import NOW, TINY, History
 
-# Of a record with IPv4 hosts; what follows the body is found from its end.
+# Byte positions in a record with IPv4 hosts; later fields count from the end of the body.
 FIELDS = {
     "size": 0,
     "magic": 4,
@@ -39,18 +39,18 @@ LOG = "commitlog/" + "0" * 20
 
 
 def small_store(*, clean: bool) -> tuple[State, list[tuple[int, int]]]:
-    """A disk with a few acknowledged records, and where each is in the first file of the log."""
+    """A disk with a few acknowledged records, and their positions and sizes in the log."""
     history = History(config=replace(TINY, segment_size=4096))
     history.put("orders", 0, b"a")
     history.put("orders", 0, b"b", b"c")
     history.put("orders", 1, b"d")
     if clean:
         history.store.close()
-    places, position = [], 0
+    records, position = [], 0
     for sent in history.promises.sent:
-        places.append((position, len(sent.record)))
+        records.append((position, len(sent.record)))
         position += len(sent.record)
-    return history.files.state(), places
+    return history.files.state(), records
 
 
 def flipped(state: State, name: str, position: int, bits: int = 0x01) -> State:
@@ -71,8 +71,8 @@ def flipped(state: State, name: str, position: int, bits: int = 0x01) -> State:
 def test_a_flipped_field_of_an_acknowledged_record_refuses_to_start(
     field: str, clean: bool
 ) -> None:
-    state, places = small_store(clean=clean)
-    for start, size in places:
+    state, records = small_store(clean=clean)
+    for start, size in records:
         position = start + FIELDS[field] % size
         refused = r"^\[ROCKETMQ_STORAGE\.DAMAGED\] .*rmq fsck"
         with pytest.raises(DamagedStoreError, match=refused) as caught:
@@ -82,17 +82,17 @@ def test_a_flipped_field_of_an_acknowledged_record_refuses_to_start(
         assert caught.value.expected != caught.value.found
 
 
-def test_a_damaged_body_is_named_with_its_place_and_checksums() -> None:
-    state, places = small_store(clean=True)
-    start, _ = places[2]
+def test_a_damaged_body_is_named_with_its_position_and_checksums() -> None:
+    state, records = small_store(clean=True)
+    start, _ = records[2]
     with pytest.raises(DamagedStoreError, match=f"{LOG} byte={start}: the record's body") as caught:
         Store.open(CrashFiles.of(flipped(state, LOG, start + 88)), TINY, NOW)
     assert 0 < caught.value.expected < 2**31
 
 
 def test_every_byte_of_the_acknowledged_log_is_guarded() -> None:
-    state, places = small_store(clean=True)
-    for position in range(places[-1][0] + places[-1][1]):
+    state, records = small_store(clean=True)
+    for position in range(records[-1][0] + records[-1][1]):
         with pytest.raises(DamagedStoreError):
             Store.open(CrashFiles.of(flipped(state, LOG, position, 0x80)), TINY, NOW)
 
@@ -105,8 +105,8 @@ def test_one_damaged_slot_of_the_mark_of_a_closed_store_does_no_harm() -> None:
 
 
 def test_a_refused_start_changes_nothing() -> None:
-    state, places = small_store(clean=True)
-    damaged = flipped(state, LOG, places[1][0] + 50)
+    state, records = small_store(clean=True)
+    damaged = flipped(state, LOG, records[1][0] + 50)
     files = CrashFiles.of(damaged)
     with pytest.raises(DamagedStoreError):
         Store.open(files, TINY, NOW)

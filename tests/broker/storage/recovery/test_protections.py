@@ -1,6 +1,6 @@
-"""What each protection of the store is for: without it some crash breaks a promise.
+"""Each protection of the store is needed: without it some crash breaks a promise.
 
-One protection at a time is switched off, and the check that finds nothing else finds something.
+Each test switches off one protection, and expects the check to fail, which else passes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.crash_files import Change, Crash, CrashFiles, Disk, Names, Resize, 
 from support.storage_histories import Checker, History, Violation
 
 NO_FILE = -99
-"""A sync of this is a sync of nothing."""
+"""Number of no file: syncing it has no effect."""
 
 Journal = list[Change | Sync]
 
@@ -27,7 +27,7 @@ def from_the_start(_: History) -> int:
 
 
 def once_open(history: History) -> int:
-    """The point from which on the store was open."""
+    """The point at which the store was open."""
     return history.opened_at
 
 
@@ -59,7 +59,7 @@ def without_sync(
 
 
 def mark_before_log(history: History) -> Journal:
-    """The mark is synced first, then the log that it speaks of."""
+    """The mark is synced before the log up to it."""
     names, journal = history.files.first_names, list(history.files.journal)
     waiting: list[int] = []
     for index, operation in enumerate(journal):
@@ -78,7 +78,7 @@ def mark_before_log(history: History) -> Journal:
 
 
 def without_dead_positions(history: History) -> Journal:
-    """Deletions are stored, but not up to where they reach."""
+    """Deletions are stored without the log position up to which records are dead."""
 
     def change(operation: Change | Sync) -> Change | Sync:
         if not isinstance(operation, Write) or b'"deadBefore"' not in operation.data:
@@ -105,7 +105,7 @@ def without_clearing(history: History) -> Journal:
 
 
 def without_clamped_positions(history: History) -> Journal:
-    """A start leaves dead positions that are past the log's new end."""
+    """A start keeps dead positions behind the log's new end."""
     return [
         Sync(NO_FILE)
         if isinstance(operation, Names)
@@ -124,7 +124,7 @@ def published_early(history: History) -> None:
 
 
 def torn_then_sent(_: History) -> Iterator[History]:
-    """A start that finds the first of two unsynced records torn, and writes one of its size."""
+    """A start finds the first of two unsynced records torn, and writes another of its size."""
     before = History()
     before.put("orders", 0, b"a")
     before.send("orders", 0, b"x")
@@ -133,7 +133,7 @@ def torn_then_sent(_: History) -> Iterator[History]:
 
 
 def deleted_then_created(_: History) -> Iterator[History]:
-    """A topic is deleted behind records that the crash takes, and made again."""
+    """A topic is deleted behind records that the crash loses, and created again."""
     before = History()
     before.create("orders")
     before.put("orders", 0, b"a")
@@ -163,7 +163,7 @@ def _after_losing_first_tail_write(
 
 
 def expired(history: History) -> None:
-    """A queue whose messages have all expired: only what is derived knows its next offset."""
+    """A queue whose messages have all expired: only the checkpoint has its next offset."""
     history.put("orders", 1, b"expires")
     for count in range(5):
         history.put("orders", 0, b"%d" % count * 250)
@@ -178,7 +178,7 @@ LOST_QUEUES = "consumequeue/(.*/)?"
 def after_losing(
     lost: str, point: Callable[[History], int]
 ) -> Callable[[History], Iterator[History]]:
-    """A life that begins without what its disk held of some files, or names of directories."""
+    """A history that begins after some files, or names in directories, were lost."""
 
     def run(_: History) -> Iterator[History]:
         before = History()
@@ -203,7 +203,7 @@ def after_losing(
 
 
 def trusted_while_rebuilt(history: History) -> Journal:
-    """The queues are made anew, but the checkpoint before goes on speaking for them."""
+    """The queues are rebuilt, but their old checkpoint stays."""
     names = history.files.first_names
     return [
         Sync(NO_FILE)
@@ -235,7 +235,7 @@ PROTECTIONS: dict[
     "the mark follows the log": (whole(CASES["few_sends"]), mark_before_log),
     "the log's directory is synced": (whole(CASES["sends"]), without_sync("commitlog/")),
     "the root directory is synced": (whole(CASES["few_sends"]), without_sync("/", from_the_start)),
-    "seals are synced": (whole(CASES["sends"]), without_sync("log.seals")),
+    "log checksums are synced": (whole(CASES["sends"]), without_sync("log.seals")),
     "queues are synced before a checkpoint": (
         whole(CASES["checkpoints"]),
         without_sync("consumequeue/.*/[0-9]+"),
@@ -248,18 +248,18 @@ PROTECTIONS: dict[
         whole(CASES["deletions"]),
         without_sync("config/"),
     ),
-    "the log's new start is synced before files go": (
+    "the log's new start is synced before files are deleted": (
         whole(CASES["retention"]),
         without_sync("durable.mark", once_cleaning),
     ),
-    "deletions say how far they reach": (whole(CASES["deletions"]), without_dead_positions),
+    "deletions store their log position": (whole(CASES["deletions"]), without_dead_positions),
     "a torn tail is cleared": (torn_then_sent, without_clearing),
     "dead positions end with the log": (deleted_then_created, without_clamped_positions),
     "checkpoints are synced": (
         after_losing(LOST_CHECKPOINT, lambda before: before.point),
         without_sync(LOST_CHECKPOINT, from_the_start),
     ),
-    "queues that are made anew are not trusted before a checkpoint": (
+    "rebuilt queues are not trusted before a checkpoint": (
         after_losing(LOST_QUEUES, once_cleaning),
         trusted_while_rebuilt,
     ),
@@ -271,7 +271,7 @@ PROTECTIONS: dict[
 
 
 def first_violation(history: History, journal: Journal) -> Violation | None:
-    """What the checker finds on a disk that wrote this journal."""
+    """The first violation that the checker finds on a disk that wrote this journal."""
     files = CrashFiles.of(history.files.base)
     files.journal = journal
     checker = Checker(history)

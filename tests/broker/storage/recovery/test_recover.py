@@ -1,4 +1,4 @@
-"""What a start finds: after a clean close, after a kill, with damage, after deletions."""
+"""Starts after a clean close, after a kill, with damage, after deletions."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def send(store: Store, topic: str, *bodies: bytes, queue: int = 0, keys: str = "
 
 
 def kill(store: Store) -> None:
-    """What is left when the process dies: the operating system keeps what was written."""
+    """End the process: the operating system keeps all written bytes."""
     store._lock_file.close()
 
 
-def test_a_clean_restart_finds_everything_and_reads_nothing_again(tmp_path: Path) -> None:
+def test_a_clean_restart_has_all_messages_and_reads_no_log(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     bodies = [b"%03d" % count * 20 for count in range(60)]
     for body in bodies:
@@ -70,7 +70,7 @@ def test_after_a_kill_without_checkpoint_queues_are_rebuilt_from_the_log(tmp_pat
     store.close()
 
 
-def test_after_a_kill_only_what_is_behind_the_checkpoint_is_read_again(tmp_path: Path) -> None:
+def test_after_a_kill_only_the_log_behind_the_checkpoint_is_read(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for count in range(30):
         send(store, "orders", b"%d" % count)
@@ -105,7 +105,9 @@ def test_whole_records_behind_the_mark_are_kept_and_torn_ones_cut(tmp_path: Path
     store.close()
 
 
-def test_the_messages_of_a_deleted_topic_stay_away_when_it_is_created_again(tmp_path: Path) -> None:
+def test_messages_of_a_deleted_topic_do_not_return_when_it_is_created_again(
+    tmp_path: Path,
+) -> None:
     store = open_store(tmp_path)
     store.configs.save("topics.json", {"topicConfigTable": {"orders": {}, "bills": {}}})
     store.configs.save("consumerOffset.json", {"offsetTable": {"orders@g": {"0": 2}}})
@@ -126,7 +128,7 @@ def test_the_messages_of_a_deleted_topic_stay_away_when_it_is_created_again(tmp_
     assert set(topics["topicConfigTable"]) == {"orders", "bills"}
 
 
-def test_progress_past_the_end_of_its_queue_is_set_to_the_end(tmp_path: Path) -> None:
+def test_a_committed_offset_behind_its_queues_end_is_set_to_the_end(tmp_path: Path) -> None:
     store = open_store(tmp_path, StoreConfig(segment_size=2048, flush=FlushMode.ASYNC))
     store.append("orders", 0, block_of("orders", b"a", b"b"), NOW)
     store.publish()

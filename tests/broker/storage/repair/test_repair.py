@@ -1,4 +1,4 @@
-"""A repair sets damage aside: what is intact is served at its offset, what is lost is a hole."""
+"""A repair sets damage aside: sound messages keep their offsets, lost ones leave holes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Shown = dict[tuple[str, int], dict[int, bytes | None]]
 
 
 def filled(*, clean: bool = True) -> History:
-    """Three queues over two files of the log, with checkpoints on the way."""
+    """Three queues in two files of the log, with checkpoints between."""
     history = History(config=CONFIG)
     for count in range(12):
         history.now_ms = NOW + count * 1000
@@ -42,7 +42,7 @@ def filled(*, clean: bool = True) -> History:
     return history
 
 
-def places(history: History) -> list[tuple[int, int, tuple[str, int, int]]]:
+def messages_of(history: History) -> list[tuple[int, int, tuple[str, int, int]]]:
     """Log position, size and queue offset of each message."""
     found = []
     for sent in history.promises.sent:
@@ -54,7 +54,7 @@ def places(history: History) -> list[tuple[int, int, tuple[str, int, int]]]:
 
 
 def changed(state: State, name: str, change: Callable[[bytes], bytes | None]) -> State:
-    """The disk with another content of one file, or without it."""
+    """The disk with other content in one file, or without the file."""
     found = []
     for each, content in state:
         if each == name:
@@ -86,7 +86,7 @@ def repaired(state: State, *, keeps_unproven: bool = False) -> tuple[CrashFiles,
 
 
 def shown(store: Store) -> Shown:
-    """Each offset of each queue with its body, or None where a read tells of a loss."""
+    """The body of each offset of each queue; None if a read reports it as lost."""
     found: Shown = {}
     for key in KNOWN_QUEUES:
         bounds = store.bounds(*key)
@@ -96,13 +96,13 @@ def shown(store: Store) -> Shown:
             result = store.read(*key, offset, count_max=100, bytes_max=1 << 20)
             assert (result.count > 0) != (result.lost > 0)
             data, at = b"".join(result.parts), 0
-            for place in range(offset, result.next_begin):
+            for each in range(offset, result.next_begin):
                 if result.lost:
-                    found[key][place] = None
+                    found[key][each] = None
                 else:
                     message, at = decode_record(data, at)
-                    assert message.queue_offset == place
-                    found[key][place] = message.body
+                    assert message.queue_offset == each
+                    found[key][each] = message.body
             offset = result.next_begin
     return found
 
@@ -117,7 +117,7 @@ def sent_bodies(history: History, lost: set[tuple[str, int, int]]) -> Shown:
 
 
 def check(files: CrashFiles, history: History, lost: set[tuple[str, int, int]]) -> None:
-    """The store opens, again and again, and shows exactly this loss; new offsets are new."""
+    """The store opens, repeatedly, with exactly this loss; no offset is used twice."""
     expected = sent_bodies(history, lost)
     store = Store.open(files, CONFIG, NOW)
     assert shown(store) == expected
@@ -135,7 +135,7 @@ def check(files: CrashFiles, history: History, lost: set[tuple[str, int, int]]) 
     assert shown(again) == expected
     again.checkpoint()
     again.close()
-    # Without the derived files all is read from the log and from the list of what is lost.
+    # Without the derived files the start reads the log and the list of lost messages.
     state = changed(files.state(), "derived.json", lambda _: None)
     rebuilt = CrashFiles.of(state)
     assert shown(Store.open(rebuilt, CONFIG, NOW)) == expected
@@ -144,24 +144,24 @@ def check(files: CrashFiles, history: History, lost: set[tuple[str, int, int]]) 
 @pytest.mark.parametrize("field", [0, 4, 8, 12, 20, 28, 84, 88])
 def test_a_damaged_record_is_lost_alone(field: int) -> None:
     history = filled(clean=field % 8 == 0)
-    for index in (0, 5, len(places(history)) - 1):
-        position, size, place = places(history)[index]
+    for index in (0, 5, len(messages_of(history)) - 1):
+        position, size, key = messages_of(history)[index]
         damaged = flipped(history.files.state(), position + field % size)
         with pytest.raises(StorageError):
             Store.open(CrashFiles.of(damaged), CONFIG, NOW)
         files, plan = repaired(damaged)
         assert plan.lost_count == 1, (index, plan)
-        assert plan.lost_by_queue() == {place[:2]: [(place[2], place[2] + 1)]}
-        check(files, history, {place})
+        assert plan.lost_by_queue() == {key[:2]: [(key[2], key[2] + 1)]}
+        check(files, history, {key})
 
 
-def test_a_field_that_only_the_stretch_has_a_checksum_of_takes_the_stretch() -> None:
+def test_damage_of_a_field_without_checksum_loses_the_range_of_the_log_checksum() -> None:
     history = filled()
-    position, _, place = places(history)[3]
+    position, _, key = messages_of(history)[3]
     damaged = flipped(history.files.state(), position + 45)
     files, plan = repaired(damaged)
     assert 1 < plan.lost_count < 8
-    assert place[2] in range(*plan.lost_by_queue()[place[:2]][0])
+    assert key[2] in range(*plan.lost_by_queue()[key[:2]][0])
     lost = {(h.topic, h.queue_index, o) for h in plan.lost for o in range(h.start, h.end)}
     check(files, history, lost)
     files, plan = repaired(damaged, keeps_unproven=True)
@@ -176,7 +176,7 @@ def test_a_missing_file_loses_what_was_in_it(base: int, clean: bool) -> None:
     history = filled(clean=clean)
     state = changed(history.files.state(), f"commitlog/{base:020d}", lambda _: None)
     files, plan = repaired(state)
-    lost = {place for position, _, place in places(history) if base <= position < base + 4096}
+    lost = {key for position, _, key in messages_of(history) if base <= position < base + 4096}
     assert plan.lost_count == len(lost) > 5
     check(files, history, lost)
 
@@ -185,7 +185,7 @@ def test_a_file_that_was_cut_short_loses_what_is_cut() -> None:
     history = filled()
     state = changed(history.files.state(), LOG, lambda content: content[:1000])
     files, _ = repaired(state)
-    lost = {place for position, size, place in places(history) if 1000 - size < position < 4096}
+    lost = {key for position, size, key in messages_of(history) if 1000 - size < position < 4096}
     check(files, history, lost)
 
 
@@ -193,12 +193,12 @@ def test_a_block_of_zeros_loses_the_records_that_it_touches() -> None:
     history = filled()
     zeros = lambda content: content[:1024] + bytes(512) + content[1536:]  # noqa: E731
     files, plan = repaired(changed(history.files.state(), LOG, zeros))
-    lost = {place for position, size, place in places(history) if 1024 - size < position < 1536}
+    lost = {key for position, size, key in messages_of(history) if 1024 - size < position < 1536}
     assert len(plan.damaged_ranges) == 1
     check(files, history, lost)
 
 
-def test_damage_of_what_fills_a_file_loses_nothing() -> None:
+def test_damage_of_a_filler_loses_nothing() -> None:
     history = filled()
     for position in (4095, 4096 - 60):
         files, plan = repaired(flipped(history.files.state(), position))
@@ -211,13 +211,13 @@ def test_damage_of_what_fills_a_file_loses_nothing() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("name", ["durable.mark", "log.seals"])
-@pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.parametrize("is_missing", [True, False])
 def test_a_lost_mark_or_lost_checksums_lose_no_message(
-    name: str, is_gone: bool, clean: bool
+    name: str, is_missing: bool, clean: bool
 ) -> None:
     history = filled(clean=clean)
     state = changed(
-        history.files.state(), name, lambda content: None if is_gone else b"\xff" * len(content)
+        history.files.state(), name, lambda content: None if is_missing else b"\xff" * len(content)
     )
     files, plan = repaired(state)
     assert plan.rewritten == (name,)
@@ -227,10 +227,10 @@ def test_a_lost_mark_or_lost_checksums_lose_no_message(
 
 def test_a_second_repair_keeps_what_the_first_one_lost() -> None:
     history = filled()
-    everything = places(history)
+    everything = messages_of(history)
     files, first = repaired(flipped(history.files.state(), everything[2][0] + 90))
     Store.open(files, CONFIG, NOW).close()
-    # The blank record that stands there now, and another message.
+    # The blank record that replaced it, and another message.
     again = flipped(files.state(), everything[2][0] + 90)
     files, second = repaired(flipped(again, everything[9][0] + 90))
     assert (first.folder, second.folder) == ("quarantine/0001", "quarantine/0002")
@@ -240,7 +240,7 @@ def test_a_second_repair_keeps_what_the_first_one_lost() -> None:
 
 def test_the_damaged_bytes_and_a_report_are_in_the_quarantine() -> None:
     history = filled()
-    position, size, (topic, queue, offset) = places(history)[4]
+    position, size, (topic, queue, offset) = messages_of(history)[4]
     damaged = flipped(history.files.state(), position + 90)
     files, plan = repaired(damaged)
     disk = dict(files.state())
@@ -259,7 +259,7 @@ def test_the_damaged_bytes_and_a_report_are_in_the_quarantine() -> None:
 
 def test_times_are_searched_across_a_hole() -> None:
     history = filled()
-    everything = places(history)
+    everything = messages_of(history)
     lost = [entry for entry in everything if entry[2] in (("orders", 0, 5), ("orders", 0, 6))]
     state = history.files.state()
     for position, _, _ in lost:
@@ -273,9 +273,9 @@ def test_times_are_searched_across_a_hole() -> None:
     assert store.record_at(lost[0][0]) is None
 
 
-def test_holes_go_with_their_log_and_with_their_topic() -> None:
+def test_holes_end_with_their_log_and_with_their_topic() -> None:
     history = filled()
-    position, _, _ = places(history)[0]
+    position, _, _ = messages_of(history)[0]
     files, _ = repaired(flipped(history.files.state(), position + 90))
     store = Store.open(files, CONFIG, NOW)
     store.delete_topic("orders")
@@ -297,14 +297,14 @@ def test_holes_go_with_their_log_and_with_their_topic() -> None:
 
 
 def small() -> State:
-    """A store with damage in two places, so small that every crash of its repair can be tried."""
+    """A store with two damaged records, so small that every crash of its repair can be tried."""
     history = History(config=CONFIG)
     history.put("orders", 0, b"a")
     history.put("orders", 1, b"b", b"c")
     history.put("bills", 0, b"d")
     history.put("orders", 0, b"e")
     history.store.close()
-    found = places(history)
+    found = messages_of(history)
     return flipped(flipped(history.files.state(), found[1][0] + 88), found[4][0] + 88)
 
 
@@ -323,7 +323,7 @@ def test_a_repair_that_is_cut_short_is_finished_by_the_next() -> None:
         tried.add(hash(crash.state))
         after = CrashFiles.of(crash.state)
         try:
-            # Whoever starts the broker instead is refused, or the repair was done.
+            # A broker that starts now is refused, unless the repair was complete.
             assert shown(Store.open(CrashFiles.of(crash.state), CONFIG, NOW)) == whole
             started += 1
         except StorageError:
