@@ -58,6 +58,11 @@ def is_system_topic(topic: str) -> bool:
     )
 
 
+def buffer_size(buffer: Buffer) -> int:
+    """The size of a buffer in bytes, also of a memoryview of larger items."""
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
 class QueueId(NamedTuple):
     """RocketMQ's shard of a topic on one broker. Sorts as RocketMQ sorts queues.
 

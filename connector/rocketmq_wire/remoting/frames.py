@@ -20,7 +20,7 @@ from rocketmq_wire.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from rocketmq_wire.model import Buffer
+from rocketmq_wire.model import Buffer, buffer_size
 from rocketmq_wire.remoting.headers import Header, HeaderCodec, decode_header, encode_header
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
@@ -68,11 +68,6 @@ def encode_frame_head(
 def pack_head(header_size: int) -> bytes:
     """The bytes before a JSON header in a frame without a body."""
     return _HEAD.pack(4 + header_size, header_size)  # The codec above the size is 0: JSON.
-
-
-def buffer_size(buffer: Buffer) -> int:
-    """The size of a buffer in bytes, also of a memoryview of larger items."""
-    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class FrameDecoder:

@@ -29,14 +29,13 @@ from rocketmq_wire.errors import (
     RocketMQError,
 )
 from rocketmq_wire.filters.sql92_support import check_words
-from rocketmq_wire.model import Buffer
+from rocketmq_wire.model import Buffer, buffer_size
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.fields import EncodedReply
 from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,
     FrameDecoder,
-    buffer_size,
     encode_frame_head,
 )
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header

@@ -1,4 +1,4 @@
-"""Owns the messages of our own gRPC service."""
+"""Owns the messages of the bulk gRPC service."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Owns the messages of RocketMQ's public gRPC service.
 
-Apart from those of our own service: who speaks only the one never loads the other.
+Separate from the bulk service's, so that a process loads only those it uses.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from rocketmq_wire.model import Buffer
 
 
 class ServiceMessages:
-    """A service's package; nothing is loaded before it is first asked for."""
+    """A service's package, loaded at its first use."""
 
     def __init__(self, file_name: str, service_name: str) -> None:
-        self._file_name, self._service_name = file_name, service_name
+        self._file_name = file_name
+        self._service_name = service_name
         self._package = service_name.rpartition(".")[0]
         self.pool = functools.cache(self._make_pool)
         self.message_class = functools.cache(self._make_class)
@@ -37,7 +38,7 @@ class ServiceMessages:
         return self.pool().FindServiceByName(self._service_name)
 
     def parse(self, name: str, content: Buffer) -> Any:
-        """A message of the package from its bytes; RemoteProtocolError when they are none."""
+        """A message of the package from its bytes; RemoteProtocolError if they are none."""
         message = self.message_class(name)()
         try:
             message.ParseFromString(bytes(content))

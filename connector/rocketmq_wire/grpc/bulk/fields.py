@@ -1,14 +1,14 @@
 """Protobuf messages with large bytes fields <-> bytes, without copying those fields needlessly.
 
-The messages of the bulk service keep their large fields at numbers 14 and 15, behind all others:
+The messages of the bulk service have their large fields at numbers 14 and 15, after all others:
 
     small fields (1 to 13)      written and read by the protobuf library
     0x72 varint(size) sizes     field 14, length-delimited
     0x7A varint(size) bytes     field 15, length-delimited
 
-The library would copy a bytes field once when it is set, once when it is serialised, and once when
-it is read. Here the parts are joined once on the way out, and seen through a memoryview on the way
-in. Any order of fields is accepted, as protobuf requires; of a repeated field the last one counts.
+The protobuf library copies a bytes field when it is set, when it is serialised and when it is read.
+This module copies the parts once when it writes, and returns memoryviews when it reads. The reader
+accepts fields in any order, as protobuf requires; the last of a repeated field wins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.model import Buffer
+from rocketmq_wire.model import Buffer, buffer_size
 
 SIZES_FIELD: Final = 14
 BODY_FIELD: Final = 15
@@ -31,7 +31,7 @@ def join_fields(small_fields: bytes, large_fields: Mapping[int, Sequence[Buffer]
     """One message of its serialised small fields and of large ones, each copied once."""
     parts: list[Buffer] = [small_fields]
     for number, field in large_fields.items():
-        size = sum(_size(part) for part in field)
+        size = sum(buffer_size(part) for part in field)
         if size:
             parts.append(_varint(number << 3 | _LENGTH_DELIMITED) + _varint(size))
             parts.extend(field)
@@ -69,10 +69,6 @@ def split_fields(message: Buffer) -> tuple[bytes, dict[int, memoryview]]:
         else:
             small.append(view[start:position])
     return b"".join(small), large
-
-
-def _size(part: Buffer) -> int:
-    return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 def _varint(value: int) -> bytes:

@@ -1,14 +1,11 @@
 """Typed requests and replies <-> the protobuf messages of the bulk service, as bytes.
 
-`METHODS` holds one entry per unary call of the service. Several requests travel in one call where
-the service allows it (offsets and progress of many queues); every entry therefore maps lists, and
-an outcome is a reply or the BrokerError that stands in its place. A call of its own, with one
-request, that fails is answered with a gRPC status; `error_to_metadata` makes its trailing metadata.
+`METHODS` has one entry per unary call of the service. Some calls carry several requests (offsets
+and committed offsets of many queues), so every entry maps lists; an outcome is a reply or a
+BrokerError. If a call with one request fails, a gRPC status answers it; `error_to_metadata` makes
+its trailing metadata.
 
-The streams of the service, PullRecords and SendRecordsStream, use the same messages: see
-`grpc_records`. The public service `apache.rocketmq.v2` will be a second package beside
-`rocketmq.bulk.v1` in `stubs`, with a mapping module of its own beside this one: its messages are
-not these, and neither module needs to know the other.
+The streams of the service, PullRecords and SendRecordsStream, use the same messages: see `records`.
 """
 
 from __future__ import annotations
@@ -20,9 +17,9 @@ from rocketmq_wire.errors import BrokerError, NotOverGrpcError, broker_error
 from rocketmq_wire.grpc.bulk import records, values
 from rocketmq_wire.grpc.bulk.methods import AnyRequest, Method, alone, done, small
 from rocketmq_wire.grpc.bulk.shared_calls import (
-    COMMIT_PROGRESS,
+    COMMIT_OFFSET,
+    GET_COMMITTED_OFFSET,
     GET_OFFSETS,
-    GET_PROGRESS,
     ITEMS_MAX,
 )
 from rocketmq_wire.model import DEFAULT_TOPIC
@@ -55,35 +52,35 @@ from rocketmq_wire.stubs import SERVICE, message_class
 CODE_KEY: Final = "rocketmq-code"
 # gRPC carries only printable ASCII in metadata, but anything under names that end in -bin.
 REMARK_KEY: Final = "rocketmq-remark-bin"
-# HTTP/2 peers refuse long headers (8 KiB is the usual limit), and a remark is for people.
+# HTTP/2 peers refuse long headers (8 KiB is the usual limit), and only people read a remark.
 REMARK_SIZE_MAX: Final = 2_048
 PULL_RECORDS_PATH: Final = f"/{SERVICE}/PullRecords"
 SEND_RECORDS_STREAM_PATH: Final = f"/{SERVICE}/SendRecordsStream"
 
 
 def method_of(request: AnyRequest) -> Method:
-    """The call that carries a request. Raises NotOverGrpcError when the service has none."""
+    """The call that carries a request. Raises NotOverGrpcError if the service has none."""
     method = _METHODS_BY_REQUEST.get(type(request))
     if method is None:
         raise NotOverGrpcError(type(request).__name__)
     return method
 
 
-def calls_of(wanted: Sequence[AnyRequest]) -> list[tuple[Method, list[int]]]:
-    """The fewest calls that carry all requests: each with the places of its core."""
+def calls_of(requests: Sequence[AnyRequest]) -> list[tuple[Method, list[int]]]:
+    """The fewest calls that carry all requests: each with the indexes of its requests."""
     shared: dict[Hashable, list[int]] = {}
     calls: list[tuple[Method, list[int]]] = []
-    for place, request in enumerate(wanted):
+    for index, request in enumerate(requests):
         method = method_of(request)
         if method.sharing_key is None:
-            calls.append((method, [place]))
+            calls.append((method, [index]))
             continue
         key = (method.name, method.sharing_key(request))
-        places = shared.get(key)
-        if places is None or len(places) == ITEMS_MAX:
-            places = shared[key] = []
-            calls.append((method, places))
-        places.append(place)
+        indexes = shared.get(key)
+        if indexes is None or len(indexes) == ITEMS_MAX:
+            indexes = shared[key] = []
+            calls.append((method, indexes))
+        indexes.append(index)
     return calls
 
 
@@ -94,7 +91,7 @@ def error_to_metadata(error: BrokerError) -> tuple[tuple[str, str | bytes], ...]
 
 
 def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerError | None:
-    """The broker's refusal in trailing metadata; None when there is none."""
+    """The broker's refusal in trailing metadata; None if there is none."""
     found = dict(metadata)
     code, remark = found.get(CODE_KEY), found.get(REMARK_KEY, b"")
     if not isinstance(code, str) or not code.isdecimal() or not isinstance(remark, bytes):
@@ -104,7 +101,7 @@ def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerEr
 
 def _consume_stats_to_message(reply: ConsumeStatsReply) -> Any:
     return message_class("GetGroupStatsResponse")(
-        queues=[values.progress_to_message(*entry) for entry in reply.queues.items()],
+        queues=[values.committed_to_message(*entry) for entry in reply.queues.items()],
         tps=reply.tps,
     )
 
@@ -117,8 +114,8 @@ def _delete_topic(message: Any) -> AnyRequest:
 
 METHODS: Final[tuple[Method, ...]] = (
     GET_OFFSETS,
-    GET_PROGRESS,
-    COMMIT_PROGRESS,
+    GET_COMMITTED_OFFSET,
+    COMMIT_OFFSET,
     small(
         "GetRoute",
         (GetRoute,),
@@ -210,7 +207,7 @@ METHODS: Final[tuple[Method, ...]] = (
         lambda message: GetConsumeStats(message.group, values.optional(message, "topic")),
         _consume_stats_to_message,
         lambda message: ConsumeStatsReply(
-            dict(values.progress_from_message(entry) for entry in message.queues), message.tps
+            dict(values.committed_from_message(entry) for entry in message.queues), message.tps
         ),
     ),
     done(

@@ -1,4 +1,4 @@
-"""What a unary call of the bulk service is, and how one is put together from pure functions."""
+"""A unary call of the bulk service, made of pure functions."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ Outcome = Reply | BrokerError
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One unary call of the service, and how its bytes are made and read."""
+    """One unary call of the service: how requests and outcomes become bytes."""
 
     name: str
     request_types: tuple[type[AnyRequest], ...]
     encode_requests: Callable[[Sequence[AnyRequest]], bytes]
     decode_requests: Callable[[bytes], tuple[AnyRequest, ...]]
     encode_outcomes: Callable[[Sequence[AnyRequest], Sequence[Outcome]], bytes]
-    """Raises the BrokerError of a call whose answer has no place for one."""
+    """Raises the BrokerError if the call's answer cannot carry it."""
     decode_outcomes: Callable[[Sequence[AnyRequest], Buffer], list[Outcome]]
     sharing_key: Callable[[AnyRequest], Hashable] | None = None
-    """Requests with equal keys may share a call; None: each travels alone."""
+    """Requests with equal keys may share a call; None: every request takes its own call."""
 
     @property
     def path(self) -> str:
         return f"/{SERVICE}/{self.name}"
 
-    def encode(self, wanted: Sequence[AnyRequest]) -> bytes:
-        """The call's request.
+    def encode(self, requests: Sequence[AnyRequest]) -> bytes:
+        """The bytes of the call's request.
 
         Raises LocalProtocolError for values that protobuf cannot carry.
         """
         try:
-            return self.encode_requests(wanted)
+            return self.encode_requests(requests)
         except (TypeError, ValueError) as error:
-            raise LocalProtocolError(f"{self.name} cannot carry {wanted[0]!r}: {error}") from error
+            raise LocalProtocolError(
+                f"{self.name} cannot carry {requests[0]!r}: {error}"
+            ) from error
 
 
 def alone(
@@ -54,19 +56,19 @@ def alone(
 ) -> Method:
     """A call that carries one request."""
 
-    def encode_outcomes(wanted: Sequence[AnyRequest], outcomes: Sequence[Outcome]) -> bytes:
+    def encode_outcomes(requests: Sequence[AnyRequest], outcomes: Sequence[Outcome]) -> bytes:
         (outcome,) = outcomes
         if isinstance(outcome, BrokerError):
             raise outcome
-        return encode_reply(wanted[0], outcome)
+        return encode_reply(requests[0], outcome)
 
     return Method(
         name=name,
         request_types=request_types,
-        encode_requests=lambda wanted: encode_request(wanted[0]),
+        encode_requests=lambda requests: encode_request(requests[0]),
         decode_requests=lambda content: (decode_request(content),),
         encode_outcomes=encode_outcomes,
-        decode_outcomes=lambda wanted, content: [decode_reply(wanted[0], content)],
+        decode_outcomes=lambda requests, content: [decode_reply(requests[0], content)],
     )
 
 
@@ -78,7 +80,7 @@ def small(
     reply_to_message: Callable[[Any], Any],
     reply_from_message: Callable[[Any], Reply],
 ) -> Method:
-    """A call that carries one request and is wholly the protobuf library's."""
+    """A call that carries one request, without large fields."""
     request_class, response_name = message_class(f"{name}Request"), f"{name}Response"
     return alone(
         name,
@@ -96,7 +98,7 @@ def done(
     to_fields: Callable[[Any], dict[str, Any]],
     from_message: Callable[[Any], AnyRequest],
 ) -> Method:
-    """A call that is answered with success and nothing else."""
+    """A call whose answer is `Done`."""
     response_class = message_class(f"{name}Response")
     return small(
         name,

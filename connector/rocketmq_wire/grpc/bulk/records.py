@@ -1,13 +1,13 @@
 """The bulk service's messages that carry records or bodies <-> typed values.
 
-Only their small fields pass through the protobuf library; see `grpc_bulk_fields` for the layout.
+Only their small fields pass through the protobuf library; see `fields` for the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.fields import (
@@ -46,7 +46,7 @@ RANGES_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RecordChunk:
-    """Whole records covering `[start, end)` of a queue, or why there are none."""
+    """Whole records of `[start, end)` of a queue, or the reason why there are none."""
 
     start: int
     end: int
@@ -63,13 +63,13 @@ class RecordChunk:
 
     @property
     def ends_range(self) -> bool:
-        """True when a stream has nothing more to say about this chunk's range."""
+        """True if this chunk is the last one of its range."""
         return self.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class PullRange:
-    """Offsets to stream; without an end, up to the queue's end when that is reached."""
+    """The offsets to stream; without an end, up to the end of the queue."""
 
     queue: QueueId
     start: int
@@ -78,7 +78,7 @@ class PullRange:
 
 @dataclass(frozen=True, slots=True)
 class PullRecords:
-    """A stream of ranges. It has no single reply, so it is no `Request`."""
+    """The request of a stream of ranges; without a single reply, it is no `Request`."""
 
     group: str
     ranges: tuple[PullRange, ...]
@@ -129,8 +129,8 @@ def encode_pull_records(request: PullRecords) -> bytes:
     message = message_class("PullRecordsRequest")(
         group=request.group,
         ranges=[
-            pull_range(queue=queue_to_message(wanted.queue), start=wanted.start, end=wanted.end)
-            for wanted in request.ranges
+            pull_range(queue=queue_to_message(part.queue), start=part.start, end=part.end)
+            for part in request.ranges
         ],
         subscription=subscription_to_message(request.subscription),
         chunk_size=request.chunk_size,
@@ -141,21 +141,19 @@ def encode_pull_records(request: PullRecords) -> bytes:
 
 
 def decode_pull_records(content: bytes) -> PullRecords:
-    """Raises RemoteProtocolError for what no client of ours would ask."""
+    """The request of a stream. Raises RemoteProtocolError for impossible ranges and limits."""
     message = parse("PullRecordsRequest", content)
     if not 0 < len(message.ranges) <= RANGES_MAX:
         raise RemoteProtocolError(
             f"a stream has 1 to {RANGES_MAX} ranges, not {len(message.ranges)}"
         )
     ranges = tuple(
-        PullRange(queue_from_message(wanted.queue), wanted.start, optional(wanted, "end"))
-        for wanted in message.ranges
+        PullRange(queue_from_message(part.queue), part.start, optional(part, "end"))
+        for part in message.ranges
     )
-    for wanted in ranges:
-        if wanted.start < 0 or (wanted.end is not None and wanted.end < wanted.start):
-            raise RemoteProtocolError(
-                f"not a range: [{wanted.start}, {wanted.end}) of {wanted.queue}"
-            )
+    for part in ranges:
+        if part.start < 0 or (part.end is not None and part.end < part.start):
+            raise RemoteProtocolError(f"not a range: [{part.start}, {part.end}) of {part.queue}")
     if min(message.chunk_size, message.chunk_count_max, message.suspend_ms) < 0:
         raise RemoteProtocolError("a chunk's limits and suspend_ms cannot be negative")
     return PullRecords(
@@ -212,7 +210,7 @@ def decode_chunk(content: Buffer) -> RecordChunk:
 
 
 def chunk_of_reply(reply: PullReply, *, start: int, range_index: int = 0) -> RecordChunk:
-    """A pull's answer as the chunk that says the same."""
+    """A pull's answer as a chunk."""
     return RecordChunk(
         start=start,
         end=reply.next_begin,
@@ -228,7 +226,7 @@ def chunk_of_reply(reply: PullReply, *, start: int, range_index: int = 0) -> Rec
 
 
 def reply_of_chunk(chunk: RecordChunk) -> PullReply:
-    """The pull's answer that a chunk says. Raises the chunk's error."""
+    """A chunk as a pull's answer. Raises the chunk's error."""
     if chunk.status is None:
         raise chunk.error or RemoteProtocolError("a chunk has neither status nor error")
     return PullReply(
@@ -246,17 +244,36 @@ def reply_of_chunk(chunk: RecordChunk) -> PullReply:
 # --- writing --------------------------------------------------------------------------------
 
 
+def _fields_of_send(request: SendMessage | SendBatch) -> dict[str, Any]:
+    return {
+        "group": request.group,
+        "queue": queue_to_message(request.queue),
+        "born_ms": request.born_ms,
+        "properties": request.properties,
+        "flag": request.flag,
+        "sys_flag": request.sys_flag,
+        "default_queue_count": request.default_queue_count,
+    }
+
+
+def _send_of_fields(message: Any, large: Mapping[int, Buffer]) -> dict[str, Any]:
+    return {
+        "group": message.group,
+        "queue": queue_from_message(message.queue),
+        "born_ms": message.born_ms,
+        "body": large.get(BODY_FIELD, b""),
+        "properties": message.properties,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "default_queue_count": message.default_queue_count or 4,
+    }
+
+
 def encode_send_message(request: SendMessage) -> bytes:
     message = message_class("SendMessageRequest")(
-        group=request.group,
-        queue=queue_to_message(request.queue),
-        born_ms=request.born_ms,
-        properties=request.properties,
-        flag=request.flag,
-        sys_flag=request.sys_flag,
+        **_fields_of_send(request),
         reconsume_times=request.reconsume_times,
         reconsume_times_max=request.reconsume_times_max,
-        default_queue_count=request.default_queue_count,
     )
     return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
 
@@ -265,45 +282,20 @@ def decode_send_message(content: Buffer) -> SendMessage:
     small, large = split_fields(content)
     message = parse("SendMessageRequest", small)
     return SendMessage(
-        group=message.group,
-        queue=queue_from_message(message.queue),
-        born_ms=message.born_ms,
-        body=large.get(BODY_FIELD, b""),
-        properties=message.properties,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
+        **_send_of_fields(message, large),
         reconsume_times=message.reconsume_times,
         reconsume_times_max=optional(message, "reconsume_times_max"),
-        default_queue_count=message.default_queue_count or 4,
     )
 
 
 def encode_send_batch(request: SendBatch) -> bytes:
-    message = message_class("SendBatchRequest")(
-        group=request.group,
-        queue=queue_to_message(request.queue),
-        born_ms=request.born_ms,
-        properties=request.properties,
-        flag=request.flag,
-        sys_flag=request.sys_flag,
-        default_queue_count=request.default_queue_count,
-    )
+    message = message_class("SendBatchRequest")(**_fields_of_send(request))
     return join_fields(serialize(message), {BODY_FIELD: (request.body,)})
 
 
 def decode_send_batch(content: Buffer) -> SendBatch:
     small, large = split_fields(content)
-    message = parse("SendBatchRequest", small)
-    return SendBatch(
-        group=message.group,
-        queue=queue_from_message(message.queue),
-        born_ms=message.born_ms,
-        body=large.get(BODY_FIELD, b""),
-        properties=message.properties,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        default_queue_count=message.default_queue_count or 4,
-    )
+    return SendBatch(**_send_of_fields(parse("SendBatchRequest", small), large))
 
 
 def encode_send_records(request: SendRecords) -> bytes:
@@ -328,7 +320,7 @@ def decode_send_records(content: Buffer) -> SendRecords:
 
 
 def encode_send_outcome(outcome: SendReply | BrokerError) -> bytes:
-    """A send's answer; an error travels inside it, for streams that go on after one."""
+    """A send's answer or error; a stream continues after an error."""
     response = message_class("SendResponse")
     if isinstance(outcome, BrokerError):
         return serialize(response(error=status_to_message(outcome)))

@@ -1,4 +1,4 @@
-"""The calls of the bulk service that carry many requests: offsets and progress of many queues."""
+"""The calls of the bulk service that carry many requests: offsets and committed offsets."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from rocketmq_wire.requests.offsets import (
 )
 from rocketmq_wire.stubs import message_class, parse, serialize
 
-# Of one call; a client splits what is longer. Far below the message size limit of either side.
+# The limit of one call, far below the size limit of both sides; clients split longer lists.
 ITEMS_MAX: Final = 10_000
 
 
-def _checked(results: Sequence[Any], wanted: Sequence[AnyRequest]) -> Sequence[Any]:
-    if len(results) != len(wanted):
-        raise RemoteProtocolError(f"{len(wanted)} questions got {len(results)} answers")
+def _checked(results: Sequence[Any], requests: Sequence[AnyRequest]) -> Sequence[Any]:
+    if len(results) != len(requests):
+        raise RemoteProtocolError(f"{len(requests)} requests got {len(results)} answers")
     return results
 
 
 def _limited(items: Sequence[Any]) -> Sequence[Any]:
     if len(items) > ITEMS_MAX:
-        raise RemoteProtocolError(f"a call asks for {len(items)} things, over {ITEMS_MAX}")
+        raise RemoteProtocolError(f"a call has {len(items)} items, over {ITEMS_MAX}")
     return items
 
 
@@ -88,8 +88,8 @@ def _request_of_query(query: Any) -> AnyRequest:
 GET_OFFSETS: Final = Method(
     name="GetOffsets",
     request_types=(*_KINDS, SearchOffset),
-    encode_requests=lambda wanted: serialize(
-        message_class("GetOffsetsRequest")(queries=[_query_of(request) for request in wanted])
+    encode_requests=lambda requests: serialize(
+        message_class("GetOffsetsRequest")(queries=[_query_of(request) for request in requests])
     ),
     decode_requests=lambda content: tuple(
         _request_of_query(query) for query in _limited(parse("GetOffsetsRequest", content).queries)
@@ -97,25 +97,25 @@ GET_OFFSETS: Final = Method(
     encode_outcomes=lambda _, outcomes: serialize(
         message_class("GetOffsetsResponse")(results=_offset_results(outcomes))
     ),
-    decode_outcomes=lambda wanted, content: [
+    decode_outcomes=lambda requests, content: [
         _outcome_of_result(result)
-        for result in _checked(parse("GetOffsetsResponse", content).results, wanted)
+        for result in _checked(parse("GetOffsetsResponse", content).results, requests)
     ],
     sharing_key=lambda _: None,
 )
 
 
-def _encode_get_progress(wanted: Sequence[Any]) -> bytes:
+def _encode_get_committed(requests: Sequence[Any]) -> bytes:
     return serialize(
         message_class("GetCommittedOffsetRequest")(
-            group=wanted[0].group,
-            queues=[queue_to_message(request.queue) for request in wanted],
-            zero_if_absent=wanted[0].zero_if_absent,
+            group=requests[0].group,
+            queues=[queue_to_message(request.queue) for request in requests],
+            zero_if_absent=requests[0].zero_if_absent,
         )
     )
 
 
-def _decode_get_progress(content: bytes) -> tuple[AnyRequest, ...]:
+def _decode_get_committed(content: bytes) -> tuple[AnyRequest, ...]:
     message = parse("GetCommittedOffsetRequest", content)
     return tuple(
         GetCommittedOffset(message.group, queue_from_message(queue), message.zero_if_absent)
@@ -123,36 +123,36 @@ def _decode_get_progress(content: bytes) -> tuple[AnyRequest, ...]:
     )
 
 
-GET_PROGRESS: Final = Method(
+GET_COMMITTED_OFFSET: Final = Method(
     name="GetCommittedOffset",
     request_types=(GetCommittedOffset,),
-    encode_requests=_encode_get_progress,
-    decode_requests=_decode_get_progress,
+    encode_requests=_encode_get_committed,
+    decode_requests=_decode_get_committed,
     encode_outcomes=lambda _, outcomes: serialize(
         message_class("GetCommittedOffsetResponse")(results=_offset_results(outcomes))
     ),
-    decode_outcomes=lambda wanted, content: [
+    decode_outcomes=lambda requests, content: [
         _outcome_of_result(result)
-        for result in _checked(parse("GetCommittedOffsetResponse", content).results, wanted)
+        for result in _checked(parse("GetCommittedOffsetResponse", content).results, requests)
     ],
     sharing_key=lambda request: (request.group, request.zero_if_absent),  # type: ignore[attr-defined]
 )
 
 
-def _encode_commit_progress(wanted: Sequence[Any]) -> bytes:
+def _encode_commit(requests: Sequence[Any]) -> bytes:
     entry = message_class("QueueOffset")
     return serialize(
         message_class("CommitOffsetRequest")(
-            group=wanted[0].group,
+            group=requests[0].group,
             offsets=[
                 entry(queue=queue_to_message(request.queue), offset=request.offset)
-                for request in wanted
+                for request in requests
             ],
         )
     )
 
 
-def _decode_commit_progress(content: bytes) -> tuple[AnyRequest, ...]:
+def _decode_commit(content: bytes) -> tuple[AnyRequest, ...]:
     message = parse("CommitOffsetRequest", content)
     return tuple(
         CommitOffset(message.group, queue_from_message(entry.queue), entry.offset)
@@ -172,15 +172,15 @@ def _encode_commit_outcomes(_: Sequence[AnyRequest], outcomes: Sequence[Outcome]
     )
 
 
-COMMIT_PROGRESS: Final = Method(
+COMMIT_OFFSET: Final = Method(
     name="CommitOffset",
     request_types=(CommitOffset,),
-    encode_requests=_encode_commit_progress,
-    decode_requests=_decode_commit_progress,
+    encode_requests=_encode_commit,
+    decode_requests=_decode_commit,
     encode_outcomes=_encode_commit_outcomes,
-    decode_outcomes=lambda wanted, content: [
+    decode_outcomes=lambda requests, content: [
         values.error_from_status(status) or Done()
-        for status in _checked(parse("CommitOffsetResponse", content).results, wanted)
+        for status in _checked(parse("CommitOffsetResponse", content).results, requests)
     ],
     sharing_key=lambda request: request.group,  # type: ignore[attr-defined]
 )

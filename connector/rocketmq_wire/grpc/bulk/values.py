@@ -21,7 +21,7 @@ from rocketmq_wire.requests.messages import PullStatus, SendStatus
 from rocketmq_wire.requests.offsets import Boundary
 from rocketmq_wire.stubs import message_class
 
-# Protobuf's enums start with a 0 that means "not said", so that it cannot be said by accident.
+# The 0 of a protobuf enum means "not set", so that no value is set by accident.
 PULL_STATUS_NUMBERS: Final = {
     PullStatus.FOUND: 1,
     PullStatus.NO_NEW_MESSAGE: 2,
@@ -37,7 +37,7 @@ SEND_STATUS_NUMBERS: Final = {
 BOUNDARY_NUMBERS: Final = {Boundary.LOWER: 1, Boundary.UPPER: 2}
 PULL_STATUSES: Final = {number: status for status, number in PULL_STATUS_NUMBERS.items()}
 SEND_STATUSES: Final = {number: status for status, number in SEND_STATUS_NUMBERS.items()}
-# Who leaves the boundary out means the usual one.
+# An absent boundary means LOWER.
 BOUNDARIES: Final = {0: Boundary.LOWER, 1: Boundary.LOWER, 2: Boundary.UPPER}
 
 
@@ -80,7 +80,7 @@ def topic_to_message(config: TopicConfig) -> Any:
 
 
 def topic_from_message(message: Any) -> TopicConfig:
-    """Counts and permission of 0 are taken literally: a topic may be closed that way."""
+    """A topic; counts and permission of 0 hold, because they close a topic."""
     return TopicConfig(
         name=message.name,
         read_queue_count=message.read_queue_count,
@@ -168,17 +168,17 @@ def stats_from_message(message: Any) -> tuple[QueueId, QueueStats]:
     )
 
 
-def progress_to_message(queue: QueueId, progress: CommittedOffset) -> Any:
+def committed_to_message(queue: QueueId, offset: CommittedOffset) -> Any:
     return message_class("CommittedOffset")(
         queue=queue_to_message(queue),
-        broker_offset=progress.broker_offset,
-        consumer_offset=progress.consumer_offset,
-        updated_ms=progress.updated_ms,
-        pull_offset=progress.pull_offset,
+        broker_offset=offset.broker_offset,
+        consumer_offset=offset.consumer_offset,
+        updated_ms=offset.updated_ms,
+        pull_offset=offset.pull_offset,
     )
 
 
-def progress_from_message(message: Any) -> tuple[QueueId, CommittedOffset]:
+def committed_from_message(message: Any) -> tuple[QueueId, CommittedOffset]:
     return queue_from_message(message.queue), CommittedOffset(
         message.broker_offset, message.consumer_offset, message.updated_ms, message.pull_offset
     )
@@ -214,5 +214,5 @@ def consumer_from_message(message: Any) -> ConsumerInfo:
 
 
 def optional(message: Any, field: str) -> Any:
-    """The value of a field with presence; None when it was not set."""
+    """The value of a field with presence; None if it is not set."""
     return getattr(message, field) if message.HasField(field) else None

@@ -52,9 +52,9 @@ SYSTEM_PROPERTIES: Final = frozenset(
         *(_DEAD_TOPIC, _DEAD_ID, LITE_TOPIC, MESSAGE_PRIORITY, "CLIENT_HOST"),
     }
 )
-"""Names that a user's property may not have, and that are no user's when a message is read."""
+"""Names that user properties may not have; readers do not return them as user properties."""
 
-# What no body has, but by chance.
+# A digest that matches no body.
 _NO_DIGEST: Final = "0" * 32
 
 
@@ -69,7 +69,7 @@ class Outgoing:
 
 
 def named_properties(message: Any) -> dict[str, str]:
-    """What brokers keep as properties of what a `Message` says of itself, sent or received."""
+    """The properties that brokers store for a `Message`, sent or received."""
     system = message.system_properties
     named: dict[str, str] = dict(message.user_properties)
     if system.HasField("tag"):
@@ -94,13 +94,13 @@ def named_properties(message: Any) -> dict[str, str]:
 
 
 def outgoing_of(message: Any, *, topic: str, now_ms: int) -> Outgoing:
-    """What a message that has passed all checks is stored as; `Message` -> its parts."""
+    """A checked `Message` as the parts of a send request."""
     system = message.system_properties
     named = named_properties(message)
     sys_flag = FLAG_COMPRESSED if system.body_encoding == GZIP else 0
     if system.message_type == TRANSACTION:
         named[TRANSACTIONAL] = "true"
-        # Checks go to whichever producer of the topic is there: clients here have no groups.
+        # Checks go to any producer of the topic, because these clients have no groups.
         named[PRODUCER_GROUP] = topic
         sys_flag |= FLAG_TRANSACTION_PREPARED
         if system.HasField("orphaned_transaction_recovery_duration"):
@@ -117,14 +117,14 @@ def _stored_body(stored: StoredMessage) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a message carries besides what is stored of it."""
+    """The fields of a delivered message that are not stored."""
 
     topic: str
     receipt_handle: str = ""
     invisible_ms: int = 0
     attempt: int = 1
     body_of: Callable[[StoredMessage], tuple[bytes, int]] = field(default=_stored_body)
-    """The body as it is sent, and its encoding."""
+    """Returns the body to send and its encoding."""
 
 
 def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
@@ -143,10 +143,10 @@ def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
     system.message_id = properties.get(UNIQUE_KEY, "") or offset_message_id(
         stored.store_host, stored.physical_offset
     )
-    # Upper case, as every client compares it.
+    # Clients compare it in upper case.
     system.body_digest.type = 2
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-    # A body that changed since it was stored must not look whole: clients compare.
+    # Clients compare digests: one of a damaged body must not match.
     is_whole = body_crc(stored.body) == stored.body_crc
     system.body_digest.checksum = digest if is_whole else _NO_DIGEST
     system.body_encoding = encoding
@@ -203,7 +203,7 @@ def host_text(host: Host) -> tuple[str, str]:
 
 
 def milliseconds(time: Any) -> int:
-    """Of a timestamp or a duration."""
+    """The milliseconds of a timestamp or a duration."""
     return int(time.seconds) * 1_000 + int(time.nanos) // 1_000_000
 
 

@@ -1,7 +1,7 @@
-"""What a client that pops says to RocketMQ's public gRPC service, and hears: pure.
+"""Requests and answers of a popping client at RocketMQ's public gRPC service, as bytes.
 
-The service sends messages, not records. They are laid out as records here, at the place that their
-receipt handle names, so that whoever takes popped records needs not know where they came from.
+The service sends messages, not records. This module encodes them as records, with the queue and the
+offset of their receipt handles, so that consumers handle all popped records alike.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rocketmq_wire.stubs import public
 SIMPLE_CONSUMER: Final = 3
 """`ClientType` in the protocol."""
 POLL_MS: Final = 20_000
-"""How long a receive is held: proxies hold between 5 and 20 s, whatever is asked."""
+"""The time for which a proxy holds a receive; proxies clamp it to 5 to 20 s."""
 INVISIBLE_MS_MIN: Final = 10_000
 CLIENT_VERSION: Final = "5.0.7"
-"""Of the protocol: proxies answer some errors by it."""
+"""The protocol version of the client; proxies choose some error codes by it."""
 _TAG, _SQL = 1, 2
 _READABLE: Final = (2, 4)
 """`Permission` in the protocol: READ and READ_WRITE."""
@@ -45,12 +45,12 @@ _DIGESTS: Final[Mapping[int, Callable[[bytes], str]]] = {
 
 
 def path_of(name: str) -> str:
-    """Where a call goes."""
+    """The HTTP/2 path of a call."""
     return f"/{public.SERVICE}/{name}"
 
 
 def telemetry(group: str, topics: Mapping[str, Subscription]) -> bytes:
-    """The settings that a client begins its stream with."""
+    """The first message of a client's settings stream."""
     command = public.message_class("TelemetryCommand")()
     settings = command.settings
     settings.client_type = SIMPLE_CONSUMER
@@ -67,14 +67,14 @@ def telemetry(group: str, topics: Mapping[str, Subscription]) -> bytes:
 
 
 def heartbeat(group: str) -> bytes:
-    """What keeps a client known."""
+    """The request that keeps a client registered."""
     request = public.message_class("HeartbeatRequest")(client_type=SIMPLE_CONSUMER)
     request.group.name = group
     return bytes(request.SerializeToString())
 
 
 def route_query(topic: str, address: tuple[str, int]) -> bytes:
-    """A question for a topic's queues; `address` is how the service is reached."""
+    """The request for a topic's queues; `address` is the service's own."""
     request = public.message_class("QueryRouteRequest")()
     request.topic.name = topic
     request.endpoints.scheme = 1
@@ -83,7 +83,7 @@ def route_query(topic: str, address: tuple[str, int]) -> bytes:
 
 
 def brokers_of(topic: str, answer: Buffer) -> tuple[tuple[str, bytes], ...]:
-    """Of each broker that lends the topic's messages: its name, and a queue to ask it by.
+    """The brokers with readable queues of the topic: their name, and a queue for `receive`.
 
     Raises BrokerError and RemoteProtocolError.
     """
@@ -145,14 +145,14 @@ def acks(group: str, topic: str, handles: Iterable[ReceiptHandle]) -> bytes:
 
 
 def ack_errors(answer: Buffer) -> list[BrokerError]:
-    """What was not acknowledged. Raises RemoteProtocolError."""
+    """The errors of messages that were not acknowledged. Raises RemoteProtocolError."""
     response = _parsed("AckMessageResponse", answer)
     statuses = [entry.status for entry in response.entries] or [response.status]
     return [error for status in statuses if (error := error_of_status(status)) is not None]
 
 
 def change(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> bytes:
-    """Another invisible time, from now on."""
+    """The request for another invisible time, counted from now."""
     request = public.message_class("ChangeInvisibleDurationRequest")()
     request.group.name, request.topic.name = group, topic
     request.receipt_handle = handle.text()
@@ -161,14 +161,14 @@ def change(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> 
 
 
 def changed(answer: Buffer) -> ReceiptHandle:
-    """The handle that counts from now on. Raises BrokerError and RemoteProtocolError."""
+    """The handle that replaces the old one. Raises BrokerError and RemoteProtocolError."""
     response = _parsed("ChangeInvisibleDurationResponse", answer)
     check_status(response.status)
     return ReceiptHandle.parse(response.receipt_handle)
 
 
 def settings_answered(frame: Buffer) -> bool:
-    """True for the answer to a client's settings. Raises BrokerError: they were refused."""
+    """True for the answer to a client's settings. Raises BrokerError if it refuses them."""
     command = _parsed("TelemetryCommand", frame)
     if command.HasField("status"):
         check_status(command.status)
@@ -188,7 +188,7 @@ def _stored(topic: str, message: Any, handle: ReceiptHandle) -> StoredMessage:
     system = message.system_properties
     digest = _DIGESTS.get(system.body_digest.type)
     if digest is not None and system.body_digest.checksum:
-        # Some clients leave leading zeros out.
+        # Some clients leave out leading zeros.
         wanted = system.body_digest.checksum.upper().lstrip("0")
         if digest(message.body).upper().lstrip("0") != wanted:
             raise CorruptRecordError(
@@ -215,7 +215,7 @@ def _stored(topic: str, message: Any, handle: ReceiptHandle) -> StoredMessage:
 
 
 def _host(text: str) -> Host:
-    """`address:port` or an address; what is no IPv4 address is left out."""
+    """The host in `address:port` or an address; 0.0.0.0 for any but an IPv4 address."""
     address, _, port = text.rpartition(":") if text.count(":") == 1 else (text, "", "0")
     try:
         packed = ipaddress.IPv4Address(address).packed

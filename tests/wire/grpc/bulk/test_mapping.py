@@ -258,7 +258,7 @@ def test_offsets_of_every_kind_share_a_call_and_progress_does_so_by_group() -> N
     ]
 
 
-def test_a_call_with_too_many_questions_is_split_by_the_client_and_refused_by_the_broker() -> None:
+def test_a_call_with_too_many_requests_is_split_by_the_client_and_refused_by_the_broker() -> None:
     queues = [GetMaxOffset(QueueId("orders", "broker-a", i)) for i in range(ITEMS_MAX + 1)]
     (method, _), (_, rest) = calls_of(queues)
     assert rest == [ITEMS_MAX]
@@ -336,11 +336,11 @@ def test_a_request_without_a_call_is_our_own_mistake() -> None:
         method_of(Another())
 
 
-def test_answers_that_do_not_match_the_questions_are_refused() -> None:
+def test_answers_that_do_not_match_the_requests_are_refused() -> None:
     request = GetMaxOffset(QueueId("orders", "broker-a", 0))
     method = method_of(request)
     two = method.encode_outcomes([request, request], [OffsetReply(1), OffsetReply(2)])
-    with pytest.raises(RemoteProtocolError, match="1 questions got 2 answers"):
+    with pytest.raises(RemoteProtocolError, match="1 requests got 2 answers"):
         method.decode_outcomes([request], two)
 
 
