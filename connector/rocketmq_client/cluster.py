@@ -1,8 +1,8 @@
 """The cluster as Spark, the command line and the jobs use it: topics, bounds, groups, downloads.
 
-Calls that go to several brokers report a failure in its place: one unreachable broker does not
-stop the others. Repeatable calls that failed on the way are tried again, all in all for at most one
-request time-out.
+A call to several brokers returns an error in the place of an answer, so one unreachable broker does
+not stop the others. Repeatable requests that failed on the way are sent again, within one request
+time-out for all tries.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ R = TypeVar("R", bound=Reply)
 
 
 def open_cluster(settings: ConnectionSettings) -> Cluster:
-    """A way to the cluster. Nothing is connected before the first call."""
+    """Open a cluster. Nothing is connected before the first call."""
     return Cluster(settings, open_transport(settings))
 
 
 class Cluster:
-    """One owner at a time; every call blocks for a bounded time. Use it in `with`, or close it."""
+    """A cluster, used by one owner at a time in `with`; every call blocks for a bounded time."""
 
     def __init__(
         self, settings: ConnectionSettings, transport: Transport, clock: Clock = SYSTEM_CLOCK
@@ -90,7 +90,7 @@ class Cluster:
         self.settings = settings
         self.transport = transport
         self.clock = clock
-        """The clock of all waits for this cluster, also of those outside of this class."""
+        """The clock of all waits for this cluster, also of those in other modules."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -108,31 +108,31 @@ class Cluster:
         self.transport.close()
 
     def broker_addresses(self) -> dict[str, str]:
-        """The addresses of brokers that are known by now, by name."""
+        """Return the addresses of the brokers known so far, by broker name."""
         return self.transport.broker_addresses()
 
     def hint(self, addresses: Mapping[str, str]) -> None:
-        """Where another found brokers, for when no name server answers."""
+        """Take over broker addresses for use while no name server answers."""
         self.transport.hint(addresses)
 
     # --- topics -------------------------------------------------------------------------------
 
     def topics(self) -> tuple[str, ...]:
-        """Every topic that the name server knows, sorted; system topics too."""
+        """Return every topic that the name server knows, sorted; system topics too."""
         return tuple(sorted(self._ask_one(None, ListTopics()).topics))
 
     def route(self, topic: str) -> Route:
-        """Where a topic lives, asked afresh. Raises TopicNotFoundError."""
+        """Ask for the route of a topic. Raises TopicNotFoundError."""
         return self._ask_one(None, GetRoute(topic)).route
 
     def queues(self, topic: str) -> tuple[QueueId, ...]:
-        """Every readable queue of a topic, sorted. Raises TopicNotFoundError."""
+        """Return every readable queue of a topic, sorted. Raises TopicNotFoundError."""
         return self.route(topic).readable_queues(topic)
 
     def topic_stats(self, topic: str) -> dict[QueueId, QueueStats]:
-        """Bounds and newest store time of every queue, one call a broker.
+        """Return bounds and newest store time of every queue, by one call a broker.
 
-        Queues of a broker that does not answer are left out; raises when no broker answers.
+        Leaves out the queues of a broker that does not answer; raises if no broker answers.
         """
         replies = self._ask_brokers(self._brokers_of(topic), GetTopicStats(topic))
         stats: dict[QueueId, QueueStats] = {}
@@ -141,7 +141,7 @@ class Cluster:
         return stats
 
     def create_topic(self, config: TopicConfig, broker: str | None = None) -> None:
-        """Create a topic, or change it, on one broker or on every master of the cluster."""
+        """Create or change a topic on one broker or on every master of the cluster."""
         names = (broker,) if broker is not None else self.masters()
         self._all_must_answer(names, CreateTopic(config))
 
@@ -155,11 +155,11 @@ class Cluster:
         self._ask_one(None, DeleteTopicFromNameServer(name))
 
     def topic_config(self, name: str) -> TopicConfig:
-        """A topic as its first broker keeps it. Raises TopicNotFoundError."""
+        """Return a topic's settings at its first broker. Raises TopicNotFoundError."""
         return next(iter(self.topic_configs(name).values()))
 
     def topic_configs(self, name: str) -> dict[str, TopicConfig]:
-        """A topic as each of its brokers keeps it. Raises TopicNotFoundError."""
+        """Return a topic's settings by broker. Raises TopicNotFoundError."""
         brokers = self._brokers_of(name)
         replies = self._ask([(broker, ListTopicConfigs()) for broker in brokers])
         if all(isinstance(reply, RocketMQError) for reply in replies):
@@ -178,26 +178,26 @@ class Cluster:
     # --- offsets ------------------------------------------------------------------------------
 
     def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
-        """First and next offset of every queue, or why they could not be had.
+        """Return first and next offset of every queue, or its error.
 
-        A broker answers zeros for a queue that it does not have: the route says what exists.
+        A broker answers zeros for a queue that it does not have: only the route says what exists.
         """
         return ask_bounds(self._ask, queues)
 
     def search_offsets(
         self, timestamps_ms: Mapping[QueueId, int], boundary: Boundary = Boundary.LOWER
     ) -> dict[QueueId, int | RocketMQError]:
-        """Offsets by store time; brokers of every version are made to answer alike.
+        """Search offsets by store time, with the same result on every broker version.
 
-        LOWER: the first message stored at the time or later, else the queue's end. UPPER: the
-        last one stored at the time or earlier, else the queue's start. Always within the bounds.
+        LOWER finds the first message stored at the time or later, else the queue's end. UPPER
+        finds the last one stored at the time or earlier, else the queue's start.
         """
         return search_times(self._ask, timestamps_ms, boundary)
 
     def earliest_store_times(
         self, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
-        """Store time of every queue's first message; None for an empty queue."""
+        """Return the store time of every queue's first message; None for an empty queue."""
         wanted = tuple(dict.fromkeys(queues))
         replies = self._ask([(queue.broker, GetEarliestStoreTime(queue)) for queue in wanted])
         times: dict[QueueId, int | RocketMQError | None] = {}
@@ -210,16 +210,16 @@ class Cluster:
         return times
 
     def store_time_at(self, queue: QueueId, offset: int) -> int | None:
-        """Store time of the message at `offset`, or of the first one behind it; None: no such."""
+        """Return one store time, as `store_times_at` does."""
         return self.store_times_at({queue: offset})[queue]
 
     def store_times_at(
         self, offsets: Mapping[QueueId, int], *, is_exact: bool = False
     ) -> dict[QueueId, int | None]:
-        """Store times of many messages in one round trip; None where a broker gave none, or a
-        record that cannot be read: who reads the messages is told of it.
+        """Return store times of the messages at offsets, or of the first ones behind them.
 
-        `is_exact` takes no message behind the offset for the one that was there.
+        None stands for no message and for a record that cannot be decoded, which reads report.
+        `is_exact` accepts no message behind the offset. It takes one round trip.
         """
         replies = self._ask([(queue.broker, one_pull(queue, at)) for queue, at in offsets.items()])
         times: dict[QueueId, int | None] = {}
@@ -242,16 +242,16 @@ class Cluster:
         subscription: Subscription | None = None,
         group: str = READER_GROUP,
     ) -> PullReply:
-        """One plain pull that is not held."""
+        """Pull once, without waiting for messages to arrive."""
         request = PullMessages(
             group, queue, start, count_max, subscription=subscription or Subscription()
         )
         return self._ask_one(queue.broker, request)
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        """Download ranges; see `Transport.read_ranges`. Survives outages within the spec's limits.
+        """Download ranges; see `Transport.read_ranges`. Waits for brokers within the spec's limits.
 
-        Raises RangeLostError where offsets are gone, unless the spec says to skip them.
+        Raises RangeLostError for offsets that are gone, unless the spec skips them.
         """
         return self.transport.read_ranges(ranges, spec)
 
@@ -260,42 +260,42 @@ class Cluster:
     def committed_offsets(
         self, group: str, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
-        """What a group has committed; None where it has committed nothing.
+        """Return a group's committed offset of every queue; None if it has committed nothing.
 
-        A broker of 4.9 cannot tell nothing from 0 for a single queue of a topic in which the group
-        has progress elsewhere: there a queue that still has its first message counts as 0.
+        A broker of 4.9 answers 0 for both nothing and 0 if the group has committed other queues of
+        the topic: then a queue that still has its first message counts as 0.
         """
         wanted = tuple(dict.fromkeys(queues))
         replies = self._ask([(queue.broker, GetCommittedOffset(group, queue)) for queue in wanted])
-        progress: dict[QueueId, int | RocketMQError | None] = {}
+        committed: dict[QueueId, int | RocketMQError | None] = {}
         for queue, reply in zip(wanted, replies, strict=True):
             if isinstance(reply, ProgressNotFoundError):
-                progress[queue] = None
+                committed[queue] = None
             elif isinstance(reply, RocketMQError):
-                progress[queue] = reply
+                committed[queue] = reply
             else:
                 # A stored negative value means "absent" to RocketMQ's own clients.
                 value = cast("OffsetReply", reply).value
-                progress[queue] = value if value >= 0 else None
-        zeros = [queue for queue, value in progress.items() if value == 0]
-        progress.update(dict.fromkeys(self._without_progress(group, zeros)))
-        return progress
+                committed[queue] = value if value >= 0 else None
+        zeros = [queue for queue, value in committed.items() if value == 0]
+        committed.update(dict.fromkeys(self._never_committed(group, zeros)))
+        return committed
 
     def commit(
         self, group: str, offsets: Mapping[QueueId, int]
     ) -> dict[QueueId, RocketMQError | None]:
-        """Commit a group's progress and wait for the answers. Overwrites, also backwards."""
+        """Commit a group's offsets and wait for the answers. Overwrites, also with smaller ones."""
         results = self._commit_once(group, offsets)
         unknown = {q: offsets[q] for q, e in results.items() if isinstance(e, GroupNotFoundError)}
         if unknown:
-            # Brokers from 5.3.0 on refuse the commit of a group they have never seen, and make
-            # the group on its first pull.
+            # Brokers from 5.3.0 on refuse commits of a group that they have never seen, and create
+            # the group at its first pull.
             self._ask([(q.broker, one_pull(q, at, group)) for q, at in unknown.items()])
             results.update(self._commit_once(group, unknown))
         return results
 
     def members(self, group: str, topic: str) -> tuple[str, ...]:
-        """Client ids of a group's live members, asked of any broker that serves the topic."""
+        """Return the client ids of a group's live members, as the topic's brokers know them."""
         names = self._brokers_of(topic)
         replies = self._ask([(name, ListGroupClients(group)) for name in names])
         answered = [reply for reply in replies if isinstance(reply, ClientsReply)]
@@ -306,35 +306,36 @@ class Cluster:
         return tuple(sorted({client for reply in answered for client in reply.client_ids}))
 
     def group_stats(self, group: str, topic: str) -> dict[QueueId, CommittedOffset]:
-        """A group's progress in every queue of a topic, beside how far the queues reach."""
+        """Return a group's committed offset of every queue of a topic, beside the queue's end."""
         stats: dict[QueueId, CommittedOffset] = {}
         for reply in self._ask_brokers(self._brokers_of(topic), GetConsumeStats(group, topic)):
             stats.update(cast("ConsumeStatsReply", reply).queues)
         return stats
 
     def groups(self) -> tuple[str, ...]:
-        """Every group that a broker of the cluster knows, sorted."""
+        """Return every group that a broker of the cluster knows, sorted."""
         replies = self._ask_brokers(self.masters(), ListGroups())
         return tuple(sorted({g for reply in replies for g in cast("GroupsReply", reply).groups}))
 
     # --- asking -------------------------------------------------------------------------------
 
     def cluster_info(self) -> ClusterInfo:
-        """The brokers that the name server knows."""
+        """Return the brokers that the name server knows."""
         return self._ask_one(None, GetCluster()).cluster
 
     def masters(self) -> tuple[str, ...]:
-        """The brokers that the name server knows a master of, sorted."""
+        """Return the brokers that have a master at the name server, sorted."""
         brokers = self.cluster_info().brokers
         return tuple(sorted(b.name for b in brokers if MASTER_ID in b.addresses))
 
     def ask_masters(self, request: Request[R]) -> dict[str, R | RocketMQError]:
-        """One question to every master of the cluster; a failure stands in its place."""
+        """Send a request to every master of the cluster; an error stands in its place."""
         return self.ask_each(self.masters(), request)
 
     def ask_each(self, names: Sequence[str], request: Request[R]) -> dict[str, R | RocketMQError]:
-        """One question to every broker named, or to its replica while it has no master; a failure
-        stands in its place.
+        """Send a request to each broker, or to its replica while it has no master.
+
+        An error stands in its place.
         """
         if not names:
             self._raise_first((), names)
@@ -353,11 +354,11 @@ class Cluster:
             for queue, answer in commit_in_rounds(offsets, commit).items()
         }
 
-    def _without_progress(self, group: str, zeros: Sequence[QueueId]) -> list[QueueId]:
-        """Of queues with progress 0, those in whose topic the group has committed nothing.
+    def _never_committed(self, group: str, zeros: Sequence[QueueId]) -> list[QueueId]:
+        """Find the queues, out of those answered with 0, whose topic the group never committed.
 
-        Brokers of 4.9 answer 0 for them, as if the group had committed that; only the list of the
-        topics that a group has progress in tells the two apart.
+        Brokers of 4.9 answer 0 for them, as if the group had committed that; only their list of
+        the topics that a group has committed distinguishes the two.
         """
         names = sorted({queue.broker for queue in zeros})
         replies = self._ask([(name, GetConsumeStats(group)) for name in names])
@@ -372,7 +373,7 @@ class Cluster:
         return tuple(sorted({queues.broker for queues in self.route(topic).queue_sets}))
 
     def _ask_brokers(self, names: Sequence[str], request: Request[Reply]) -> list[Reply]:
-        """The answers of those brokers that gave one. Raises when none did."""
+        """Return the answers of the brokers that gave one. Raises if none did."""
         replies = self._ask([(name, request) for name in names])
         answers = [reply for reply in replies if not isinstance(reply, RocketMQError)]
         if not answers:
@@ -401,7 +402,7 @@ class Cluster:
     def _ask(
         self, requests: Sequence[tuple[str | None, Request[Reply]]]
     ) -> list[Reply | RocketMQError]:
-        """Ask all at once; what failed on the way and may be repeated is asked again."""
+        """Ask all at once; repeatable requests that failed on the way are asked again."""
         timeout_ms = self.settings.request_timeout_ms
         policy = replace(
             self.settings.request_retry, limit_ms=timeout_ms, tries_max=REQUEST_TRIES_MAX
@@ -411,18 +412,16 @@ class Cluster:
             requests, timeout_ms=timeout_ms
         )
         while again := [i for i, one in enumerate(replies) if _may_repeat(requests[i][1], one)]:
-            if not retry.pause() or retry.is_over:
+            if not retry.pause() or (left_ms := timeout_ms - retry.waited_ms) <= 0:
                 break
-            answers = self.transport.call_many(
-                [requests[i] for i in again], timeout_ms=timeout_ms - retry.waited_ms
-            )
+            answers = self.transport.call_many([requests[i] for i in again], timeout_ms=left_ms)
             for index, answer in zip(again, answers, strict=True):
                 replies[index] = answer
         return replies
 
 
 def _is_unknown_to_proxy(reply: Reply | RocketMQError) -> bool:
-    """True for what a 5.x proxy says of a group that nobody is in: its own failure, code 1."""
+    """Whether this is a 5.x proxy's answer about a group without members: an internal error."""
     if not isinstance(reply, BrokerError) or reply.code != ResponseCode.SYSTEM_ERROR:
         return False
     return '"consumerGroupInfo" is null' in (reply.remark or "")

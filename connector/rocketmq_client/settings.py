@@ -1,4 +1,4 @@
-"""Where a cluster is and how patiently to talk to it; values that travel to Spark's workers."""
+"""Where a cluster is, and how long to wait for it: values that travel to Spark's workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketmq_client.retry import REQUEST, RetryPolicy
 from rocketmq_client.tls import Security, TlsSettings
 from rocketmq_wire.signing import Credentials
 
-# Pulls and statistics name a group even where nothing is ever committed. It is never registered.
+# Pulls and statistics name a group even if nothing is committed. It is never registered.
 READER_GROUP: Final = "pyspark-rocketmq-reader"
 
 
@@ -18,7 +18,7 @@ READER_GROUP: Final = "pyspark-rocketmq-reader"
 class ConnectionSettings:
     """Name servers (TCP remoting) or endpoints (gRPC), and the time-outs of calls.
 
-    Raises ValueError for what cannot be used.
+    Raises ValueError for settings that cannot be used together.
     """
 
     name_servers: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ class ConnectionSettings:
     retry_delay_ms_max: int = REQUEST.delay_ms_max
     outage_ms: int = 60_000
     address_map: Mapping[str, str] = field(default_factory=dict)
-    """`host:port` or `host` as brokers publish it -> where we reach it (NAT, containers)."""
+    """`host:port` or `host` that brokers publish -> the address to connect to (NAT)."""
     credentials: Credentials | None = None
     tls: TlsSettings | None = None
-    """None: connections are not encrypted."""
+    """The encryption of connections; None: there is none."""
 
     def __post_init__(self) -> None:
         if bool(self.name_servers) == bool(self.endpoints):
@@ -50,12 +50,12 @@ class ConnectionSettings:
 
     @property
     def cluster_address(self) -> str:
-        """Where the cluster is, as it was given."""
+        """The address of the cluster, as it was given."""
         return self.endpoints or ";".join(self.name_servers)
 
     @property
     def request_retry(self) -> RetryPolicy:
-        """How requests are sent again while an outage may last."""
+        """The pauses and the limit of repeated requests."""
         return RetryPolicy(self.retry_delay_ms, self.retry_delay_ms_max, limit_ms=self.outage_ms)
 
     def over_outage(self, preset: RetryPolicy) -> RetryPolicy:
@@ -64,12 +64,12 @@ class ConnectionSettings:
 
     @property
     def security(self) -> Security:
-        """What every connection needs to know."""
+        """Credentials and encryption of every connection."""
         return Security(self.credentials, self.tls)
 
 
 def split_addresses(text: str) -> tuple[str, ...]:
-    """The addresses in `host:port;host:port`. Raises ValueError."""
+    """Split `host:port;host:port`. Raises ValueError."""
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     for address in addresses:
         if not is_lookup(address):
@@ -78,12 +78,12 @@ def split_addresses(text: str) -> tuple[str, ...]:
 
 
 def is_lookup(address: str) -> bool:
-    """True for the address of a web server that says where the name servers are."""
+    """Whether this is a web server that lists the name servers."""
     return address.startswith(("http://", "https://"))
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 host may stand in brackets. Raises ValueError."""
+    """Split `host:port`; an IPv6 host may stand in brackets. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or not port.isascii() or not port.isdigit():

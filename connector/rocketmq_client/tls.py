@@ -1,4 +1,4 @@
-"""What a user says about encryption: values that travel to Spark's workers, never the keys."""
+"""A user's encryption settings: values that travel to Spark's workers, without the keys."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from rocketmq_wire.signing import Credentials
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Whom to trust, and what to show. Files are read where a connection is made.
+    """Trusted certificates and the client's own. Files are read by the process that connects.
 
     Raises ValueError.
     """
 
     ca_file: str | None = None
-    """Certificates to trust; None: those of the operating system."""
+    """The file of trusted certificates; None: those of the operating system."""
     cert_file: str | None = None
     key_file: str | None = None
     server_name: str | None = None
-    """The name that servers must show; None: the host they were reached by."""
+    """The name in a server's certificate; None: the host of its address."""
     verifies: bool = True
-    """False takes any certificate, as RocketMQ's own clients do: it keeps out listeners only."""
+    """False accepts any certificate, as RocketMQ's own clients do: a man in the middle can read."""
 
     def __post_init__(self) -> None:
         if self.key_file and not self.cert_file:
-            raise ValueError("a key without its certificate shows nothing: give cert_file, too")
+            raise ValueError("a key is of no use without its certificate: give cert_file, too")
         if not self.verifies and (self.ca_file or self.server_name):
             raise ValueError("nothing is verified: ca_file and server_name would have no effect")
 
 
 class Security(NamedTuple):
-    """How requests are signed and connections encrypted; None: not at all."""
+    """The signatures of requests and the encryption of connections; None: there is none."""
 
     credentials: Credentials | None
     tls: TlsSettings | None

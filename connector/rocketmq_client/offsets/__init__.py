@@ -1,1 +1,4 @@
-"""Where queues begin and end, and the offsets that groups commit. Start at `bounds`."""
+"""Bounds of queues, offsets by time, commits, and a thread that watches for new messages.
+
+Start reading at `bounds` and `end_offset_watcher`.
+"""

@@ -1,4 +1,4 @@
-"""Where queues begin and end, and which offset a time stands for: many queues at once."""
+"""Asks for the bounds of many queues at once, and for their offsets by store time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 Ask = Callable[[Sequence[tuple[str | None, Request[Reply]]]], list[Reply | RocketMQError]]
 
-# Up to so many queues are asked one by one, which any account that may read is allowed to.
+# Up to this count, queues are asked for one by one: any account that may read is allowed to.
 _SINGLE_MAX: Final = 64
-# A queue of 2**62 messages takes 62 halvings; more rounds mean that its bounds run away from us.
+# A queue of 2**62 messages takes 62 halvings; more rounds mean that its bounds keep moving.
 _ROUNDS_MAX: Final = 80
 
 
 def ask_bounds(ask: Ask, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
-    """First and next offset of every queue; an unreachable broker is its queues' own error.
+    """Return first and next offset of every queue, or its error.
 
-    Many queues are asked for together, with one question a topic and broker.
+    Many queues are asked for together, with one request a topic and broker.
     """
     every = tuple(dict.fromkeys(queues))
     many = _ask_statistics(ask, every) if len(every) > _SINGLE_MAX else {}
@@ -41,16 +41,16 @@ def ask_bounds(ask: Ask, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | Ro
 
 
 def _ask_statistics(ask: Ask, queues: Sequence[QueueId]) -> dict[QueueId, Bounds]:
-    """The bounds that statistics tell; none where they are refused."""
+    """Return the bounds in topics' statistics; none of a broker that refuses them."""
     wanted: dict[tuple[str, str], list[QueueId]] = {}
     for queue in queues:
         wanted.setdefault((queue.topic, queue.broker), []).append(queue)
     replies = ask([(broker, GetTopicStats(topic)) for topic, broker in wanted])
     found: dict[QueueId, Bounds] = {}
-    for of_broker, reply in zip(wanted.values(), replies, strict=True):
+    for at_broker, reply in zip(wanted.values(), replies, strict=True):
         if not isinstance(reply, TopicStatsReply):
             continue
-        for queue in of_broker:
+        for queue in at_broker:
             stats = reply.queues.get(queue)
             if stats is not None:
                 end = max(0, stats.end)
@@ -77,8 +77,8 @@ def _ask_each(ask: Ask, wanted: Sequence[QueueId]) -> dict[QueueId, Bounds | Roc
         else:
             assert isinstance(start, OffsetReply)
             assert isinstance(end, OffsetReply)
-            # -1 is a queue without any file; real brokers also let a first offset lead for a
-            # moment while files are removed.
+            # -1 is a queue without any file. While real brokers remove files, a first offset may
+            # be above the end for a moment.
             is_current = start.is_current and end.is_current
             first = max(0, min(start.value, end.value))
             bounds[queue] = Bounds(first, max(0, end.value), is_current)
@@ -91,7 +91,7 @@ def search_times(
     boundary: Boundary,
     group: str = READER_GROUP,
 ) -> dict[QueueId, int | RocketMQError]:
-    """Offsets by store time, as `Cluster.search_offsets` documents; `group` is who looks."""
+    """Search offsets by store time as `Cluster.search_offsets` documents, for a group."""
     step = 0 if boundary is Boundary.LOWER else 1
     found: dict[QueueId, int | RocketMQError] = {}
     searches: dict[QueueId, TimeSearch] = {}
@@ -121,7 +121,7 @@ def _finish_searches(
     found: dict[QueueId, int | RocketMQError],
     group: str,
 ) -> None:
-    """Ask for store times, one round trip for all open searches, until all are answered."""
+    """Ask for store times, one round trip for all open searches, until every search ends."""
     for _ in range(_ROUNDS_MAX):
         for queue, search in searches.items():
             if queue not in found and search.answer is not None:
@@ -140,7 +140,7 @@ def _finish_searches(
             except RemoteProtocolError as error:
                 found[queue] = error
     for queue in searches:
-        found.setdefault(queue, RemoteProtocolError(f"the bounds of {queue} do not hold still"))
+        found.setdefault(queue, RemoteProtocolError(f"the bounds of {queue} keep moving"))
 
 
 def _report(search: TimeSearch, reply: PullReply) -> None:
@@ -153,18 +153,18 @@ def _report(search: TimeSearch, reply: PullReply) -> None:
 
 
 def one_pull(queue: QueueId, offset: int, group: str = READER_GROUP) -> PullMessages:
-    """A pull for the message at `offset`, and no other."""
+    """Make the pull of one message at `offset`."""
     return PullMessages(group=group, queue=queue, start=offset, count_max=1)
 
 
 def first_store_time(reply: PullReply, offset: int) -> tuple[int, int] | None:
-    """Offset and store time of the first message at or behind `offset`; None if there is none."""
+    """Return offset and store time of the first message at or behind `offset`, if any."""
     if reply.status is not PullStatus.FOUND:
         return None
     for part in reply.records:
         position = 0
         while position < len(part):
-            # The body is not looked at: a broken one does not change when it was stored.
+            # The checksum is of the body: a damaged body does not change the store time.
             message, position = decode_record(part, position, check_crc=False)
             if message.queue_offset >= offset:
                 return message.queue_offset, message.store_ms

@@ -1,8 +1,8 @@
-"""A thread that knows where queues end, so that asking costs the planner next to nothing.
+"""A thread that knows the ends of queues, so that a planner's calls take next to no time.
 
-Up to 64 queues are asked for their ends, and while somebody waits each is watched by a pull that
-the broker holds until something arrives; more are polled (`end_poll`), at most every 200 ms. While
-nobody calls, no more is asked than to renew pulls that were held in vain, every `hold_ms`.
+Up to 64 queues are watched one by one (`queue_end`), by pulls that brokers hold while a caller
+waits. More queues are polled (`end_poll`), at most every 200 ms. Without a caller nothing is asked
+but the pulls that expire, every `hold_ms`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rocketmq_client.offsets.end_poll import EndPoll, Place
+from rocketmq_client.offsets.end_poll import EndPoll, PollTarget
 from rocketmq_client.offsets.queue_end import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport.choose import open_transport
@@ -26,21 +26,21 @@ from rocketmq_wire.requests.contract import Reply, Request
 _logger = logging.getLogger(__name__)
 
 HELD_QUEUES_MAX: Final = 64
-# How long `ends` waits for an answer that is under way. A broker in the same network takes two.
+# How long `ends` waits for an answer. A broker in the same network takes 2 ms.
 _REFRESH_MS_MAX: Final = 40
 _IDLE_WAIT_MS: Final = 5_000
 _JOIN_SECONDS: Final = 5.0
 
 
-class _Question(NamedTuple):
-    place: QueueId | Place
+class _Ask(NamedTuple):
+    target: QueueId | PollTarget
     broker: str
     request: Request[Reply]
     timeout_ms: int
 
 
 class WatchDiedError(RocketMQError):
-    """The thread ended by an error of its own: what it knows grows old and is not to be used."""
+    """The thread ended by an error of its own, so the ends that it knows are out of date."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -49,12 +49,12 @@ class WatchDiedError(RocketMQError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_WATCH.DIED] the watch for new messages ended by {self.reason}. "
-            "Restart the query, which goes on where it was; the log tells where it happened."
+            "Restart the query, which resumes from its checkpoint; the log has the traceback."
         )
 
 
 class EndOffsetWatcher:
-    """Ends of queues, watched from a thread of its own that starts with the first question."""
+    """Ends of queues, watched by a thread that starts with the first call."""
 
     def __init__(
         self,
@@ -64,13 +64,14 @@ class EndOffsetWatcher:
         group: str = READER_GROUP,
         hold_ms: int = HOLD_MS,
     ) -> None:
-        self._group, self._hold_ms = group, hold_ms
+        self._group = group
+        self._hold_ms = hold_ms
         self._transport: Transport = open_transport(settings)
         self._changed = threading.Condition()
         self._watches = {queue: self._watch_of(queue) for queue in queues}
         self._poll = EndPoll(self._watches)
-        self._tickets: dict[int, QueueId | Place] = {}
-        """The thread's own."""
+        self._tickets: dict[int, QueueId | PollTarget] = {}
+        """The requests in flight; only the thread uses it."""
         self._demand = 0
         self._waiters = 0
         self._is_closed = False
@@ -78,7 +79,7 @@ class EndOffsetWatcher:
         self._death: Exception | None = None
 
     def set_queues(self, queues: Iterable[QueueId]) -> None:
-        """Watch these and no others; what is known of those that stay is kept."""
+        """Watch these queues and no others. Known ends of queues that stay are kept."""
         with self._changed:
             wanted = tuple(dict.fromkeys(queues))
             self._watches = {
@@ -87,7 +88,7 @@ class EndOffsetWatcher:
             self._poll.set_queues(wanted)
 
     def ends(self) -> dict[QueueId, int]:
-        """The last known end of every queue that answered, as fresh as a moment's wait allows.
+        """Return the last known end of every queue, after a short wait for fresh answers.
 
         Raises WatchDiedError.
         """
@@ -103,7 +104,7 @@ class EndOffsetWatcher:
             return self._known()
 
     def wait(self, beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
-        """Wait until a queue ends behind the offset given for it; False when time is over.
+        """Wait until a queue ends behind its offset in `beyond`; False after `timeout_ms`.
 
         Raises WatchDiedError.
         """
@@ -120,7 +121,7 @@ class EndOffsetWatcher:
             if self._is_polling() or any(watch.is_stale for watch in self._watches.values()):
                 self._ask()
             elif any(watch.state is WatchState.KNOWN for watch in self._watches.values()):
-                self._transport.wake()  # To hold pulls there.
+                self._transport.wake()  # The thread sends pulls that are held.
             self._raise_if_dead()
             known = self._known()
             if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
@@ -132,7 +133,7 @@ class EndOffsetWatcher:
         return False
 
     def errors(self) -> dict[QueueId, RocketMQError]:
-        """Why the ends of some queues cannot be had at the moment."""
+        """Return the errors of queues whose ends are unknown at the moment."""
         with self._changed:
             return {q: watch.error for q, watch in self._watches.items() if watch.error}
 
@@ -154,10 +155,12 @@ class EndOffsetWatcher:
     # --- with the lock held -------------------------------------------------------------------
 
     def _ask(self) -> int:
-        """Count a demand, and see to it that the thread looks at it."""
+        """Count a demand, and wake the thread for it."""
         self._demand += 1
         if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._run, name="rocketmq-arrivals", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="rocketmq-end-offsets", daemon=True
+            )
             self._thread.start()
         elif self._is_polling() or not self._is_settled(self._demand):
             self._transport.wake()
@@ -178,28 +181,28 @@ class EndOffsetWatcher:
     def _known(self) -> dict[QueueId, int]:
         return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
 
-    def _questions(self, now_ms: int) -> list[_Question]:
-        """What to ask now."""
+    def _asks(self, now_ms: int) -> list[_Ask]:
+        """Return the requests to send now."""
         if self._is_polling():
             return [
-                _Question(place, place.broker, request, ASK_TIMEOUT_MS)
-                for place, request in self._poll.questions(now_ms, self._demand)
+                _Ask(target, target.broker, request, ASK_TIMEOUT_MS)
+                for target, request in self._poll.next_requests(now_ms, self._demand)
             ]
-        questions = []
+        asks = []
         for queue, watch in self._watches.items():
             asked = watch.next_request(now_ms, self._demand, is_awaited=self._waiters > 0)
             if asked is not None:
-                questions.append(_Question(queue, queue.broker, *asked))
-        return questions
+                asks.append(_Ask(queue, queue.broker, *asked))
+        return asks
 
     def _take(self, ticket: int, result: Reply | RocketMQError, now_ms: int) -> None:
-        place = self._tickets.pop(ticket, None)
-        if isinstance(place, QueueId):
-            watch = self._watches.get(place)
+        target = self._tickets.pop(ticket, None)
+        if isinstance(target, QueueId):
+            watch = self._watches.get(target)
             if watch is not None:
                 watch.on_answer(result, now_ms)
-        elif place is not None:
-            for queue, end in self._poll.take(place, result).items():
+        elif target is not None:
+            for queue, end in self._poll.on_answer(target, result).items():
                 watch = self._watches.get(queue)
                 if watch is None:
                     continue
@@ -217,16 +220,16 @@ class EndOffsetWatcher:
 
     # --- the thread ---------------------------------------------------------------------------
 
-    def _send(self, questions: Sequence[_Question]) -> None:
-        # Together: over gRPC the questions for ends share a call, over TCP a packet.
-        for timeout_ms, group in itertools.groupby(questions, lambda asked: asked.timeout_ms):
+    def _send(self, asks: Sequence[_Ask]) -> None:
+        # Requests with one time-out share a call over gRPC, and a packet over TCP.
+        for timeout_ms, group in itertools.groupby(asks, lambda asked: asked.timeout_ms):
             if self._is_closed:
                 return
             together = list(group)
             tickets = self._transport.submit_many(
                 [(asked.broker, asked.request) for asked in together], timeout_ms=timeout_ms
             )
-            self._tickets.update(zip(tickets, (asked.place for asked in together), strict=True))
+            self._tickets.update(zip(tickets, (asked.target for asked in together), strict=True))
 
     def _run(self) -> None:
         try:
@@ -235,10 +238,10 @@ class EndOffsetWatcher:
                     if self._is_closed:
                         return
                     now_ms = _now_ms()
-                    questions = self._questions(now_ms)
+                    asks = self._asks(now_ms)
                     wait_ms = self._wait_ms(now_ms)
-                # Without the lock: connecting takes seconds when the broker's machine is away.
-                self._send(questions)
+                # Without the lock: a connection to an unreachable machine takes seconds.
+                self._send(asks)
                 done = self._transport.completed(timeout_ms=wait_ms)
                 with self._changed:
                     now_ms = _now_ms()
@@ -247,7 +250,7 @@ class EndOffsetWatcher:
                     if done:
                         self._changed.notify_all()
         except Exception as error:
-            _logger.exception("the watch for new messages has died")
+            _logger.exception("the watch for new messages ended by an error of its own")
             with self._changed:
                 self._death = error
                 self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""What to ask to know where many queues end, all at once and not too often: pure.
+"""Polls the ends of many queues, all at once and at most every 200 ms: pure.
 
-One statistics question a topic and broker tells the ends of all queues there. Where it is refused
-(a proxy does not know it, an account may lack the permission), and for queues that it leaves out,
-the ends are asked for one by one, which whoever may read is allowed to.
+One request for a topic's statistics returns the ends of all its queues at a broker. Single queues
+are asked for where that is refused (a proxy does not know it, an account may lack the permission),
+and if it leaves a queue out. Any account that may read is allowed to ask for single queues.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ INTERVAL_MS: Final = 200
 # A thousand queues that are asked for one by one are asked for once a second.
 _SINGLE_MS: Final = 1
 
-_At = tuple[str, str]
 
-
-class Place(NamedTuple):
-    """Whom an answer is for: the queues of a topic at a broker, or one of them."""
+class PollTarget(NamedTuple):
+    """The queues of a topic at a broker, or one of them."""
 
     topic: str
     broker: str
@@ -32,62 +30,63 @@ class Place(NamedTuple):
 
 
 class EndPoll:
-    """The polling of queues; `demand` is a number that grows whenever somebody wants to know."""
+    """The polling of queues. `demand` is a number that grows with every caller who wants ends."""
 
     def __init__(self, queues: Iterable[QueueId] = ()) -> None:
-        self._queues: dict[_At, list[QueueId]] = {}
+        self._queues: dict[tuple[str, str], list[QueueId]] = {}
+        """By topic and broker."""
         self._single: set[QueueId] = set()
-        """Queues that statistics say nothing of."""
-        self._under_way: set[Place] = set()
+        """Queues that are missing in statistics."""
+        self._in_flight: set[PollTarget] = set()
         self._next_ms = 0
         self._seen_demand = 0
         self.set_queues(queues)
 
     def set_queues(self, queues: Iterable[QueueId]) -> None:
-        """Ask for these and no others; what was learned of their brokers is kept."""
+        """Poll these queues and no others."""
         self._queues = {}
         for queue in queues:
             self._queues.setdefault((queue.topic, queue.broker), []).append(queue)
-        self._single &= {queue for of_broker in self._queues.values() for queue in of_broker}
+        self._single &= {queue for at_broker in self._queues.values() for queue in at_broker}
 
     def is_settled(self, now_ms: int, demand: int) -> bool:
-        """Nothing newer is to be had for this demand soon."""
+        """Whether no newer answer will come soon for this demand."""
         is_recent = now_ms < self._next_ms
-        return not self._under_way and (is_recent or self._seen_demand >= demand)
+        return not self._in_flight and (is_recent or self._seen_demand >= demand)
 
     def wake_at_ms(self, demand: int) -> int | None:
-        """When the next questions are due, if somebody wants to know and no answer comes before."""
-        is_due = self._seen_demand < demand and not self._under_way
+        """When the next requests are due; None without demand, or while answers are awaited."""
+        is_due = self._seen_demand < demand and not self._in_flight
         return self._next_ms if is_due else None
 
-    def questions(self, now_ms: int, demand: int) -> list[tuple[Place, Request[Reply]]]:
-        """What to ask now."""
-        if self._seen_demand >= demand or now_ms < self._next_ms or self._under_way:
+    def next_requests(self, now_ms: int, demand: int) -> list[tuple[PollTarget, Request[Reply]]]:
+        """Return the requests to send now."""
+        if self._seen_demand >= demand or now_ms < self._next_ms or self._in_flight:
             return []
         self._seen_demand = demand
-        questions: list[tuple[Place, Request[Reply]]] = []
+        requests: list[tuple[PollTarget, Request[Reply]]] = []
         for (topic, broker), queues in self._queues.items():
             if not self._single.issuperset(queues):
-                questions.append((Place(topic, broker), GetTopicStats(topic)))
-            questions += [
-                (Place(topic, broker, queue), GetMaxOffset(queue))
+                requests.append((PollTarget(topic, broker), GetTopicStats(topic)))
+            requests += [
+                (PollTarget(topic, broker, queue), GetMaxOffset(queue))
                 for queue in queues
                 if queue in self._single
             ]
-        self._under_way.update(place for place, _ in questions)
+        self._in_flight.update(target for target, _ in requests)
         self._next_ms = now_ms + max(INTERVAL_MS, len(self._single) * _SINGLE_MS)
-        return questions
+        return requests
 
-    def take(
-        self, place: Place, result: Reply | RocketMQError
+    def on_answer(
+        self, target: PollTarget, result: Reply | RocketMQError
     ) -> dict[QueueId, int | RocketMQError]:
-        """What an answer says: ends, or why they cannot be had."""
-        self._under_way.discard(place)
-        if place.queue is not None:
+        """Return the ends in an answer, or the errors of their queues."""
+        self._in_flight.discard(target)
+        if target.queue is not None:
             if isinstance(result, OffsetReply):
-                return {place.queue: result.value}
-            return {place.queue: result} if isinstance(result, RocketMQError) else {}
-        queues = self._queues.get((place.topic, place.broker), [])
+                return {target.queue: result.value}
+            return {target.queue: result} if isinstance(result, RocketMQError) else {}
+        queues = self._queues.get((target.topic, target.broker), [])
         if isinstance(result, TopicStatsReply):
             self._ask_singly(queue for queue in queues if queue not in result.queues)
             return {queue: result.queues[queue].end for queue in queues if queue in result.queues}
@@ -100,5 +99,6 @@ class EndPoll:
         before = len(self._single)
         self._single.update(queues)
         if len(self._single) > before:
-            # Whoever wanted to know still does.
-            self._seen_demand, self._next_ms = 0, 0
+            # The demand is not met yet.
+            self._seen_demand = 0
+            self._next_ms = 0

@@ -1,10 +1,10 @@
-"""Which commits of progress go at the same time.
+"""Orders the commits of a group's offsets in two rounds.
 
-A broker makes the table of a group and topic at its first commit. RocketMQ 4.9.7 and 5.3.3 do that
-without a lock: of first commits that arrive together some are answered with success and lost. (Of
-300 groups of 8 queues each, 5 and 11 lost one or more.) So one goes ahead and is awaited. A round
-trip each time is the price; a broker that was killed has to make the table again, so whether it has
-it cannot be remembered here. Commits that travel with pulls may still meet: later ones mend that.
+A broker creates the table of a group and topic at the first commit. RocketMQ 4.9.7 and 5.3.3 do so
+without a lock: if several first commits arrive together, some are acknowledged and lost (of 300
+groups with 8 queues, 5 and 11 groups lost one or more). So one commit goes first and is awaited, at
+the price of a round trip. A killed broker creates the table again, so the client cannot remember
+it. Commits that travel with pulls may still collide; later ones repair that.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ def commit_in_rounds(
     queues: Iterable[QueueId],
     commit: Callable[[Sequence[QueueId]], Mapping[QueueId, R | RocketMQError]],
 ) -> dict[QueueId, R | RocketMQError]:
-    """Commit one queue of each broker and topic, then all the others; the answer for each.
+    """Commit one queue of each broker and topic, then the others, and return all answers.
 
-    Where the first fails the others are not sent, and have its error: they would meet each other.
+    If the first commit fails, the others get its error and are not sent.
     """
-    ahead: dict[tuple[str, str], QueueId] = {}
-    others = [queue for queue in queues if ahead.setdefault(_place(queue), queue) is not queue]
-    answers = dict(commit(list(ahead.values()))) if ahead else {}
+    first: dict[tuple[str, str], QueueId] = {}
+    others = [queue for queue in queues if first.setdefault(_table_of(queue), queue) is not queue]
+    answers = dict(commit(list(first.values()))) if first else {}
     failed = {
-        place: answer
-        for place, queue in ahead.items()
+        table: answer
+        for table, queue in first.items()
         if isinstance(answer := answers[queue], RocketMQError)
     }
-    rest = [queue for queue in others if _place(queue) not in failed]
+    rest = [queue for queue in others if _table_of(queue) not in failed]
     if rest:
         answers.update(commit(rest))
-    answers.update({q: failed[_place(q)] for q in others if _place(q) in failed})
+    answers.update({q: failed[_table_of(q)] for q in others if _table_of(q) in failed})
     return answers
 
 
-def _place(queue: QueueId) -> tuple[str, str]:
+def _table_of(queue: QueueId) -> tuple[str, str]:
     return queue.broker, queue.topic

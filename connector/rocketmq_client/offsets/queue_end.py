@@ -1,11 +1,11 @@
-"""What to ask a broker to know where one queue ends: pure.
+"""Watches the end of one queue: pure.
 
-When somebody wants to know, the end is asked for once. When somebody waits for arrivals, a pull is
-then held at the broker until one comes: as long as it is held, the end is known. (Not before: a
-query that is busy asks for ends at every batch, and would have each queue's next message sent to it
-besides.) What was held for too long is held anew, whether or not somebody still wants to know: one
-small request in `hold_ms` for an idle queue. Once something has arrived, nothing is asked until
-somebody wants to know again.
+The end is asked for when a caller wants to know it. While a caller waits for messages, a pull is
+held at the broker until one arrives; the end is known for as long as the pull is held. (Without a
+waiting caller no pull is held: a busy query asks for ends at every batch, and would receive each
+queue's next message twice.) A held pull that expires is sent again, also without a caller: one
+small request in `hold_ms` for an idle queue. After an arrival nothing is asked until the next
+caller.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 
 HOLD_MS: Final = 15_000
-# A real broker looks for expired holds every five seconds only.
+# A real broker looks for expired pulls every five seconds only.
 _HOLD_GRACE_MS: Final = 10_000
 ASK_TIMEOUT_MS: Final = 5_000
-# A broker that does not hold pulls, or keeps calling the end illegal, is not asked without end.
+# The pause if a broker does not hold pulls, or keeps calling the end illegal.
 _PAUSE_MS: Final = 200
 
 
 class WatchState(enum.Enum):
-    STALE = "something arrived since the end was asked for, or it never was"
+    STALE = "a message arrived since the end was asked for, or the end was never asked for"
     ASKING = "the end is being asked for"
     KNOWN = "the end was asked for and answered"
     HELD = "a pull is held: nothing has arrived"
@@ -38,7 +38,7 @@ class WatchState(enum.Enum):
 
 @dataclass(slots=True)
 class QueueWatch:
-    """One queue; `demand` is a number that grows whenever somebody wants to know the end."""
+    """One queue. `demand` is a number that grows with every caller who wants the end."""
 
     queue: QueueId
     group: str
@@ -46,10 +46,10 @@ class QueueWatch:
     state: WatchState = WatchState.STALE
     error: RocketMQError | None = None
     hold_ms: int = HOLD_MS
-    """How long the broker may hold the pull."""
+    """The time for which the broker may hold a pull."""
     _seen_demand: int = 0
-    """The demand that the last answer, or the one under way, speaks for."""
-    _is_under_way: bool = False
+    """The demand that the last request was sent for."""
+    _is_in_flight: bool = False
     _not_before_ms: int = 0
     _held_since_ms: int = 0
     _backoff: Backoff = field(default_factory=lambda: Backoff(END_OFFSET))
@@ -57,13 +57,13 @@ class QueueWatch:
     def next_request(
         self, now_ms: int, demand: int, *, is_awaited: bool = False
     ) -> tuple[Request[Reply], int] | None:
-        """A request to send now and its time-out, or None; `is_awaited` while somebody waits."""
-        if self._is_under_way or now_ms < self._not_before_ms:
+        """Return a request to send now and its time-out; `is_awaited` while a caller waits."""
+        if self._is_in_flight or now_ms < self._not_before_ms:
             return None
         if is_awaited and self.state is WatchState.KNOWN and demand <= self._seen_demand:
             self.state = WatchState.HELD
         if self.state is WatchState.HELD and self.end is not None:
-            self._is_under_way = True
+            self._is_in_flight = True
             self._held_since_ms = now_ms
             pull = PullMessages(
                 group=self.group,
@@ -75,14 +75,14 @@ class QueueWatch:
             return pull, self.hold_ms + _HOLD_GRACE_MS
         if demand <= self._seen_demand and self.error is None:
             return None
-        self._is_under_way = True
+        self._is_in_flight = True
         self._seen_demand = demand
         self.state = WatchState.ASKING
         return GetMaxOffset(self.queue), ASK_TIMEOUT_MS
 
     def on_answer(self, result: Reply | RocketMQError, now_ms: int) -> None:
-        """The request under way was answered or failed."""
-        self._is_under_way = False
+        """Note the answer, or the error, of the request in flight."""
+        self._is_in_flight = False
         if isinstance(result, OffsetReply):
             self._know(result.value)
             self.state = WatchState.KNOWN
@@ -96,19 +96,19 @@ class QueueWatch:
 
     @property
     def is_stale(self) -> bool:
-        """Something arrived behind the known end, and nothing is in the way of asking again."""
+        """Whether a message arrived behind the known end, and the end can be asked for again."""
         return self.state is WatchState.STALE and self.error is None
 
     def is_settled(self, demand: int) -> bool:
-        """Nothing newer is to be had for this demand soon."""
+        """Whether no newer answer will come soon for this demand."""
         if self.error is not None or self.state is WatchState.HELD:
             return True
-        return self._seen_demand >= demand and not self._is_under_way
+        return self._seen_demand >= demand and not self._is_in_flight
 
     def wake_at_ms(self) -> int | None:
-        """When a pause ends, behind which there is something to ask."""
+        """When a pause ends after which a request is due."""
         is_waiting = self.error is not None or self.state is WatchState.HELD
-        return self._not_before_ms if is_waiting and not self._is_under_way else None
+        return self._not_before_ms if is_waiting and not self._is_in_flight else None
 
     def _on_pull(self, reply: PullReply, now_ms: int) -> None:
         if reply.status is PullStatus.FOUND or reply.end > (self.end or 0):

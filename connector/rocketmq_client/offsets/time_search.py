@@ -1,9 +1,9 @@
 """Finds the first message stored at or after a time, the same on every broker version.
 
-Brokers answer a search by time in different ways (nearest, first, last, a member of a run of equal
-times, the last message for a time in the future). Their answer is taken as a guess, checked by the
-store times of the messages around it, and replaced by a binary search where it is wrong. Store
-times follow the broker's clock: where that was set back, one of the possible boundaries is found.
+Brokers answer a search by time in different ways (nearest, first, last, any of several equal times,
+the last message for a time in the future). Their answer is a guess: it is checked by the store
+times of the messages around it, and replaced by a binary search if it is wrong. Store times follow
+the broker's clock; if that was set back, one of the possible boundaries is found.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rocketmq_wire.model import Bounds
 
 @dataclass(slots=True)
 class TimeSearch:
-    """The search in one queue: ask for the store time at `probe`, report it, until `answer`.
+    """The search in one queue. Report the store time at `probe` until there is an `answer`.
 
-    Everything below `low` is too early, everything from `high` on is late enough.
+    Messages below `low` are too early, messages from `high` on are late enough.
     """
 
     timestamp_ms: int
@@ -28,20 +28,20 @@ class TimeSearch:
 
     @classmethod
     def start(cls, timestamp_ms: int, bounds: Bounds, guess: int) -> TimeSearch:
-        """Begin at a broker's guess."""
+        """Start at a broker's guess."""
         guess = min(max(guess, bounds.start), bounds.end)
-        # The message before the guess first: with it too early and the guess late enough, two
-        # store times settle the search.
+        # If the guess is late enough and the message before it too early, two store times are
+        # enough.
         probe = min(guess, bounds.end - 1)
         return cls(timestamp_ms, bounds.start, bounds.end, probe)
 
     @property
     def answer(self) -> int | None:
-        """The first offset whose message is late enough, else the queue's end."""
+        """The first offset whose message is late enough, or the queue's end."""
         return self.low if self.low >= self.high else None
 
     def on_store_time(self, offset: int, store_ms: int) -> None:
-        """The message at `offset` (at or behind the probe) was stored at `store_ms`."""
+        """Note the store time of the message at `offset`, at or behind the probe."""
         if store_ms < self.timestamp_ms:
             self.low = max(self.low, offset + 1)
         else:
@@ -49,14 +49,14 @@ class TimeSearch:
         self._choose(store_ms)
 
     def on_bounds(self, bounds: Bounds) -> None:
-        """The probe was outside the queue, whose bounds have moved."""
+        """Note that the queue's bounds have moved past the probe."""
         self.low = max(self.low, bounds.start)
         self.high = max(self.low, min(self.high, bounds.end))
         self._guess_is_open = False
         self._choose(0)
 
     def _choose(self, store_ms: int) -> None:
-        """Next to the guess once, then halve what is left."""
+        """Probe beside the guess once, then halve the rest."""
         if self._guess_is_open:
             self._guess_is_open = False
             is_late = store_ms >= self.timestamp_ms
