@@ -13,8 +13,7 @@ from bench.load import GROUP, create_topic
 from bench.machine import Figures, percentile
 from bench.registry import measurement
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.producer.producer import Producer
-from rocketmq_client.producer.timed_messages import delayed
+from rocketmq_client.producer.producer import Producer, delayed
 from rocketmq_wire.model import Message, QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import PullMessages

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from rocketmq_client.loss import LossPolicy, RangeLostError
     from rocketmq_client.producer.column_batches import MessageColumns
     from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, HalfMessage
-    from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
-    from rocketmq_client.producer.timed_messages import delayed
+    from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError, delayed
     from rocketmq_client.producer.transactional import (
         TransactionListener,
         TransactionProducer,
@@ -86,7 +85,7 @@ _LAZY = {
     "TransactionListener": "rocketmq_client.producer.transactional",
     "TransactionProducer": "rocketmq_client.producer.transactional",
     "TransactionSent": "rocketmq_client.producer.transactional",
-    "delayed": "rocketmq_client.producer.timed_messages",
+    "delayed": "rocketmq_client.producer.producer",
     "open_cluster": "rocketmq_client.cluster",
 }
 

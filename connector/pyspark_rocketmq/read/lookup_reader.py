@@ -15,7 +15,7 @@ from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
 from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.key_offsets import Place, offsets_of_key
+from rocketmq_client.lookup.key_offsets import QueueOffset, offsets_of_key
 from rocketmq_client.lookup.messages import find_by_id
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -58,7 +58,7 @@ class LookupReader(DataSourceReader):
         return partition.read(self._plan)
 
 
-def _find_offsets(cluster: Cluster, options: ReadOptions, topic: str) -> list[Place]:
+def _find_offsets(cluster: Cluster, options: ReadOptions, topic: str) -> list[QueueOffset]:
     if options.message_key is not None:
         return offsets_of_key(cluster, topic, options.message_key)
     assert options.message_id is not None
@@ -68,7 +68,7 @@ def _find_offsets(cluster: Cluster, options: ReadOptions, topic: str) -> list[Pl
     )
 
 
-def join_neighbours(offsets: list[Place]) -> list[OffsetRange]:
+def join_neighbours(offsets: list[QueueOffset]) -> list[OffsetRange]:
     """Join neighbouring offsets of a queue to ranges."""
     ranges: list[OffsetRange] = []
     for queue, offset in sorted(set(offsets)):

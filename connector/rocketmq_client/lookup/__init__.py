@@ -1,1 +1,4 @@
-"""Single messages by key or id, found through the brokers' key index. Start at `messages`."""
+"""Single messages by key or id, found through the brokers' key index.
+
+Start reading at `messages`.
+"""

@@ -1,7 +1,7 @@
-"""Where the messages with a key are: queues and offsets, by the brokers' key index, all of them.
+"""Finds the queues and offsets of all messages with a key, by the brokers' key index.
 
-A broker gives a page of the newest at a time, and knows them by the hash of the key: pages go on
-backwards in time until one brings nothing new.
+A broker returns the newest messages first, a page at a time, and finds them by the hash of the key.
+Pages continue backwards in time until one has nothing new.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rocketmq_wire.records.properties import KEYS
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import QueryMessages
 
-Place = tuple[QueueId, int]
+QueueOffset = tuple[QueueId, int]
 
-# Brokers give no more at a time (maxMsgsNumBatch), and only so many where they are asked for an id.
+# Brokers return at most this many at a time (maxMsgsNumBatch).
 _PAGE: Final = 64
 _PAGES_MAX: Final = 1_000
-# Brokers compare with the store time of their own clocks, which may be ahead of ours.
+# Brokers compare store times of their own clocks, which may be ahead of ours.
 _CLOCK_SKEW_MS: Final = 3_600_000
 
 
 class LookupIncompleteError(RocketMQError):
-    """More messages with one hash were stored at once than a broker gives in one answer."""
+    """More messages with one hash have one store time than a broker returns in an answer."""
 
     def __init__(self, topic: str, key: str, broker: str, found: int) -> None:
         super().__init__(topic, key, broker, found)
@@ -37,43 +37,43 @@ class LookupIncompleteError(RocketMQError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_LOOKUP.INCOMPLETE] topic={self.topic} broker={self.broker}: the key index "
-            f"gave {self.found} messages with key {self.key!r}, and cannot give what was stored "
-            "before. Read the topic without messageKey, and filter by the column keys."
+            f"returned {self.found} messages with key {self.key!r}, and cannot return older ones."
+            " Read the topic without messageKey, and filter by the column keys."
         )
 
 
-def offsets_of_key(cluster: Cluster, topic: str, key: str) -> list[Place]:
-    """Every message with the key among its keys, sorted by queue and offset.
+def offsets_of_key(cluster: Cluster, topic: str, key: str) -> list[QueueOffset]:
+    """Find every message with the key among its keys, sorted by queue and offset.
 
-    Raises LookupIncompleteError, TopicNotFoundError and what a broker refuses: an answer that
-    leaves a broker out would be no answer.
+    Raises LookupIncompleteError, TopicNotFoundError, and the error of any broker: without one
+    broker the result would be incomplete.
     """
     cluster.route(topic)
-    found: list[Place] = []
+    found: list[QueueOffset] = []
     for broker in brokers_to_ask(cluster):
         found += _at_broker(cluster, broker, topic, key)
     return sorted(found)
 
 
-def _at_broker(cluster: Cluster, broker: str, topic: str, key: str) -> set[Place]:
+def _at_broker(cluster: Cluster, broker: str, topic: str, key: str) -> set[QueueOffset]:
     seen: set[int] = set()
-    places: set[Place] = set()
+    offsets: set[QueueOffset] = set()
     end_ms = time.time_ns() // 1_000_000 + _CLOCK_SKEW_MS
     for _ in range(_PAGES_MAX):
         page = list(_page(cluster, broker, topic, key, end_ms))
         new = [message for message in page if message.physical_offset not in seen]
         seen.update(message.physical_offset for message in new)
         for message in new:
-            # The index holds hashes: others' messages come along.
+            # The index holds hashes: messages with other keys come along.
             if message.topic == topic and key in message.properties.get(KEYS, "").split():
-                place = QueueId(topic, broker, message.queue_index), message.queue_offset
-                places.add(place)
+                queue = QueueId(topic, broker, message.queue_index)
+                offsets.add((queue, message.queue_offset))
         if not new:
             if len(page) < _PAGE:
-                return places
+                return offsets
             break
         end_ms = min(message.store_ms for message in page)
-    raise LookupIncompleteError(topic, key, broker, len(places))
+    raise LookupIncompleteError(topic, key, broker, len(offsets))
 
 
 def _page(
@@ -84,7 +84,7 @@ def _page(
     try:
         reply = cluster.transport.call(request, broker=broker, timeout_ms=timeout_ms)
     except ProgressNotFoundError:
-        return  # Code 22: nothing.
+        return  # Code 22: no message.
     for record in reply.records:
         position = 0
         while position < len(record):

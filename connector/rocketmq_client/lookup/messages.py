@@ -1,7 +1,7 @@
-"""Single messages by key or id, through the brokers' key index: no queue is read.
+"""Finds single messages by key or id, through the brokers' key index: no queue is read.
 
-A broker that is left out would make any answer wrong: one whose master is away is asked by its
-replica, which has the index, too, and one that does not answer is an error.
+All brokers must answer, or the result would be incomplete. While a master is unavailable, its
+replica is asked, which has the index too. A broker without any answer is an error.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _logger = logging.getLogger(__name__)
 
 # Keys of a message are separated by blanks.
 _KEY_SEPARATOR: Final = " "
-# Brokers compare with the store time of their own clocks, which may be ahead of ours.
+# Brokers compare store times of their own clocks, which may be ahead of ours.
 _CLOCK_SKEW_MS: Final = 3_600_000
 
 
 class Found(NamedTuple):
-    """A message and the broker that has it."""
+    """A message and its broker."""
 
     broker: str
     message: StoredMessage
 
 
 def find_by_key(cluster: Cluster, topic: str, key: str, count_max: int) -> list[Found]:
-    """The newest messages of a topic that carry a key, at most so many a broker asked."""
+    """Find the newest messages of a topic with a key, at most `count_max` of them."""
     found = _query(cluster, topic, key, count_max, is_unique_key=False)
-    # The index holds hashes: others' messages come along.
+    # The index holds hashes: messages with other keys come along.
     matching = [
         at
         for at in found
@@ -55,9 +55,9 @@ def find_by_key(cluster: Cluster, topic: str, key: str, count_max: int) -> list[
 
 
 def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) -> list[Found]:
-    """The messages with an id: one, or several that were sent again under the same one.
+    """Find the messages with an id: one, or several that were sent again under the same id.
 
-    The id is the one that its client gave, or the one that says where it is stored.
+    The id is the client's unique key, or the broker's, which has the address of its record.
     """
     found = [
         at
@@ -74,12 +74,12 @@ def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) ->
 
 
 def brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
-    """Every broker of the cluster, sorted; says of which only a replica can answer."""
+    """Return every broker of the cluster, sorted. Logs those of which only a replica can answer."""
     brokers = cluster.cluster_info().brokers
     for broker in brokers:
         if MASTER_ID not in broker.addresses:
             _logger.warning(
-                "%s: its master is away; a replica is asked, which may lack what was stored last",
+                "%s has no master; asking a replica, which may lack the newest messages",
                 broker.name,
             )
     return tuple(sorted(broker.name for broker in brokers))
@@ -94,23 +94,23 @@ def _query(
     for broker, answer in cluster.ask_each(brokers_to_ask(cluster), request).items():
         if isinstance(answer, RecordsReply):
             found += _decoded(broker, answer.records)
-        elif not _is_nothing(answer):
+        elif not _is_no_message(answer):
             raise answer
     return sorted(found, key=lambda at: at.message.store_ms, reverse=True)
 
 
 def _view(cluster: Cluster, topic: str, host: Host, position: int) -> list[Found]:
-    """The message at a place in a broker's log.
+    """Read the message at a byte position of a broker's log.
 
-    A broker that moved stores another address than it is reached by: when none has the id's, all
-    are asked, and what is there has to be the message.
+    A broker that moved stores another address than its own. So if no broker has the id's address,
+    all are asked, and the found record must match the id.
     """
     address = f"{'.'.join(map(str, host.address))}:{host.port}"
     brokers = cluster.cluster_info().brokers
     here = [b.name for b in brokers if b.addresses.get(MASTER_ID) == address]
     answers = cluster.ask_each([b.name for b in brokers], ViewMessage(position, topic))
     found: list[Found] = []
-    away: list[TransportError] = []
+    unavailable: list[TransportError] = []
     for broker in here or answers:
         answer = answers[broker]
         if isinstance(answer, RecordsReply):
@@ -119,18 +119,18 @@ def _view(cluster: Cluster, topic: str, host: Host, position: int) -> list[Found
             except CorruptRecordError:
                 if here:
                     raise
-        elif here and not _is_nothing(answer):
+        elif here and not _is_no_message(answer):
             raise answer
         elif isinstance(answer, TransportError):
-            away.append(answer)
+            unavailable.append(answer)
     wanted = (topic, host, position)
     found = [
         at
         for at in found
         if (at.message.topic, at.message.store_host, at.message.physical_offset) == wanted
     ]
-    if away and not found:
-        raise away[0]  # It may have the message.
+    if unavailable and not found:
+        raise unavailable[0]  # It may have the message.
     return found
 
 
@@ -144,8 +144,8 @@ def _decoded(broker: str, records: Iterable[Buffer]) -> list[Found]:
     return found
 
 
-def _is_nothing(answer: RocketMQError) -> bool:
-    """True for the two ways in which brokers say that there is no such message."""
+def _is_no_message(answer: RocketMQError) -> bool:
+    """Whether this is one of the two answers of brokers without the message."""
     if isinstance(answer, ProgressNotFoundError):
         return True
     return isinstance(answer, BrokerError) and answer.code == ResponseCode.SYSTEM_ERROR

@@ -1,1 +1,4 @@
-"""Sends: batches, transactions, delayed messages, messages sent back. Start at `producer`."""
+"""Sends: single messages, batches, half messages, delayed messages, messages sent back.
+
+Start reading at `producer`, and at `transactional` for transactions.
+"""

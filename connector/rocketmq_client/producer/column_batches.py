@@ -1,4 +1,4 @@
-"""Columns of messages -> one send request: a batch over TCP, laid-out records over gRPC."""
+"""Makes one send request of columns of messages: a batch over TCP, records over gRPC."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
-# A counter of 16 bits tells the unique keys of one request apart.
+# The unique keys of one request differ by a counter of 16 bits.
 ROWS_MAX: Final = 65_536
 _KEY_SIZE: Final = 32
 _COUNTER_DIGITS: Final = 4
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _NO_HOST: Final = Host(bytes(4), 0)
-# Every message of a batch must say it: brokers compare and refuse mixtures.
+# Every message of a batch needs it: brokers refuse batches that mix values.
 _SHARED: Final = {"WAIT": "true"}
 
 
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
-    """Messages of one topic as columns of equal length; null and empty mean "none"."""
+    """Messages of one topic as columns of equal length. A null or empty value is no value."""
 
     bodies: pa.Array
     tags: pa.Array | None = None
@@ -43,7 +43,7 @@ class MessageColumns:
 def batch_request(
     group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
 ) -> SendBatch:
-    """A code 320 batch. `first_key` is the first message's unique key; the others count on."""
+    """Make a batch (code 320). The messages' unique keys count on from `first_key`."""
     body = encode_batch_body(
         columns.bodies,
         columns.tags,
@@ -58,7 +58,7 @@ def batch_request(
 def records_request(
     group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
 ) -> SendRecords:
-    """Records for our gRPC service: the broker only patches offsets, times and its host."""
+    """Make records for our gRPC service: the broker only fills in offsets, times and its host."""
     records, sizes = encode_records(
         queue.topic,
         columns.bodies,
@@ -74,7 +74,7 @@ def records_request(
 
 
 def count_on(first_key: str, count: int) -> pa.Array:
-    """Unique keys whose last four hexadecimal digits count on from those of the first."""
+    """Return unique keys whose last four hexadecimal digits count on from the first."""
     first = int(first_key[-_COUNTER_DIGITS:], 16)
     counters = np.arange(first, first + count) & (ROWS_MAX - 1)
     texts = np.empty((count, _KEY_SIZE), np.uint8)

@@ -1,4 +1,4 @@
-"""Half messages as their sender sees them: how one is sent, where it lies, how many are ended."""
+"""Half messages for their sender: how to send one, where it is stored, how to end many."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ class EndOutcomeUnknownError(RocketMQError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_TRANSACTION.OUTCOME_UNKNOWN] {self.half.queue}: transaction "
-            f"{self.half.transaction_id} may or may not have had its {self.resolution.name}: "
-            f"{self.reason}. The broker asks the producer group about it, should it be open."
+            f"{self.half.transaction_id} may or may not be ended with {self.resolution.name}: "
+            f"{self.reason}. If it is open, the broker asks the producer group about it."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message that a broker holds: all that ends it."""
+    """A stored half message, with all that is needed to end it."""
 
     group: str
     queue: QueueId
-    """Where the message goes when it is committed."""
+    """The queue of the message after its commit."""
     offset: int
-    """In the half topic."""
+    """The offset in the half topic."""
     position: int
-    """Of its record in the broker's log."""
+    """The byte position of its record in the broker's log."""
     transaction_id: str
     message_id: str = ""
 
     def end(self, resolution: Resolution, *, is_from_check: bool = False) -> EndTransaction:
-        """The request that ends it."""
+        """Make the request that ends it."""
         return EndTransaction(
             self.group,
             self.offset,
@@ -77,13 +77,13 @@ class HalfMessage:
 
 
 def half_message(message: Message, group: str, immunity_seconds: int | None = None) -> Message:
-    """The message as a half one; nobody is asked about it for so long after its birth.
+    """Make a half message; the broker asks no producer about it before `immunity_seconds`.
 
-    Raises LocalProtocolError for one that is to be delivered later.
+    Raises LocalProtocolError for a delayed message.
     """
-    late = [name for name in _DELAYED if name in message.properties]
-    if late:
-        raise LocalProtocolError(f"a transactional message cannot have the property {late[0]}")
+    found = [name for name in _DELAYED if name in message.properties]
+    if found:
+        raise LocalProtocolError(f"a transactional message cannot have the property {found[0]}")
     named = {TRANSACTIONAL: "true", PRODUCER_GROUP: group}
     if immunity_seconds is not None:
         named[CHECK_IMMUNITY] = str(immunity_seconds)
@@ -91,14 +91,14 @@ def half_message(message: Message, group: str, immunity_seconds: int | None = No
 
 
 def as_half(request: SendMessage) -> SendMessage:
-    """The request of a half message."""
+    """Make the request that sends a half message."""
     return replace(request, sys_flag=request.sys_flag | FLAG_TRANSACTION_PREPARED)
 
 
 def half_of(request: SendMessage, reply: SendReply, unique_key: str) -> HalfMessage:
-    """Where a half message lies. Raises RemoteProtocolError for an answer that does not say so."""
+    """Read where a half message is stored. Raises RemoteProtocolError if the answer has no id."""
     _, position = parse_offset_message_id(reply.message_id)
-    # Brokers of 4.9 do not repeat the transaction's id, which is the unique key.
+    # Brokers of 4.9 do not return the transaction's id, which is the unique key.
     key = reply.transaction_id or unique_key
     queue = QueueId(request.queue.topic, request.queue.broker, reply.queue_index)
     return HalfMessage(request.group, queue, reply.start, position, key, reply.message_id)
@@ -111,17 +111,17 @@ def end_many(
     in_order: bool = False,
     before_each: Callable[[], None] | None = None,
 ) -> Iterator[tuple[HalfMessage, RocketMQError | None]]:
-    """End half messages, many at once: each with why it is not known to be ended, or None.
+    """End half messages, many at once. Yields each with its error, or None.
 
-    What a broker certainly did not take is tried again for as long as an outage may last. What it
-    may have taken is not: brokers of Java would make a second copy (`EndOutcomeUnknownError`).
-    They also end in any order what comes at once: `in_order` ends one a queue at a time, and leaves
-    a queue at its first failure. What was behind that is not tried, and not yielded.
-    `before_each` is called before some are sent, again and again.
+    A request that the broker certainly did not take is sent again while an outage may last. If it
+    may have been taken, it is not: Java brokers would store a second copy (EndOutcomeUnknownError).
+    Java brokers end requests that arrive together in any order. So `in_order` ends one a queue at
+    a time, and drops a queue at its first error: the rest of it is neither sent nor yielded.
+    `before_each` is called before each group of requests.
     """
-    line = _Line(ends, in_order=in_order)
+    pending = _Pending(ends, in_order=in_order)
     retry = Retry(cluster.settings.over_outage(END_HALF_MESSAGE), cluster.clock)
-    while some := line.take():
+    while some := pending.take():
         if before_each is not None:
             before_each()
         replies = cluster.transport.call_many(
@@ -138,15 +138,15 @@ def end_many(
             if isinstance(reply, TransportError) and not is_untaken:
                 error = EndOutcomeUnknownError(half, resolution, str(reply))
             if error is not None:
-                line.leave(half.queue)
+                pending.drop(half.queue)
             yield half, error
         if again:
             retry.pause()
-            line.put_back(again)
+            pending.put_back(again)
 
 
-class _Line:
-    """What is to be ended; one a queue at a time when the order counts."""
+class _Pending:
+    """Half messages to end; one a queue at a time if the order counts."""
 
     def __init__(self, ends: Sequence[tuple[HalfMessage, Resolution]], *, in_order: bool) -> None:
         self._in_order = in_order
@@ -155,7 +155,7 @@ class _Line:
             self._queues.setdefault(self._key(end), deque()).append(end)
 
     def take(self) -> list[tuple[HalfMessage, Resolution]]:
-        """What may be ended at once now; empty when nothing is left."""
+        """Take the ones that may be ended now; none if all are done."""
         taken: list[tuple[HalfMessage, Resolution]] = []
         for key, waiting in list(self._queues.items())[:_IN_FLIGHT_MAX]:
             count = 1 if self._in_order else _IN_FLIGHT_MAX
@@ -165,12 +165,12 @@ class _Line:
         return taken
 
     def put_back(self, ends: Sequence[tuple[HalfMessage, Resolution]]) -> None:
-        """They are to be tried again, before those behind them."""
+        """Put them back in front of the others."""
         for end in reversed(ends):
             self._queues.setdefault(self._key(end), deque()).appendleft(end)
 
-    def leave(self, queue: QueueId) -> None:
-        """A queue's order counts and one could not be ended: those behind it are not tried."""
+    def drop(self, queue: QueueId) -> None:
+        """Drop the rest of a queue behind an error, if the order counts."""
         if self._in_order:
             self._queues.pop(queue, None)
 

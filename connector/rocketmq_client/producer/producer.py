@@ -1,10 +1,9 @@
-"""Sends messages and batches: many on their way at once, in order within a queue, none unanswered.
+"""Sends messages and batches: many in flight, in order within a queue, each with an outcome.
 
-What was certainly not stored is sent again: a refusal for being busy, a connection that never came
-about. What may have been stored never is: a broken connection or a late answer leaves the outcome
-unknown, and the caller is told so (`SendOutcomeUnknownError`). A producer that `repeats_unknown`
-sends that again too, unchanged: nothing is lost, and a message may be there twice under one unique
-key.
+What was certainly not stored is sent again: a busy broker's refusal, a connection that could not be
+made. What may have been stored is not: if the connection breaks or the answer is late, the caller
+gets SendOutcomeUnknownError. A producer that `repeats_unknown` sends that again too, unchanged:
+nothing is lost, and a message may be stored twice under one unique key.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.column_batches import MessageColumns, batch_request, records_request
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
-from rocketmq_client.producer.timed_messages import recall
 from rocketmq_client.retry import SEND
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
@@ -28,6 +27,7 @@ from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
     LocalProtocolError,
+    RemoteProtocolError,
     RocketMQError,
     TopicNotFoundError,
     TransportError,
@@ -36,18 +36,26 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.model import Buffer, Message, QueueId, Route
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
+from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.message_id import unique_message_id
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.contract import Reply
-from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords, SendReply
+from rocketmq_wire.requests.messages import (
+    RecallMessage,
+    SendBatch,
+    SendMessage,
+    SendRecords,
+    SendReply,
+)
 
 PRODUCER_GROUP: Final = "pyspark-rocketmq-producer"
 IN_FLIGHT_MAX: Final = 32
-# A route is asked for again after this long, as RocketMQ's own clients do.
+_DELAY_LEVEL_MAX: Final = 18
+# The age at which a route is asked for again, as in RocketMQ's own clients.
 _ROUTE_AGE_MS_MAX: Final = 30_000
 _OTHER_QUEUES_TRIED: Final = 2
 _STEP_MS_MAX: Final = 1_000
-# Requests of so much are handed over together; larger ones each at once.
+# Requests up to this size are handed over together, larger ones one by one.
 _TOGETHER_BYTES: Final = 64 * 1024
 _NO_ADDRESS: Final = bytes(4)
 
@@ -66,8 +74,30 @@ class SendOutcomeUnknownError(RocketMQError):
         )
 
 
+def delayed(
+    message: Message,
+    *,
+    level: int | None = None,
+    at_ms: int | None = None,
+    after_ms: int | None = None,
+) -> Message:
+    """Return the message with a delay level of RocketMQ (1 to 18), a delivery time, or a delay.
+
+    Every broker has levels; times and delays need RocketMQ 5 or the bundled broker. Raises
+    LocalProtocolError.
+    """
+    given = [value for value in (level, at_ms, after_ms) if value is not None]
+    if len(given) != 1:
+        raise LocalProtocolError("give one of level, at_ms and after_ms")
+    if level is not None and not 1 <= level <= _DELAY_LEVEL_MAX:
+        raise LocalProtocolError(f"delay levels are 1 to {_DELAY_LEVEL_MAX}, not {level}")
+    name = "DELAY" if level is not None else "TIMER_DELIVER_MS" if at_ms is not None else None
+    properties = {**message.properties, name or "TIMER_DELAY_MS": str(given[0])}
+    return replace(message, properties=properties)
+
+
 class _Source:
-    """Requests as they come; what goes wrong with them is kept until those before are answered."""
+    """Requests of an iterator; its exception is kept until the requests before it are answered."""
 
     def __init__(self, requests: Iterable[SendRequest]) -> None:
         self._requests = iter(requests)
@@ -75,7 +105,7 @@ class _Source:
         self.failure: Exception | None = None
 
     def next(self) -> SendRequest | None:
-        """None when there are no more."""
+        """Return the next request, or None at the end."""
         try:
             return next(self._requests)
         except StopIteration:
@@ -86,7 +116,7 @@ class _Source:
 
 
 class Producer:
-    """One owner at a time. Use it in `with`, or close it: a cluster given to it stays open."""
+    """Sends for one owner at a time; use it in `with`. A cluster given to it stays open."""
 
     def __init__(
         self,
@@ -97,7 +127,7 @@ class Producer:
         in_flight_per_queue_max: int = 1,
         repeats_unknown: bool = False,
     ) -> None:
-        """More than one request a queue under way is faster, and gives its order up."""
+        """More than one request in flight to a queue is faster, and gives up its order."""
         self._owns_cluster = isinstance(where, ConnectionSettings)
         self.cluster = open_cluster(where) if isinstance(where, ConnectionSettings) else where
         self.group = group
@@ -131,7 +161,7 @@ class Producer:
     # --- one at a time ------------------------------------------------------------------------
 
     def send(self, message: Message, queue: QueueId | None = None) -> SendReply:
-        """Send one message; without a queue, queues take turns and a dead broker's are passed.
+        """Send one message. Without a queue, queues take turns, except those of a dead broker.
 
         Raises SendOutcomeUnknownError, TopicNotFoundError and what the broker refuses.
         """
@@ -145,32 +175,41 @@ class Producer:
             if not others:
                 break
             try:
-                return self._send_one(self.message_request(message, tried[-1]), is_patient=False)
+                return self._send_one(self.message_request(message, tried[-1]), is_repeated=False)
             except (ConnectError, BrokerBusyError):
                 tried.append(self._random.choice(others))
         return self._send_one(self.message_request(message, tried[-1]))
 
     def send_batch(self, queue: QueueId, messages: Sequence[Message]) -> SendReply:
-        """Send messages of one topic in one request; all are stored, or none."""
+        """Send messages of one topic in one request; either all are stored, or none."""
         return self._send_one(self.batch_request(queue, messages))
 
     def recall(self, handle: str) -> str:
-        """Take back a message that is delivered later (`timers`); its unique key.
+        """Take back a message that is delivered later, and return its unique key.
 
-        `handle` is the send reply's. Raises BrokerError: 604 when it waits no more.
+        `handle` is in the send's reply. Raises BrokerError: 604 if the message no longer waits.
         """
-        return recall(self.cluster, self.group, handle)
+        try:
+            named = RecallHandle.parse(handle)
+        except RemoteProtocolError as error:
+            raise LocalProtocolError(str(error)) from error
+        # The name server has the broker's address.
+        self.cluster.route(named.topic)
+        request = RecallMessage(named.topic, handle, self.group, named.broker)
+        timeout_ms = self.cluster.settings.request_timeout_ms
+        reply = self.cluster.transport.call(request, broker=named.broker, timeout_ms=timeout_ms)
+        return reply.message_id
 
     # --- many at once -------------------------------------------------------------------------
 
     def send_many(self, requests: Iterable[SendRequest]) -> Iterator[Sent]:
-        """Send requests as fast as answers come, each one's outcome as it is known.
+        """Send requests as fast as answers come, and yield each outcome when it is known.
 
-        The order within a queue is kept, also over retries. The generator must be exhausted: only
-        then has every request its outcome. What `requests` raises is raised after those of the
-        requests before it.
+        The order within a queue is kept, also for requests that are sent again. Exhaust the
+        generator: only then does every request have an outcome. An exception of `requests` is
+        raised after the outcomes of the requests before it.
         """
-        line = SendQueue(
+        sends = SendQueue(
             in_flight_max=self._in_flight_max,
             in_flight_per_queue_max=self._in_flight_per_queue_max,
             retry=self.cluster.settings.over_outage(SEND),
@@ -182,56 +221,57 @@ class Producer:
         tickets: dict[int, int] = {}
         while True:
             gathered = 0
-            while not source.is_over and line.wants_more and gathered < _TOGETHER_BYTES:
+            while not source.is_over and sends.wants_more and gathered < _TOGETHER_BYTES:
                 request = source.next()
                 if request is not None:
-                    gathered += line.add(request)
+                    gathered += sends.add(request)
             now_ms = _monotonic_ms()
-            started = line.next_requests(now_ms)
+            started = sends.next_requests(now_ms)
             asked = [(request.queue.broker, request) for _, request in started]
             if asked:
                 opened = transport.submit_many(asked, timeout_ms=timeout_ms)
                 tickets.update(zip(opened, (index for index, _ in started), strict=True))
-            if source.is_over and line.is_empty:
+            if source.is_over and sends.is_empty:
                 if source.failure is not None:
                     raise source.failure
                 return
-            # The next requests may take time to come: the first ones are on their way meanwhile.
-            may_wait = source.is_over or not line.wants_more
-            wait_ms = line.wait_ms(now_ms, _STEP_MS_MAX) if may_wait else 0
+            # Do not wait for answers while more requests can be sent.
+            may_wait = source.is_over or not sends.wants_more
+            wait_ms = sends.wait_ms(now_ms, _STEP_MS_MAX) if may_wait else 0
             for ticket, result in transport.completed(timeout_ms=wait_ms):
                 index = tickets.pop(ticket, -1)
                 if index < 0:
-                    continue  # An answer to somebody else's request on this transport.
-                sent = line.on_result(index, _judged(line.request(index), result), _monotonic_ms())
+                    continue  # The answer belongs to another user of this transport.
+                outcome = _outcome(sends.request(index), result)
+                sent = sends.on_result(index, outcome, _monotonic_ms())
                 if sent is not None:
                     yield sent
 
     # --- requests -----------------------------------------------------------------------------
 
     def queues(self, topic: str) -> tuple[QueueId, ...]:
-        """The queues that can be written to, at worst as they were known last.
+        """Return the queues that can be written to; without a route, the last known ones.
 
-        Raises TopicNotFoundError, NotAuthorizedError, and what is wrong with the way there.
+        Raises TopicNotFoundError, NotAuthorizedError, and TransportError.
         """
         asked_ms, queues = self._routes.get(topic, (0, ()))
         if not queues or _monotonic_ms() - asked_ms > _ROUTE_AGE_MS_MAX:
             try:
                 queues = _writable(self.cluster.route(topic), topic)
             except (TopicNotFoundError, TransportError):
-                # A broker that is away takes the routes of its topics with it.
+                # When a topic's only broker goes down, its route disappears.
                 if not queues:
                     raise
             self._routes[topic] = (_monotonic_ms(), queues)
         return queues
 
     def next_queue(self, topic: str) -> QueueId:
-        """The queue whose turn it is. Raises TopicNotFoundError."""
+        """Return the next queue in turn. Raises TopicNotFoundError."""
         queues = self.queues(topic)
         return queues[next(self._turn) % len(queues)]
 
     def message_request(self, message: Message, queue: QueueId) -> SendMessage:
-        """One message as a request."""
+        """Make the request of one message."""
         return SendMessage(
             group=self.group,
             queue=queue,
@@ -242,7 +282,7 @@ class Producer:
         )
 
     def batch_request(self, queue: QueueId, messages: Sequence[Message]) -> SendBatch:
-        """Messages of one topic as one request. Raises LocalProtocolError for several topics."""
+        """Make one request of messages of one topic. Raises LocalProtocolError for several."""
         if any(message.topic != queue.topic for message in messages):
             raise LocalProtocolError(f"a batch for {queue} holds messages of other topics")
         if not messages:
@@ -253,10 +293,10 @@ class Producer:
         )
 
     def column_request(self, queue: QueueId, columns: MessageColumns) -> SendBatch | SendRecords:
-        """Columns of messages as one request: no Python object a message. Order is kept.
+        """Make one request of columns of messages, in their order, without an object a message.
 
-        A batch over TCP, records over gRPC; both are stored as the broker's request limits allow
-        (4 MiB by default). Raises LocalProtocolError for rows that cannot be messages.
+        It is a batch over TCP and records over gRPC, up to the broker's limit of a request (4 MiB
+        by default). Raises LocalProtocolError for rows that cannot be messages.
         """
         is_grpc = self.cluster.settings.endpoints is not None
         make = records_request if is_grpc else batch_request
@@ -264,20 +304,20 @@ class Producer:
         return make(self.group, queue, columns, born_ms=_epoch_ms(), first_key=first_key)
 
     def first_unique_key(self, count: int) -> str:
-        """The first of `count` unique keys: the others count on (`column_sends.count_on`)."""
+        """Return the first of `count` unique keys; the others are `column_batches.count_on`."""
         first_key = self._unique_key()
         self._counter += count - 1
         return first_key
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _send_one(self, request: SendMessage | SendBatch, *, is_patient: bool = True) -> SendReply:
-        if not is_patient:
+    def _send_one(self, request: SendMessage | SendBatch, *, is_repeated: bool = True) -> SendReply:
+        if not is_repeated:
             reply = self.cluster.transport.call_many(
                 [(request.queue.broker, request)],
                 timeout_ms=self.cluster.settings.request_timeout_ms,
             )[0]
-            result: SendReply | RocketMQError = _judged(request, reply)
+            result: SendReply | RocketMQError = _outcome(request, reply)
         else:
             (sent,) = self.send_many([request])
             result = sent.result
@@ -292,7 +332,7 @@ class Producer:
         if message.keys is not None:
             properties["KEYS"] = message.keys
         properties.setdefault("UNIQ_KEY", self._unique_key())
-        # Every message of a batch must say it: brokers compare and refuse mixtures.
+        # Every message of a batch needs it: brokers refuse batches that mix values.
         properties.setdefault("WAIT", "true")
         return encode_properties(properties)
 
@@ -312,15 +352,15 @@ def _writable(route: Route, topic: str) -> tuple[QueueId, ...]:
     if not queues:
         brokers = route.writable_brokers()
         if brokers:
-            raise ConnectError(brokers[0], "its master is away")
+            raise ConnectError(brokers[0], "its master is unavailable")
         raise broker_error(
             ResponseCode.NO_PERMISSION, f"topic[{topic}] has no queue with the permission to write"
         )
     return queues
 
 
-def _judged(request: SendRequest, result: Reply | RocketMQError) -> SendReply | RocketMQError:
-    """An answer, a refusal, or an outcome that nobody knows."""
+def _outcome(request: SendRequest, result: Reply | RocketMQError) -> SendReply | RocketMQError:
+    """Return the reply, the refusal, or SendOutcomeUnknownError."""
     if isinstance(result, SendReply):
         return result
     assert isinstance(result, RocketMQError)
@@ -330,16 +370,16 @@ def _judged(request: SendRequest, result: Reply | RocketMQError) -> SendReply | 
 
 
 def _count_of(request: SendRequest) -> int:
-    """How many messages a request holds."""
+    """Return the number of messages in a request."""
     if isinstance(request, SendMessage):
         return 1
     if isinstance(request, SendBatch):
-        return _steps(request.body)
-    return len(request.sizes) // 4 if request.sizes is not None else _steps(request.records)
+        return _count_items(request.body)
+    return len(request.sizes) // 4 if request.sizes is not None else _count_items(request.records)
 
 
-def _steps(body: Buffer) -> int:
-    """The items of a body in which each begins with its own size."""
+def _count_items(body: Buffer) -> int:
+    """Count the items of a body, each of which begins with its size."""
     count = position = 0
     while position < len(body):
         position += max(1, int.from_bytes(body[position : position + 4], "big"))

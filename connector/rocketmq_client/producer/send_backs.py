@@ -1,7 +1,7 @@
-"""Gives messages back to their group, many at once: they come again later, in the end as dead.
+"""Sends messages back to their group: they come again later, and at last become dead letters.
 
-What was certainly not taken is asked again while an outage may last, and so is what a broken
-connection left unknown: a message may come again twice, and never not at all.
+A request that a broker certainly did not take, or whose connection broke, is sent again while an
+outage may last. So a message may come twice, but is never lost.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rocketmq_client.retry import Retry
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.requests.messages import SendBack
 
-# Asked together; a broker's own limit of requests under way on a connection is in the thousands.
+# In flight together. Brokers take thousands of requests at a time from one connection.
 AT_ONCE_MAX: Final = 256
 
 
 class SendBackRefusedError(RocketMQError):
-    """A broker did not take a message back: which, and what it said."""
+    """A broker refused to take a message back: the message, and the broker's reason."""
 
     def __init__(self, broker: str, position: int, group: str, reason: str) -> None:
         super().__init__(broker, position, group, reason)
@@ -29,12 +29,12 @@ class SendBackRefusedError(RocketMQError):
         return (
             f"[ROCKETMQ_SEND.BACK_REFUSED] broker={self.broker} physicalOffset={self.position} "
             f"group={self.group}: {self.reason.rstrip('.')}. Rows must come from this cluster and "
-            "be there still, and its brokers know a group that has read."
+            "still be stored there, and its brokers know only groups that have read."
         )
 
 
 def send_back_all(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:
-    """Have every message taken back. Raises SendBackRefusedError for the first that is not."""
+    """Send all messages back. Raises SendBackRefusedError for the first that is refused."""
     for first in range(0, len(requests), AT_ONCE_MAX):
         _send_back(cluster, requests[first : first + AT_ONCE_MAX])
 

@@ -1,7 +1,6 @@
-"""Which sends are on their way, which wait, which are tried again: pure.
+"""Which sends are in flight, which wait, and which are sent again: pure.
 
-At most so many of one queue are under way, so that a retry cannot be overtaken by what was to be
-stored behind it.
+The count in flight to one queue is limited, so that no later message overtakes one sent again.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords,
 
 SendRequest = SendMessage | SendBatch | SendRecords
 
-# Bodies that wait or are under way; one request may hold 4 MiB.
+# Bodies that wait or are in flight; one request may hold 4 MiB.
 BYTES_MAX: Final = 64 * 1024 * 1024
 CERTAINLY_NOT_STORED: Final = (ConnectError, BrokerBusyError)
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a request: where it was stored, or why it was not, or that nobody knows."""
+    """A request's outcome: the reply, or the error, which may leave it unknown."""
 
     index: int
-    """Its place among the requests given."""
+    """The number of the request, counted from 0."""
     request: SendRequest
     result: SendReply | RocketMQError
 
@@ -41,7 +40,7 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _QueueLine:
+class _Queue:
     backoff: Backoff
     waiting: deque[_Item] = field(default_factory=deque)
     in_flight: int = 0
@@ -49,7 +48,7 @@ class _QueueLine:
 
 
 class SendQueue:
-    """Requests on their way to many queues; times are milliseconds of one clock."""
+    """Requests for many queues; times are milliseconds of one clock."""
 
     def __init__(
         self,
@@ -63,86 +62,86 @@ class SendQueue:
         self._per_queue_max = max(1, in_flight_per_queue_max)
         self._retry = retry
         self._retried = retried
-        self._lines: dict[QueueId, _QueueLine] = {}
-        self._under_way: dict[int, _Item] = {}
+        self._queues: dict[QueueId, _Queue] = {}
+        self._in_flight: dict[int, _Item] = {}
         self._held_count = 0
         self._held_bytes = 0
         self._count = 0
 
     @property
     def wants_more(self) -> bool:
-        """There is room for another request."""
+        """Whether there is room for another request."""
         return self._held_count < 2 * self._in_flight_max and self._held_bytes < BYTES_MAX
 
     @property
     def is_empty(self) -> bool:
-        """Every request has its outcome."""
+        """Whether every request has its outcome."""
         return self._held_count == 0
 
     def add(self, request: SendRequest) -> int:
-        """Take one more request; its size."""
+        """Add a request, and return its size."""
         body = request.records if isinstance(request, SendRecords) else request.body
         item = _Item(self._count, request, len(body))
         self._count += 1
         self._held_count += 1
         self._held_bytes += item.size
-        line = self._lines.get(request.queue)
-        if line is None:
-            line = self._lines[request.queue] = _QueueLine(Backoff(self._retry))
-        line.waiting.append(item)
+        queue = self._queues.get(request.queue)
+        if queue is None:
+            queue = self._queues[request.queue] = _Queue(Backoff(self._retry))
+        queue.waiting.append(item)
         return item.size
 
     def next_request(self, now_ms: int) -> tuple[int, SendRequest] | None:
-        """A request to send now, with its index, or None."""
-        if len(self._under_way) >= self._in_flight_max:
+        """Start a request, and return it with its index; None if there is none to send now."""
+        if len(self._in_flight) >= self._in_flight_max:
             return None
-        for line in self._lines.values():
-            is_free = line.in_flight < self._per_queue_max and now_ms >= line.not_before_ms
-            if line.waiting and is_free:
-                item = line.waiting.popleft()
-                line.in_flight += 1
-                self._under_way[item.index] = item
+        for queue in self._queues.values():
+            is_free = queue.in_flight < self._per_queue_max and now_ms >= queue.not_before_ms
+            if queue.waiting and is_free:
+                item = queue.waiting.popleft()
+                queue.in_flight += 1
+                self._in_flight[item.index] = item
                 return item.index, item.request
         return None
 
     def next_requests(self, now_ms: int) -> list[tuple[int, SendRequest]]:
-        """All that may be sent now: it can travel together."""
+        """Start all requests that may be sent now: they can travel together."""
         started = []
         while (one := self.next_request(now_ms)) is not None:
             started.append(one)
         return started
 
     def request(self, index: int) -> SendRequest:
-        """A request that is under way."""
-        return self._under_way[index].request
+        """Return a request in flight."""
+        return self._in_flight[index].request
 
     def on_result(self, index: int, result: SendReply | RocketMQError, now_ms: int) -> Sent | None:
-        """A request was answered or failed; None when it will be sent again."""
-        item = self._under_way.pop(index)
-        line = self._lines[item.request.queue]
-        line.in_flight -= 1
+        """Note an answer or an error. Returns the outcome; None if the request is sent again."""
+        item = self._in_flight.pop(index)
+        queue = self._queues[item.request.queue]
+        queue.in_flight -= 1
         if isinstance(result, self._retried):
             since_ms = item.failed_since_ms if item.failed_since_ms is not None else now_ms
             if not self._retry.is_over(since_ms, now_ms):
                 item.failed_since_ms = since_ms
-                line.waiting.appendleft(item)
-                line.not_before_ms = now_ms + line.backoff.next_delay_ms()
+                queue.waiting.appendleft(item)
+                queue.not_before_ms = now_ms + queue.backoff.next_delay_ms()
                 return None
         else:
-            line.backoff.reset()
+            queue.backoff.reset()
         self._held_count -= 1
         self._held_bytes -= item.size
-        if not line.waiting and not line.in_flight:
-            del self._lines[item.request.queue]
+        if not queue.waiting and not queue.in_flight:
+            del self._queues[item.request.queue]
         return Sent(item.index, item.request, result)
 
     def wait_ms(self, now_ms: int, wait_ms_max: int) -> int:
-        """How long to wait for an answer before looking at the line again."""
-        if len(self._under_way) >= self._in_flight_max:
+        """How long to wait for an answer until the next request may be due."""
+        if len(self._in_flight) >= self._in_flight_max:
             return wait_ms_max
         pauses = [
-            line.not_before_ms - now_ms
-            for line in self._lines.values()
-            if line.waiting and line.in_flight < self._per_queue_max
+            queue.not_before_ms - now_ms
+            for queue in self._queues.values()
+            if queue.waiting and queue.in_flight < self._per_queue_max
         ]
         return max(0, min([wait_ms_max, *pauses]))

@@ -1,7 +1,7 @@
-"""A producer group's member that brokers can ask: what became of a half message?
+"""A member of a producer group that brokers can ask about the outcome of half messages.
 
-One thread owns the connections: it refreshes routes, sends heartbeats, and takes the questions.
-A small pool answers them, for whoever decides may have to look something up.
+One thread owns the connections: it refreshes routes, sends heartbeats, and receives the requests. A
+small pool answers them, since a listener may have to look the outcome up.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from rocketmq_wire.requests.transactions import (
 _LOG = logging.getLogger(__name__)
 
 OnCheck = Callable[[ReceivedMessage], Resolution]
-"""Says what became of a half message; may be called by several threads at once."""
+"""Returns the outcome of a half message's transaction; several threads may call it at once."""
 
 _TIMEOUT_MS: Final = 3_000
 _PERIOD_MS: Final = 30_000
 _WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of questions that wait for their answer. What is beyond is dropped, and asked again later; but
-brokers count each, and give a message up after 15: so it is no small number of questions."""
-_QUESTION_BYTES: Final = 1_024
-"""What a question takes beside its record."""
+"""The limit of checks that wait for their answer. Others are dropped, and brokers repeat them. But
+brokers give a message up after 15 checks, so the limit is high."""
+_CHECK_BYTES: Final = 1_024
+"""The memory of a check beside its record."""
 
 
 class CheckService:
-    """Use it in `with`, or start and stop it."""
+    """Answers brokers' checks while it runs; use it in `with`, or start and stop it."""
 
     def __init__(
         self,
@@ -58,10 +58,11 @@ class CheckService:
         instance: str | None = None,
         thread_count: int = 1,
     ) -> None:
-        """The brokers of `topics` can ask; more topics are added by `add_topic`."""
+        """Register at the brokers of `topics`; `add_topic` adds more topics."""
         if not settings.name_servers:
             raise ValueError("transactions need name servers: endpoints ask no producers")
-        self.group, self._on_check = group, on_check
+        self.group = group
+        self._on_check = on_check
         self.client_id = client_id_of(local_address(), instance, None)
         self._topics = dict.fromkeys(topics)
         self._masters: dict[str, str] = {}
@@ -85,12 +86,12 @@ class CheckService:
         self.stop()
 
     def start(self) -> None:
-        """Begin to send heartbeats."""
+        """Start to send heartbeats."""
         self._wire.start()
         self._wire.post(self._beat)
 
     def stop(self) -> None:
-        """Leave the group; what was asked and not answered is asked of others."""
+        """Leave the group; brokers send unanswered checks to other members."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         leaving = UnregisterClient(self.client_id, self.group, None)
         names = tuple(self._heard)
@@ -101,13 +102,13 @@ class CheckService:
         self._wire.stop()
 
     def add_topic(self, topic: str) -> None:
-        """From now on the topic's brokers can ask, too."""
+        """Register at the topic's brokers as well."""
         if topic not in self._topics:
             self._topics[topic] = None
             self._wire.post(self._ask_routes)
 
     def wait_known(self, timeout_seconds: float) -> bool:
-        """Wait until a broker has taken a heartbeat; False if none has in that time."""
+        """Wait until a broker has taken a heartbeat; False after the time-out."""
         return self._is_known.wait(timeout_seconds)
 
     # --- in the thread of the connections -----------------------------------------------------
@@ -147,14 +148,14 @@ class CheckService:
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         if not isinstance(request, CheckTransaction):
             return None
-        if self._room.take(len(request.record) + _QUESTION_BYTES):
+        if self._room.take(len(request.record) + _CHECK_BYTES):
             try:
                 self._pool.submit(self._answer, request)
             except RuntimeError:
-                # It is being stopped.
-                self._room.give_back(len(request.record) + _QUESTION_BYTES)
+                # The pool has been stopped.
+                self._room.give_back(len(request.record) + _CHECK_BYTES)
         else:
-            _LOG.warning("group=%s: too many checks wait, one is dropped", self.group)
+            _LOG.warning("group=%s: too many checks wait, dropping one", self.group)
         return Done()
 
     # --- in the pool --------------------------------------------------------------------------
@@ -162,22 +163,22 @@ class CheckService:
     def _answer(self, check: CheckTransaction) -> None:
         try:
             self._decide(check)
-        except Exception:  # noqa: BLE001 - a check's outermost frame: it is asked again
+        except Exception:  # noqa: BLE001 - a check's outermost frame: the broker repeats it
             _LOG.exception("a check of group %s could not be answered", self.group)
         finally:
-            self._room.give_back(len(check.record) + _QUESTION_BYTES)
+            self._room.give_back(len(check.record) + _CHECK_BYTES)
 
     def _decide(self, check: CheckTransaction) -> None:
         (message,) = decode_messages(check.record, broker=check.broker, topic=check.topic)
         if message.properties.get(PRODUCER_GROUP) != self.group:
-            _LOG.warning("group=%s was asked about another group's %r", self.group, message)
+            _LOG.warning("group=%s received a check of another group's %r", self.group, message)
             return
         broker = self._broker_of(check, message)
         message.broker = broker or ""
         resolution = self._on_check(message)
-        _LOG.info("group=%s: %r is answered with %s", self.group, message, resolution.name)
+        _LOG.info("group=%s: answering %r with %s", self.group, message, resolution.name)
         if resolution is Resolution.UNKNOWN:
-            # Brokers of Java write it into their log, and that is all.
+            # Java brokers only log it.
             return
         end = EndTransaction(
             self.group,
@@ -193,7 +194,7 @@ class CheckService:
         self._wire.call(end, broker=broker, timeout_ms=_TIMEOUT_MS)
 
     def _broker_of(self, check: CheckTransaction, message: ReceivedMessage) -> str | None:
-        """Which broker asks: 5.x says so, before the record's address has to do."""
+        """Return the asking broker: 5.x names it, and the record has the address of others."""
         masters = dict(self._masters)
         if check.broker in masters:
             return check.broker
@@ -204,13 +205,14 @@ class CheckService:
 
 
 class _Room:
-    """So many bytes, for one thread that takes and others that give back."""
+    """A limit of bytes: one thread takes some, and others give them back."""
 
     def __init__(self, size: int) -> None:
-        self._left, self._lock = size, threading.Lock()
+        self._left = size
+        self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """False when there is not so much."""
+        """Take bytes; False if there are too few."""
         with self._lock:
             if size > self._left:
                 return False
@@ -218,6 +220,6 @@ class _Room:
             return True
 
     def give_back(self, size: int) -> None:
-        """It is free again."""
+        """Free bytes."""
         with self._lock:
             self._left += size

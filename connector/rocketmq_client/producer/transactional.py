@@ -1,8 +1,8 @@
-"""A producer of transactional messages: sent half, then committed or rolled back.
+"""A producer of transactional messages: it sends a half message, then commits it or rolls it back.
 
-Between the two the sender does what the message is about, in a data base for instance. Should it
-die there, the broker asks another member of its group, or itself when it is back: the listener's
-`check` has to know from what was done.
+Between the two the sender does its own work, in a database for instance. If it dies there, the
+broker asks another member of its group, or the same sender after its restart. The listener's
+`check` must find out from what was done.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _LOG = logging.getLogger(__name__)
 
 
 class TransactionListener(Protocol):
-    """What a producer does between the halves, and what it knows of it later."""
+    """A producer's own work, and what it knows of that work later."""
 
     def execute(self, message: Message, half: HalfMessage) -> Resolution:
-        """Do what the message is about, now that the broker holds it. An exception: unknown."""
+        """Do the work after the broker has stored the half message. An exception means UNKNOWN."""
         ...
 
     def check(self, message: ReceivedMessage) -> Resolution:
-        """What became of it? Asked by brokers, in another thread. An exception: unknown."""
+        """Return the work's outcome to a broker, in another thread. An exception means UNKNOWN."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSent:
-    """A transaction as its sender left it."""
+    """The outcome of a transaction for its sender."""
 
     half: HalfMessage
     resolution: Resolution
     error: RocketMQError | None = None
-    """Why it is not known to be ended; the broker will ask."""
+    """The error that leaves the end unknown; the broker will ask."""
 
 
 class TransactionProducer:
-    """Use it in `with`. Several threads may call its methods; one of them at a time works."""
+    """Sends transactions; use it in `with`. Threads may share it, and take turns at sending."""
 
     def __init__(
         self,
@@ -67,12 +67,13 @@ class TransactionProducer:
         immunity_seconds: int | None = None,
         check_threads: int = 1,
     ) -> None:
-        """Brokers of `topics` can ask from the start, others from the first message on.
+        """Register at the brokers of `topics` at once, at others with the first message.
 
-        `immunity_seconds` is for how long after a message's birth nobody is asked about it; None
-        leaves that to the broker (6 s).
+        Brokers send no check of a message before `immunity_seconds`; None is the broker's default
+        (6 s).
         """
-        self.group, self._listener = group, listener
+        self.group = group
+        self._listener = listener
         self._immunity_seconds = immunity_seconds
         self._producer = Producer(settings, group)
         self._lock = threading.Lock()
@@ -100,15 +101,15 @@ class TransactionProducer:
     def send_in_transaction(
         self, message: Message, queue: QueueId | None = None
     ) -> TransactionSent:
-        """Send half, have the listener execute, and end it as that says.
+        """Send a half message, call the listener, and end the message with its resolution.
 
-        Raises what a send raises: then the listener was not called, and the message, should the
-        broker have it all the same, is asked about.
+        Raises as `Producer.send`; then the listener was not called, and the broker asks about the
+        message if it has stored it.
         """
         half = self.send_half(message, queue)
         try:
             resolution = self._listener.execute(message, half)
-        except Exception:  # noqa: BLE001 - whatever a listener does, the broker will ask
+        except Exception:  # noqa: BLE001 - the broker will ask
             _LOG.exception("the listener of group %s failed", self.group)
             resolution = Resolution.UNKNOWN
         try:
@@ -119,7 +120,7 @@ class TransactionProducer:
         return TransactionSent(half, resolution)
 
     def send_half(self, message: Message, queue: QueueId | None = None) -> HalfMessage:
-        """Send half, for `end_transaction` to end; without a queue, queues take turns."""
+        """Send a half message for `end_transaction`; without a queue, queues take turns."""
         self._checks.add_topic(message.topic)
         prepared = half_message(message, self.group, self._immunity_seconds)
         with self._lock:
@@ -131,9 +132,9 @@ class TransactionProducer:
         return half_of(request, sent.result, decode_properties(request.properties)[UNIQUE_KEY])
 
     def end_transaction(self, half: HalfMessage, resolution: Resolution) -> None:
-        """Commit or roll back. Raises EndOutcomeUnknownError, and what the broker refuses.
+        """Commit or roll back. Raises EndOutcomeUnknownError, and the broker's refusal.
 
-        With `UNKNOWN` nothing is sent: the broker will ask.
+        For `UNKNOWN` nothing is sent: the broker will ask.
         """
         if resolution is Resolution.UNKNOWN:
             return
@@ -143,7 +144,7 @@ class TransactionProducer:
             raise error
 
     def wait_known(self, timeout_seconds: float = 10.0) -> bool:
-        """Wait until a broker knows this member; False if none does in that time."""
+        """Wait until a broker knows this member; False after the time-out."""
         return self._checks.wait_known(timeout_seconds)
 
     def _check(self, message: ReceivedMessage) -> Resolution:

@@ -1,1 +1,4 @@
-"""Which broker serves a queue, and which replica a pull asks. Start at `routes`."""
+"""Addresses of brokers, and the replica that serves a queue's pulls. Pure.
+
+Start reading at `routes`.
+"""

@@ -1,6 +1,6 @@
-"""Which address serves which broker, as the name servers last said: pure.
+"""Addresses of brokers, as the name servers last published them: pure.
 
-A broker that is missing from a new route keeps its old address: it may only be away.
+A broker that is missing from a new route keeps its old address: it may only be unavailable.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import Final
 from rocketmq_client.loss import Standing
 from rocketmq_wire.model import MASTER_ID, BrokerAddresses, QueueId, Route
 
-# A master that was away is looked for again this long after the last look.
+# A route without a master is asked for again after this time.
 MASTER_LOOKUP_INTERVAL_MS: Final = 2_000
 
 
 class BrokerDirectory:
-    """Addresses by broker name; suspects are to be looked up again before they are used."""
+    """Addresses by broker name. Suspected ones are looked up again before they are used."""
 
     def __init__(self, address_map: Mapping[str, str]) -> None:
         self._address_map = dict(address_map)
         self._addresses: dict[str, str] = {}
         self._masterless: dict[str, int] = {}
-        """When the name server last said so."""
+        """Brokers without a master, and when the name server last listed none."""
         self._replicas: dict[tuple[str, int], str] = {}
         self._suspects: set[str] = set()
 
     def learn(self, brokers: Iterable[BrokerAddresses], now_ms: int = 0) -> None:
-        """Take over what a route or a cluster answer says."""
+        """Take over the addresses in a route or a cluster answer."""
         for broker in brokers:
             if not broker.addresses:
                 continue
-            # The master when it is up, else the replica with the lowest id: it may serve reads.
+            # The master, or the replica with the lowest id, which may serve reads.
             published = broker.addresses.get(MASTER_ID, broker.addresses[min(broker.addresses)])
             self._addresses[broker.name] = self._mapped(published)
             self._suspects.discard(broker.name)
@@ -45,41 +45,41 @@ class BrokerDirectory:
             }
 
     def broker_addresses(self) -> dict[str, str]:
-        """Where the masters are, for somebody who has no name server to ask."""
+        """Return the addresses of masters, for processes that reach no name server."""
         return {name: at for name, at in self._addresses.items() if name not in self._masterless}
 
     def hint(self, addresses: Mapping[str, str]) -> None:
-        """Where somebody else found brokers: of use when no name server answers."""
+        """Take over addresses from another process, for use while no name server answers."""
         for name, at in addresses.items():
             if name not in self._addresses:
                 self._addresses[name] = at
                 self._suspects.add(name)
 
     def trust(self, broker: str) -> None:
-        """It answered where it was looked for."""
+        """Note an answer from the broker's address."""
         self._suspects.discard(broker)
 
     def address(self, broker: str) -> str | None:
-        """Where the broker was last, or None if no name server ever said."""
+        """Return the broker's last known address, if any."""
         return self._addresses.get(broker)
 
     def is_replica(self, broker: str) -> bool:
-        """True when the address is that of a replica, since the master is away."""
+        """Whether the address is a replica's, since there is no master."""
         return broker in self._masterless
 
     def replica(self, broker: str, broker_id: int) -> str | None:
-        """Where the broker's member of that id is, if the name server lists one."""
+        """Return the address of the broker's member with an id, if the name server lists it."""
         return self._replicas.get((broker, broker_id))
 
     def is_settled(self, broker: str, now_ms: int = 0) -> bool:
-        """True unless the broker must be looked up first."""
+        """Whether the broker's address can be used without a look-up."""
         masterless_ms = self._masterless.get(broker)
         if masterless_ms is not None and now_ms - masterless_ms >= MASTER_LOOKUP_INTERVAL_MS:
             return False
         return broker in self._addresses and broker not in self._suspects
 
     def suspect(self, address: str) -> None:
-        """Nobody answers there: what was said about the address may be out of date."""
+        """Note that no answer comes from the address: it may be out of date."""
         self._suspects |= {name for name, at in self._addresses.items() if at == address}
 
     def _mapped(self, published: str) -> str:
@@ -92,9 +92,9 @@ class BrokerDirectory:
 
 
 def standing_of(queue: QueueId, route: Route | None) -> Standing:
-    """What a fresh route says about a queue; None is a topic that the name server does not know.
+    """Judge a queue by a fresh route; None means that the name server does not know the topic.
 
-    A broker that is missing from the route of a known topic is merely away.
+    A broker that is missing from the route of a known topic is only unavailable.
     """
     if route is None:
         return Standing.TOPIC_GONE

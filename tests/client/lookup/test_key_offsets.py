@@ -82,7 +82,7 @@ def test_a_page_that_is_full_by_chance_is_the_end():
     assert len(offsets_of_key(Brokers(one=stored), "t", "k")) == PAGE
 
 
-def test_a_broker_that_is_away_makes_the_answer_none():
+def test_without_one_broker_there_is_no_result():
     with pytest.raises(ConnectError):
         offsets_of_key(Brokers(one=[(1, "k")], two=ConnectError("two:1", "away")), "t", "k")
 
@@ -90,6 +90,6 @@ def test_a_broker_that_is_away_makes_the_answer_none():
 def test_a_broker_without_a_master_is_asked_by_its_replica(caplog):
     brokers = Brokers(one=[(1, "k")], two=[(2, "k")])
     brokers.masterless = {"two"}
-    places = [(QueueId("t", name, 0), 0) for name in ("one", "two")]
-    assert offsets_of_key(brokers, "t", "k") == places
-    assert [record.message.split(":")[0] for record in caplog.records] == ["two"]
+    offsets = [(QueueId("t", name, 0), 0) for name in ("one", "two")]
+    assert offsets_of_key(brokers, "t", "k") == offsets
+    assert [record.message.split()[0] for record in caplog.records] == ["two"]

@@ -13,8 +13,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.producer.half_messages import HalfMessage
-from rocketmq_client.producer.producer import Producer
-from rocketmq_client.producer.timed_messages import delayed
+from rocketmq_client.producer.producer import Producer, delayed
 from rocketmq_client.producer.transaction_checks import CheckService
 from rocketmq_client.producer.transactional import TransactionProducer
 from rocketmq_client.settings import ConnectionSettings

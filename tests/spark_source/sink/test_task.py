@@ -229,7 +229,7 @@ def test_a_topic_whose_masters_are_away_is_neither_missing_nor_closed():
     brokers = (BrokerAddresses("one", "cluster", {1: "127.0.0.1:1"}),)
     route = Route((QueueSet("one", 2, 2, PERMISSION_WRITE),), brokers)
     fake = SimpleNamespace(route=lambda _: route)
-    with pytest.raises(ConnectError, match="one: its master is away"):
+    with pytest.raises(ConnectError, match="one: its master is unavailable"):
         Producer(fake).queues(TOPIC)
 
 
