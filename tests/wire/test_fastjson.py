@@ -106,7 +106,7 @@ def test_bytes_that_are_no_utf8_do_not_raise():
     assert loads(b'{"a":"\xff"}') == {"a": "�"}
 
 
-def test_integer_keys_are_quoted_or_not_as_asked():
+def test_integer_keys_are_quoted_only_on_request():
     value = {"b": {0: "x", 10: "y", 2: "z"}, "a": None}
     assert dumps(value) == '{"b":{"0":"x","2":"z","10":"y"}}'
     assert dumps(value, quotes_integer_keys=False) == '{"b":{0:"x",2:"z",10:"y"}}'

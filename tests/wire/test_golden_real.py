@@ -77,10 +77,10 @@ def test_statistics_with_objects_as_keys_are_read(version):
     newest_ms = messages[-1]["storeMs"]
     stats = golden_answer(version, "topic-stats", GetTopicStats("Golden")).queues
     assert stats == {QUEUE: QueueStats(0, 13, newest_ms)}
-    progress = golden_answer(version, "consume-stats", GetConsumeStats("g", "Golden")).queues
+    committed = golden_answer(version, "consume-stats", GetConsumeStats("g", "Golden")).queues
     # Only 5.x remembers up to where a group has pulled.
-    pulled = progress[QUEUE].pull_offset
-    assert progress == {QUEUE: CommittedOffset(13, 3, messages[2]["storeMs"], pulled)}
+    pulled = committed[QUEUE].pull_offset
+    assert committed == {QUEUE: CommittedOffset(13, 3, messages[2]["storeMs"], pulled)}
     assert version != "4.9.7" or pulled == 0
 
 
@@ -94,7 +94,7 @@ def test_offsets_are_read(version):
             golden_answer(version, "progress-absent", GetCommittedOffset("g", QUEUE))
 
 
-def test_a_group_that_nobody_is_in_has_no_members(version):
+def test_an_empty_group_has_no_members(version):
     assert golden_answer(version, "members-none", ListGroupClients("g")).client_ids == ()
 
 

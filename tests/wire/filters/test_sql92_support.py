@@ -23,7 +23,7 @@ from support.conversations import QUEUE, asked, completed, receive
         (513, "5.5.0"), (232, "4.1.0"), (0, ""),
     ],
 )  # fmt: skip
-def test_the_number_of_a_version_tells_its_name(version: int, name: str) -> None:
+def test_a_version_number_has_a_release_name(version: int, name: str) -> None:
     assert version_name(version) == name
 
 
@@ -56,7 +56,7 @@ def test_words_in_texts_comments_and_names_are_none(expression: str) -> None:
     check_words(Subscription(expression, "SQL92"), "broker-a", 407)
 
 
-def test_brokers_that_know_the_words_and_tags_are_left_alone() -> None:
+def test_new_brokers_and_tag_filters_are_accepted() -> None:
     check_words(Subscription("a CONTAINS 'x'", "SQL92"), "broker-a", V5_1_3)
     check_words(Subscription("CONTAINS || b"), "broker-a", 407)
 

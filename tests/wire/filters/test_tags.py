@@ -33,7 +33,7 @@ def test_hash_is_javas(text: str, expected: int):
 @given(st.text(st.characters(), max_size=30))
 def test_hash_is_a_signed_32_bit_number_over_utf16_units(text: str):
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
-    total = sum(unit * 31 ** (len(units) - 1 - place) for place, unit in enumerate(units))
+    total = sum(unit * 31 ** (len(units) - 1 - index) for index, unit in enumerate(units))
     assert -(2**31) <= java_hash(text) < 2**31
     assert (java_hash(text) - total) % 2**32 == 0
 

@@ -29,7 +29,7 @@ def test_our_names_stay_out_of_the_default_pool() -> None:
             descriptor_pool.Default().FindFileByName(file)
 
 
-def test_somebody_elses_file_with_our_name_can_live_in_the_same_process() -> None:
+def test_another_packages_file_of_the_same_name_can_live_in_the_same_process() -> None:
     # In a process of its own: what is added to the default pool stays there.
     script = """
 from google.protobuf import descriptor_pool

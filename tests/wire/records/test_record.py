@@ -206,7 +206,7 @@ def test_a_hostile_field_is_refused(position: int, layout: str, value: int, reas
     assert (caught.value.where, caught.value.position) == ("log", 2)
 
 
-def test_the_checksum_is_not_looked_at_when_told_so():
+def test_the_checksum_is_not_compared_without_check_crc():
     decoded, _ = decode_record(patched(8, ">i", 1), check_crc=False)
     assert decoded == replace(GOLDEN, body_crc=1)
 

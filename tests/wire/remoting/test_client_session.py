@@ -47,7 +47,7 @@ def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():
     assert completed(client) == [Completed(opaque, OffsetReply(5))]
 
 
-def test_the_server_tells_a_client_that_its_group_changed():
+def test_the_server_notifies_a_client_that_its_group_changed():
     client, server = ClientSession(), ServerSession()
     opaque = start(client)
     first, second = (
@@ -76,7 +76,7 @@ def test_a_notice_that_wants_an_answer_gets_one():
     assert (frame_of(answer).header.code, frame_of(answer).header.opaque) == (0, 9)
 
 
-def test_what_a_server_asks_is_answered_by_the_responder():
+def test_a_request_of_the_server_is_answered_by_the_responder():
     reply = OffsetsReply({QUEUE: 42})
     seen = []
 
@@ -148,7 +148,7 @@ def test_a_late_answer_is_counted_and_dropped():
     assert client.late_count == 1
 
 
-def test_a_second_answer_and_an_unasked_one_are_dropped():
+def test_a_second_answer_and_one_without_a_request_are_dropped():
     client = ClientSession()
     opaque = start(client)
     receive(client, answer_to(opaque, 1), answer_to(opaque, 2), answer_to(999, 3))

@@ -158,7 +158,7 @@ def test_what_only_grpc_knows_is_refused():
         encode_request(SendRecords(group="p", queue=QUEUE, records=b""))
 
 
-def test_code_1_means_nobody_online_only_with_its_remark():
+def test_code_1_means_no_member_only_with_its_remark():
     reply = encode_reply(ListGroupClients("g"), ClientsReply(()))
     assert (reply.code, reply.remark) == (1, "no consumer for this group, g")
     with pytest.raises(BrokerError, match="AclException"):

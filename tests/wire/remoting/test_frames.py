@@ -137,7 +137,7 @@ def test_a_frame_of_just_the_limit_is_taken_and_one_byte_more_is_refused():
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request", b"<!DOCTYPE HTML>", b"<html>"])
-def test_a_web_server_is_told_by_how_its_answer_begins(answer: bytes):
+def test_a_web_server_is_recognized_by_the_beginning_of_its_answer(answer: bytes):
     with pytest.raises(FrameTooLargeError, match="speaks HTTP") as caught:
         frames_of(answer)
     assert caught.value.is_http
@@ -242,7 +242,7 @@ def test_a_large_body_is_received_into_its_own_buffer_without_another_copy():
     assert frame.body == body
 
 
-def test_the_lent_buffer_ends_where_a_large_body_ends():
+def test_the_next_buffer_ends_with_a_large_body():
     decoder = FrameDecoder(staging_size=256)
     body = bytes(1000)
     encoded = encode_frame(Frame(GOLDEN_HEADER, body))
@@ -271,7 +271,7 @@ def test_a_delivered_large_body_is_not_overwritten_by_what_follows():
     assert first.body == b"1" * 500
 
 
-def test_the_lent_buffer_is_never_empty():
+def test_the_next_buffer_is_never_empty():
     decoder = FrameDecoder(staging_size=64)
     data = encode_frame(Frame(Header(1), b"x" * 37)) * 20
     for start in range(0, len(data), 7):

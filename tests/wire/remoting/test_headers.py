@@ -64,7 +64,7 @@ def test_a_reply_always_has_ext_fields():
     assert b"extFields" not in encode_header(Header(34))
 
 
-def test_flags_tell_replies_and_oneways():
+def test_flags_mark_replies_and_oneways():
     assert Header(1, flag=FLAG_REPLY).is_reply
     assert not Header(1, flag=FLAG_REPLY).is_oneway
     assert Header(1, flag=FLAG_ONEWAY).is_oneway

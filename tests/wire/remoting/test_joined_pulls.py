@@ -36,9 +36,9 @@ def header_of(opaque, next_begin, *, code=0, low=0, high=5_000_000, suggested=0,
     return Header(code, "JAVA", 479, opaque, FLAG_REPLY, remark, fields)
 
 
-def answer(opaque, place, *, body=None, codec=HeaderCodec.JSON, next_begin=None, **fields):
-    body = BODIES[place] if body is None else body
-    next_begin = STARTS[place] + WIDTH if next_begin is None else next_begin
+def answer(opaque, index, *, body=None, codec=HeaderCodec.JSON, next_begin=None, **fields):
+    body = BODIES[index] if body is None else body
+    next_begin = STARTS[index] + WIDTH if next_begin is None else next_begin
     return encode_frame(Frame(header_of(opaque, next_begin, **fields), body, codec))
 
 
@@ -52,8 +52,8 @@ def begun(session=None, pull=JOINED):
 def learned(session):
     """Let a session see a header of the usual shape, by pulls of their own."""
     session, opaque, _ = begun(session)
-    for place in range(4):
-        receive(session, answer(opaque + place, place))
+    for index in range(4):
+        receive(session, answer(opaque + index, index))
     completed(session)
     return session
 
@@ -98,7 +98,7 @@ def test_odd_headers_have_none(header):
     shape = learn_shape(header, PULL)
     assert shape is None or shape.match(header, 0, len(header)) is not None
     if shape is not None:
-        assert b'\\"opaque' in header  # A remark in quotes is told from a name.
+        assert b'\\"opaque' in header  # A remark in quotes differs from a name.
 
 
 def shape_of(header: Header) -> AnswerShape:
@@ -111,9 +111,9 @@ def shape_of(header: Header) -> AnswerShape:
 def test_a_header_that_differs_in_anything_else_does_not_match(data):
     encoded = encode_header(header_of(12, 345, low=6, high=789))
     shape = shape_of(header_of(1, 2))
-    place = data.draw(st.integers(0, len(encoded) - 1))
+    index = data.draw(st.integers(0, len(encoded) - 1))
     byte = data.draw(st.integers(0, 255))
-    changed = encoded[:place] + bytes([byte]) + encoded[place + 1 :]
+    changed = encoded[:index] + bytes([byte]) + encoded[index + 1 :]
     numbers = shape.match(changed, 0, len(changed))
     usual = re.sub(rb"[0-9]", b"0", encoded) == re.sub(rb"[0-9]", b"0", changed)
     if numbers is not None:
@@ -143,7 +143,7 @@ def sent_pulls(sent: bytes):
 def test_a_server_sees_single_pulls(credentials):
     _, opaque, sent = begun(ClientSession(opaque_start=500, credentials=credentials))
     seen = sent_pulls(sent)
-    assert [one.opaque for one in seen] == [opaque + place for place in range(4)]
+    assert [one.opaque for one in seen] == [opaque + index for index in range(4)]
     assert [one.request for one in seen] == [
         replace(JOINED, start=start, times=1) for start in STARTS
     ]
@@ -157,7 +157,7 @@ def test_numbers_that_are_taken_are_passed_over():
     session._opaque_next = 2**31 - 2
     other = start(session)
     assert other == 1
-    assert [one.opaque for one in sent_pulls(sent)] == [second + place for place in range(4)]
+    assert [one.opaque for one in sent_pulls(sent)] == [second + index for index in range(4)]
 
 
 # --- receiving ------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_numbers_that_are_taken_are_passed_over():
 def test_answers_in_any_order_and_any_pieces_come_as_one(codec, order, step, knows_shape):
     session = learned(ClientSession()) if knows_shape else ClientSession()
     session, opaque, _ = begun(session)
-    sent = b"".join(answer(opaque + place, place, codec=codec) for place in order)
+    sent = b"".join(answer(opaque + index, index, codec=codec) for index in order)
     for at in range(0, len(sent), step):
         assert completed(session) == []
         receive(session, sent[at : at + step])
@@ -197,8 +197,8 @@ ODD = {
 def test_one_that_is_not_what_was_planned_leaves_all_as_they_came(odd, knows_shape):
     session = learned(ClientSession()) if knows_shape else ClientSession()
     session, opaque, _ = begun(session)
-    for place in (0, 3, 2, 1):
-        receive(session, answer(opaque + place, place, **(ODD[odd] if place == 2 else {})))
+    for index in (0, 3, 2, 1):
+        receive(session, answer(opaque + index, index, **(ODD[odd] if index == 2 else {})))
     (done,) = completed(session)
     assert isinstance(done.result, PullReplies)
     answers = list(done.result.answers)
@@ -209,21 +209,21 @@ def test_one_that_is_not_what_was_planned_leaves_all_as_they_came(odd, knows_sha
         assert found.code == 2
     else:
         assert found.next_begin == ODD[odd].get("next_begin", STARTS[2] + WIDTH)
-    for one, place in zip(answers, (0, 1, 3), strict=True):
+    for one, index in zip(answers, (0, 1, 3), strict=True):
         assert one == PullReply(
             PullStatus.FOUND,
-            STARTS[place] + WIDTH,
+            STARTS[index] + WIDTH,
             0,
             5_000_000,
-            (BODIES[place],),
+            (BODIES[index],),
             remark="FOUND",
         )
 
 
 def test_the_suggested_replica_and_the_bounds_are_those_of_the_answers():
     session, opaque, _ = begun(learned(ClientSession()))
-    for place in range(4):
-        receive(session, answer(opaque + place, place, suggested=1, low=3, high=2_000 + place))
+    for index in range(4):
+        receive(session, answer(opaque + index, index, suggested=1, low=3, high=2_000 + index))
     (done,) = completed(session)
     assert (done.result.suggested_broker_id, done.result.start, done.result.end) == (1, 3, 2_003)
 
@@ -232,8 +232,8 @@ def test_a_server_that_answers_in_ever_new_ways_is_still_understood():
     session = ClientSession()
     for number in range(30):
         session, opaque, _ = begun(session)
-        for place in range(4):
-            receive(session, answer(opaque + place, place, remark=f"remark {number}"))
+        for index in range(4):
+            receive(session, answer(opaque + index, index, remark=f"remark {number}"))
         (done,) = completed(session)
         assert done.result.remark == f"remark {number}"
         assert done.result.records == tuple(BODIES)
@@ -248,7 +248,7 @@ def test_other_answers_come_between_them():
     receive(session, answer(single, 0, next_begin=39))
     (alone,) = completed(session)
     assert (alone.opaque, alone.result.next_begin) == (single, 39)
-    receive(session, *(answer(opaque + place, place) for place in (1, 2, 3)))
+    receive(session, *(answer(opaque + index, index) for index in (1, 2, 3)))
     assert [done.opaque for done in completed(session)] == [opaque]
 
 
@@ -258,7 +258,7 @@ def test_a_request_of_the_server_under_their_number_is_not_taken_for_an_answer()
     receive(session, encode_frame(Frame(request, BODIES[0])))
     assert completed(session) == []
     assert len(session.take_answers()) == 1
-    receive(session, *(answer(opaque + place, place) for place in range(4)))
+    receive(session, *(answer(opaque + index, index) for index in range(4)))
     assert [done.opaque for done in completed(session)] == [opaque]
 
 
@@ -270,7 +270,7 @@ GIVE_UPS = {
 
 
 @pytest.mark.parametrize("give_up", GIVE_UPS)
-def test_what_is_given_up_is_given_up_whole(give_up):
+def test_joined_pulls_are_given_up_together(give_up):
     session, opaque, _ = begun(learned(ClientSession()))
     receive(session, answer(opaque, 0), answer(opaque + 1, 1))
     given_up = GIVE_UPS[give_up](session, opaque)
@@ -281,9 +281,9 @@ def test_what_is_given_up_is_given_up_whole(give_up):
     assert session.pending_count == 0
 
 
-def test_what_is_answered_and_given_up_before_it_was_taken_is_late():
+def test_an_answer_given_up_before_it_is_taken_is_late():
     session, opaque, _ = begun(learned(ClientSession()))
-    receive(session, *(answer(opaque + place, place) for place in range(4)))
+    receive(session, *(answer(opaque + index, index) for index in range(4)))
     assert session.forget(opaque)
     other = start(session)
     receive(session, answer_to(other, 42))
@@ -303,13 +303,13 @@ def test_an_answer_that_comes_twice_is_late_the_second_time():
     receive(session, answer(opaque, 0), answer(opaque, 0))
     assert completed(session) == []
     assert session.late_count == 1
-    receive(session, *(answer(opaque + place, place) for place in (1, 2, 3)))
+    receive(session, *(answer(opaque + index, index) for index in (1, 2, 3)))
     assert completed(session)[0].result.records == tuple(BODIES)
 
 
-def test_what_was_whole_before_the_peer_broke_the_protocol_is_handed_on():
+def test_answers_complete_before_a_protocol_error_are_returned():
     session, opaque, _ = begun(learned(ClientSession()))
-    parts = [answer(opaque + place, place) for place in range(4)]
+    parts = [answer(opaque + index, index) for index in range(4)]
     receive(session, b"".join(parts) + b"\x00\x00\x00\x01rest")
     done = session.next_completed()
     assert done is not None
@@ -339,15 +339,15 @@ def test_very_many_under_way_stay_apart():
         pull = replace(JOINED, start=begin)
         _, opaque, _ = begun(session, pull)
         under_way[opaque] = begin
-    for place in (3, 1, 0, 2):
+    for index in (3, 1, 0, 2):
         for opaque, begin in under_way.items():
-            next_begin = begin + (place + 1) * WIDTH
+            next_begin = begin + (index + 1) * WIDTH
             body = b"%d" % next_begin
-            receive(session, answer(opaque + place, place, body=body, next_begin=next_begin))
+            receive(session, answer(opaque + index, index, body=body, next_begin=next_begin))
     for done in completed(session):
         begin = under_way.pop(done.opaque)
         assert done.result.next_begin == begin + 4 * WIDTH
         assert done.result.records == tuple(
-            b"%d" % (begin + (place + 1) * WIDTH) for place in range(4)
+            b"%d" % (begin + (index + 1) * WIDTH) for index in range(4)
         )
     assert not under_way

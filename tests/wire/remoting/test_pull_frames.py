@@ -65,7 +65,7 @@ def test_pulls_that_differ_in_offset_and_number_alone_are_encoded_once() -> None
     assert len(encoded) == 1
 
 
-def test_the_templates_of_very_many_queues_are_let_go() -> None:
+def test_templates_beyond_the_limit_are_dropped() -> None:
     frames = PullFrames(general)
     for index in range(1_000):
         pull = replace(PULL, queue=QueueId("orders", "broker-a", index))
@@ -80,6 +80,6 @@ def test_frames_of_several_are_the_single_ones_back_to_back(
     several = replace(pull, start=pull.start // 2, times=len(numbers))
     frames = PullFrames(general)
     assert frames.frames(several, numbers) == b"".join(
-        general(replace(several, start=several.start + place * several.count_max, times=1), number)
-        for place, number in enumerate(numbers)
+        general(replace(several, start=several.start + index * several.count_max, times=1), number)
+        for index, number in enumerate(numbers)
     )

@@ -66,8 +66,8 @@ def test_answers_come_back_in_any_order():
         started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
         opaques.append(started.opaque)
         receive(server, *started.parts)
-    for place in (2, 0, 1):
-        receive(client, answer_to(opaques[place], place))
+    for index in (2, 0, 1):
+        receive(client, answer_to(opaques[index], index))
     assert completed(client) == [
         Completed(opaques[2], OffsetReply(2)),
         Completed(opaques[0], OffsetReply(0)),
@@ -92,7 +92,7 @@ def test_records_travel_from_part_to_view_without_being_joined():
     assert body == b"a" * 600_000 + b"b" * 400_000
 
 
-def test_both_headers_say_who_speaks():
+def test_both_headers_carry_language_and_version():
     client, server = ClientSession(), ServerSession()
     started = client.start(ASK_MAX, now_ms=0, timeout_ms=1_000)
     question = frame_of(*started.parts).header
@@ -145,7 +145,7 @@ def test_an_unreadable_oneway_is_not_answered():
     assert server.answer(question, question.request) == ()
 
 
-def test_a_reply_nobody_asked_for_is_counted_and_dropped():
+def test_a_reply_without_a_request_is_counted_and_dropped():
     server = ServerSession()
     receive(server, answer_to(5, 5))
     assert asked(server) == []

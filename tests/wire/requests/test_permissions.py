@@ -205,12 +205,12 @@ def test_producers_unregister_and_old_clients_end_transactions_as_before() -> No
     assert EndTransaction("producers", 1, 2, Resolution.COMMIT).resources().topics == ("",)
 
 
-def test_a_request_without_names_is_an_administrators_where_its_right_says_so() -> None:
+def test_a_request_without_names_needs_the_administrators_right_if_its_class_requires_it() -> None:
     assert _words(LockQueues("", "client", ())) == ADMIN
     assert _words(QueryAssignment("", "%RETRY%x", "client")) == ADMIN
 
 
-def test_any_of_several_actions_and_all_of_several_resources_are_asked_for() -> None:
+def test_any_of_several_actions_is_needed_on_all_of_several_resources() -> None:
     right = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB,))
     topics, group = ("a", "b"), ("g",)
     asked = right.on(Resources(topics, group))

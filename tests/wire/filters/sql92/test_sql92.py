@@ -204,7 +204,7 @@ def test_expression_is_refused(expression: str) -> None:
         parse_selector(expression)
 
 
-def test_an_error_says_where_and_survives_pickling() -> None:
+def test_an_error_names_the_position_and_survives_pickling() -> None:
     with pytest.raises(SqlSyntaxError) as caught:
         parse_selector("a = 5 AND b > 'x'")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -226,7 +226,7 @@ def test_an_error_says_where_and_survives_pickling() -> None:
         ("a = 5) AND b = 1", ") AND b = 1"),
     ],
 )
-def test_text_behind_the_expression_is_told(expression: str, unread: str) -> None:
+def test_text_after_the_expression_is_reported(expression: str, unread: str) -> None:
     assert parse_selector(expression).unread == unread
 
 

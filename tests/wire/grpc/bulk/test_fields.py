@@ -79,7 +79,7 @@ def test_every_cut_is_refused_or_is_a_whole_shorter_message(cut: int) -> None:
         (b"\x0d\x01", "field 1 at byte 0 ends at byte 5 of 2"),
     ],
 )
-def test_hostile_bytes_are_refused_with_their_place(content: bytes, complaint: str) -> None:
+def test_hostile_bytes_are_refused_with_their_position(content: bytes, complaint: str) -> None:
     with pytest.raises(RemoteProtocolError, match=complaint):
         split_fields(content)
 

@@ -234,14 +234,14 @@ def test_a_request_and_its_reply_come_back_as_they_were(
 @given(st.lists(st.one_of(*(wanted for wanted, _ in EXCHANGES.values())), max_size=20))
 def test_the_fewest_calls_carry_every_request_once(wanted: list[Any]) -> None:
     calls = calls_of(wanted)
-    assert sorted(place for _, places in calls for place in places) == list(range(len(wanted)))
-    for method, places in calls:
-        carried = tuple(wanted[place] for place in places)
+    assert sorted(index for _, indexes in calls for index in indexes) == list(range(len(wanted)))
+    for method, indexes in calls:
+        carried = tuple(wanted[index] for index in indexes)
         assert method.decode_requests(method.encode(carried)) == carried
         assert len(carried) == 1 or method.name in SHARED
 
 
-def test_offsets_of_every_kind_share_a_call_and_progress_does_so_by_group() -> None:
+def test_offsets_of_every_kind_share_a_call_and_committed_offsets_share_one_per_group() -> None:
     queue = QueueId("orders", "broker-a", 1)
     wanted = [
         GetMinOffset(queue),
@@ -251,7 +251,7 @@ def test_offsets_of_every_kind_share_a_call_and_progress_does_so_by_group() -> N
         GetCommittedOffset("a", QueueId("orders", "broker-a", 2)),
         GetMaxOffset(queue),
     ]
-    assert [(method.name, places) for method, places in calls_of(wanted)] == [
+    assert [(method.name, indexes) for method, indexes in calls_of(wanted)] == [
         ("GetOffsets", [0, 2, 5]),
         ("GetCommittedOffset", [1, 4]),
         ("GetCommittedOffset", [3]),
@@ -268,7 +268,7 @@ def test_a_call_with_too_many_requests_is_split_by_the_client_and_refused_by_the
 
 def test_one_refused_queue_does_not_hide_the_answers_of_the_others() -> None:
     queue = QueueId("orders", "broker-a", 0)
-    refusal = ProgressNotFoundError(22, "no progress")
+    refusal = ProgressNotFoundError(22, "no committed offset")
     for request, answer in [
         (GetCommittedOffset("g", queue), OffsetReply(0)),
         (GetMaxOffset(queue), OffsetReply(7)),
@@ -279,7 +279,7 @@ def test_one_refused_queue_does_not_hide_the_answers_of_the_others() -> None:
         first, second, third = method.decode_outcomes([request, request, request], content)
         assert first == third == answer
         assert type(second) is ProgressNotFoundError
-        assert (second.code, second.remark) == (22, "no progress")
+        assert (second.code, second.remark) == (22, "no committed offset")
 
 
 def test_a_refused_call_of_its_own_raises_the_refusal() -> None:

@@ -27,7 +27,7 @@ FOUND = RecordChunk(
 )
 
 
-def test_a_chunk_is_seen_by_the_library_as_the_proto_file_says() -> None:
+def test_the_protobuf_library_reads_a_chunk_by_the_proto_file() -> None:
     message = message_class("RecordChunk").FromString(records.encode_chunk(FOUND))
     assert message.range_index == 2
     assert (message.start, message.end) == (100, 102)
@@ -86,7 +86,7 @@ def test_only_a_chunk_with_nothing_behind_it_ends_its_range(status: PullStatus, 
     assert RecordChunk(start=0, end=0, status=status).ends_range is ends
 
 
-def test_a_chunk_says_either_a_status_or_an_error() -> None:
+def test_a_chunk_has_either_a_status_or_an_error() -> None:
     chunk, status = message_class("RecordChunk"), message_class("Status")
     for message in (chunk(), chunk(status=77), chunk(status=1, error=status(code=17))):
         with pytest.raises(RemoteProtocolError, match="a chunk has status"):
@@ -142,7 +142,7 @@ def test_an_expression_that_is_left_out_selects_everything() -> None:
     assert records.decode_pull_records(message.SerializeToString()).subscription.selects_all
 
 
-def test_a_refused_send_keeps_its_place_in_a_stream() -> None:
+def test_a_refused_send_keeps_its_order_in_a_stream() -> None:
     sent = SendReply(SendStatus.OK, "7F000001", 3, 42, None, 1_000)
     assert records.decode_send_outcome(records.encode_send_outcome(sent)) == sent
     refused = records.decode_send_outcome(

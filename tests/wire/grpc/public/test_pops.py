@@ -84,7 +84,7 @@ def test_a_message_becomes_the_record_that_it_was(
         assert getattr(found, name) == getattr(message, name), name
 
 
-def test_a_record_stands_where_its_handle_says() -> None:
+def test_a_record_has_the_queue_and_offset_of_its_handle() -> None:
     """A retry topic's message says where it was first; what acknowledges it counts."""
     message = sent(stored())
     handle = HANDLE._replace(retry=RetryKind.V1, queue_index=0, offset=77)
@@ -106,7 +106,7 @@ def test_digests_of_every_kind_are_compared(kind: int, digest: str) -> None:
             pops.received("orders", frames_of(message))
 
 
-def test_a_body_that_changed_where_it_was_stored_does_not_look_whole() -> None:
+def test_a_body_damaged_in_the_store_fails_its_digest() -> None:
     message = sent(replace(stored(b"hello w0rld"), body_crc=body_crc(b"hello world")))
     with pytest.raises(CorruptRecordError, match="not as it was sent"):
         pops.received("orders", frames_of(message))
@@ -142,7 +142,7 @@ def test_an_unreadable_message_is_refused() -> None:
         pops.received("orders", frames_of(message))
 
 
-def test_one_queue_of_each_broker_that_lends_is_asked() -> None:
+def test_one_readable_queue_of_each_broker_is_returned() -> None:
     response = public.message_class("QueryRouteResponse")(status=make_status(PublicCode.OK))
     for name, permission in (("b", 4), ("a", 2), ("b", 4), ("writes-only", 3)):
         queue = response.message_queues.add(permission=permission)
@@ -161,7 +161,7 @@ def test_one_queue_of_each_broker_that_lends_is_asked() -> None:
     assert request.invisible_duration.seconds == 10
 
 
-def test_acknowledgements_that_failed_are_told_apart() -> None:
+def test_failed_acknowledgements_are_returned_as_errors() -> None:
     response = public.message_class("AckMessageResponse")(
         status=make_status(PublicCode.MULTIPLE_RESULTS)
     )

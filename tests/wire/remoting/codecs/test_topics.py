@@ -153,7 +153,7 @@ def test_topic_configs_of_4_9_have_no_attributes():
     )
 
 
-def test_attributes_taken_away_are_not_added():
+def test_removed_attributes_are_not_added():
     fields = encode_request(CreateTopic(TopicConfig("orders"))).ext_fields
     fields["attributes"] = "+message.type=FIFO,-queue.type, +a=b=c,+,x"
     request = decode_request(header_of(17, fields), b"")
