@@ -14,7 +14,7 @@ from typing import Final
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import DONE, Outcome
 from rocketmq_broker.engine.messages.delays import DELAY, LEVEL_MAX, delayed
-from rocketmq_broker.engine.messages.store_again import block_again
+from rocketmq_broker.engine.messages.store_again import store_again
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import CorruptRecordError, ProtocolError, broker_error
@@ -80,17 +80,17 @@ class SendBacks:
         if target.level:
             queue, properties = delayed(queue, properties, target.level)
         try:
-            block = block_again(
+            appended = store_again(
                 message,
+                now_ms,
+                tables,
                 topic=queue.topic,
                 queue_index=queue.index,
                 properties=properties,
-                store_host=tables.store_host,
                 reconsume_times=message.reconsume_times + 1,
             )
         except ProtocolError as error:
             raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
-        appended = tables.store.append(queue.topic, queue.index, block, now_ms)
         return tables.acknowledge(Done(), appended.end_position)
 
     def _message_at(self, position: int) -> StoredMessage:

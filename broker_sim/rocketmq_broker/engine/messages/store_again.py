@@ -1,19 +1,23 @@
-"""Stores a message again in another queue: for retries, delays, pops and transactions."""
+"""Reads messages, and stores them again elsewhere: for delays, retries, pops, transactions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rocketmq_arrow.encode.record_block import RecordBlock, block_from_message
+import numpy as np
+
+from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core.topics import is_group_topic
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
-from rocketmq_wire.model import Host, StoredMessage
+from rocketmq_wire.model import StoredMessage
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
+from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_record
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,21 +28,22 @@ UNREADABLE_PAUSE_MS: Final = 60_000
 _V6_BITS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 
 
-def block_again(
+def store_again(
     message: StoredMessage,
+    now_ms: int,
+    tables: Tables,
     *,
     topic: str,
     queue_index: int,
     properties: Mapping[str, str],
-    store_host: Host,
-    reconsume_times: int,
+    reconsume_times: int | None = None,
     prepared_offset: int = 0,
-) -> RecordBlock:
-    """A block with the message's body, flags, birth time and birth host for another queue.
+) -> Appended:
+    """Store a message's body, flags, birth time and birth host in another queue.
 
-    Raises LocalProtocolError.
+    Raises LocalProtocolError if its properties became too large.
     """
-    return block_from_message(
+    block = block_from_message(
         topic=topic,
         queue_index=queue_index,
         body=message.body,
@@ -48,10 +53,51 @@ def block_again(
         sys_flag=message.sys_flag & ~_V6_BITS,
         born_ms=message.born_ms,
         born_host=message.born_host,
-        store_host=store_host,
-        reconsume_times=reconsume_times,
+        store_host=tables.store_host,
+        reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
         prepared_transaction_offset=prepared_offset,
     )
+    return tables.store.append(topic, queue_index, block, now_ms)
+
+
+def store_own(
+    body: bytes,
+    now_ms: int,
+    tables: Tables,
+    *,
+    topic: str,
+    queue_index: int,
+    properties: Mapping[str, str],
+) -> Appended:
+    """Store a record that the broker itself writes."""
+    block = block_from_message(
+        topic=topic,
+        queue_index=queue_index,
+        body=body,
+        properties=encode_properties(properties),
+        flag=0,
+        sys_flag=0,
+        born_ms=now_ms,
+        born_host=tables.store_host,
+        store_host=tables.store_host,
+    )
+    return tables.store.append(topic, queue_index, block, now_ms)
+
+
+def read_message(
+    store: Store, topic: str, queue_index: int, offset: int, *, check_crc: bool = True
+) -> StoredMessage | None:
+    """The message at an offset; None if it expired. Raises StorageError, CorruptRecordError."""
+    found = store.read(topic, queue_index, offset, count_max=1, bytes_max=1)
+    return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
+
+
+def records_in(read: ReadResult) -> Iterator[bytes]:
+    """The records of a read, one by one."""
+    data, at = b"".join(read.parts), 0
+    for size in np.frombuffer(read.sizes, "<i4").tolist():
+        yield data[at : at + size]
+        at += size
 
 
 def deliver(message: StoredMessage, now_ms: int, tables: Tables) -> Appended | None:
@@ -67,16 +113,11 @@ def deliver(message: StoredMessage, now_ms: int, tables: Tables) -> Appended | N
         _LOG.warning("topic=%s queue=%s is gone: a delayed message is dropped", topic, index)
         return None
     target = (REAL_TOPIC, REAL_QUEUE)
+    properties = {name: v for name, v in message.properties.items() if name not in target}
     try:
-        block = block_again(
-            message,
-            topic=topic,
-            queue_index=int(index),
-            properties={name: v for name, v in message.properties.items() if name not in target},
-            store_host=tables.store_host,
-            reconsume_times=message.reconsume_times,
+        return store_again(
+            message, now_ms, tables, topic=topic, queue_index=int(index), properties=properties
         )
     except ProtocolError as error:
         _LOG.error("topic=%s: a delayed message cannot be delivered: %s", topic, error)
         return None
-    return tables.store.append(topic, int(index), block, now_ms)

@@ -19,9 +19,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Outcome
 from rocketmq_broker.engine.messages.store_again import (
@@ -29,6 +26,9 @@ from rocketmq_broker.engine.messages.store_again import (
     REAL_TOPIC,
     UNREADABLE_PAUSE_MS,
     deliver,
+    read_message,
+    records_in,
+    store_own,
 )
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.disk.config_files import TIMERS
@@ -37,7 +37,7 @@ from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.handles import RecallHandle
-from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import RecallMessage, RecallReply
 
@@ -197,7 +197,7 @@ class Timers:
             return False
         try:
             # The delivered record gets a new checksum, so compare the old one now.
-            message = self._message_at(offset, check_crc=True)
+            message = read_message(self._store, TIMER_TOPIC, 0, offset)
         except (StorageError, CorruptRecordError) as error:
             reason = error.reason if isinstance(error, CorruptRecordError) else str(error)
             self._hold(offset, now_ms, reason)
@@ -223,10 +223,6 @@ class Timers:
                 TIMER_TOPIC,
                 reason,
             )
-
-    def _message_at(self, offset: int, *, check_crc: bool = False) -> StoredMessage | None:
-        found = self._store.read(TIMER_TOPIC, 0, offset, count_max=1, bytes_max=_READ_BYTES_MAX)
-        return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
 
     # --- recalling ----------------------------------------------------------------------------
 
@@ -259,7 +255,7 @@ class Timers:
 
     def _find(self, due_ms: int, handle: RecallHandle) -> int | None:
         for offset in self._slots.get(due_ms, ()):
-            message = self._message_at(offset)
+            message = read_message(self._store, TIMER_TOPIC, 0, offset, check_crc=False)
             if message is not None and _key_of(message) == f"{handle.topic}+{handle.unique_key}":
                 return offset
         return None
@@ -277,18 +273,10 @@ class Timers:
             REAL_QUEUE: "0",
             "PGROUP": request.group,
         }
-        block = block_from_message(
-            topic=TIMER_TOPIC,
-            queue_index=0,
-            body=b"0",
-            properties=encode_properties(properties),
-            flag=0,
-            sys_flag=0,
-            born_ms=now_ms,
-            born_host=self._tables.store_host,
-            store_host=self._tables.store_host,
+        appended = store_own(
+            b"0", now_ms, self._tables, topic=TIMER_TOPIC, queue_index=0, properties=properties
         )
-        return self._store.append(TIMER_TOPIC, 0, block, now_ms).end_position
+        return appended.end_position
 
     # --- the configuration file ----------------------------------------------------------------
 
@@ -328,20 +316,18 @@ class Timers:
                 continue
             if not found.count:
                 break
-            data, at = b"".join(found.parts), 0
-            for size in np.frombuffer(found.sizes, "<i4").tolist():
+            for record in records_in(found):
                 if start in held:
                     self._held[start] = None
                     self._add(self._until_ms, start)
                 else:
-                    self._load_one(data[at : at + size], start, recalled)
-                at += size
+                    self._load_one(record, start, recalled)
                 start += 1
         for due_ms, key, before in recalled:
             for offset in tuple(self._slots.get(due_ms, ())):
                 if offset >= before:
                     continue
-                message = self._message_at(offset)
+                message = read_message(self._store, TIMER_TOPIC, 0, offset, check_crc=False)
                 if message is not None and _key_of(message) == key:
                     self._slots[due_ms].remove(offset)
                     self._remove(offset)

@@ -12,13 +12,16 @@ or after its last attempt in `%DLQ%<group>`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
-from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.messages.retries import ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from rocketmq_broker.engine.messages.store_again import block_again
+from rocketmq_broker.engine.messages.store_again import (
+    read_message,
+    records_in,
+    store_again,
+    store_own,
+)
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
@@ -42,7 +45,7 @@ from rocketmq_wire.records.pop_checkpoints import (
     encode_ack,
     encode_checkpoint,
 )
-from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
 
 _LOG = logging.getLogger(__name__)
@@ -148,20 +151,15 @@ class Revival:
         topics = self._tables.topics
         if topics.get(self.topic) is None:
             topics.ensure_group_topic(self.topic, REVIVE_QUEUE_COUNT)
-        block = block_from_message(
+        appended = store_own(
+            body,
+            now_ms,
+            self._tables,
             topic=self.topic,
             queue_index=revive_queue,
-            body=body,
             # RocketMQ's reviver reads a record's time from DELIVER_MS.
-            properties=encode_properties({TAGS: tag, DELIVER_MS: str(due_ms)}),
-            flag=0,
-            sys_flag=0,
-            born_ms=now_ms,
-            born_host=self._tables.store_host,
-            store_host=self._tables.store_host,
-            reconsume_times=0,
+            properties={TAGS: tag, DELIVER_MS: str(due_ms)},
         )
-        appended = self._store.append(self.topic, revive_queue, block, now_ms)
         self._own[revive_queue].add(appended.start)
         self._in_flight.note_revive_end(revive_queue, appended.start + 1)
         return appended
@@ -195,13 +193,11 @@ class Revival:
         except DamagedStoreError as error:
             self._log_damage(index, start, error)
             found = ReadResult((), b"", 0, start)
-        data, at = b"".join(found.parts), 0
-        for offset, size in enumerate(np.frombuffer(found.sizes, "<i4").tolist(), start):
+        for offset, record in enumerate(records_in(found), start):
             if offset in self._own[index]:
                 self._own[index].remove(offset)
             else:
-                self._read_record(index, offset, data[at : at + size])
-            at += size
+                self._read_record(index, offset, record)
             self._scanned[index] = offset + 1
         if not found.count:
             # Skip the unreadable record, or the start would never end.
@@ -303,7 +299,7 @@ class Revival:
             if pop.finished >> index & 1:
                 continue
             try:
-                message = self._message_at(key, offset)
+                message = read_message(self._store, key.topic, key.queue_index, offset)
             except (DamagedStoreError, CorruptRecordError) as error:
                 # This message waits for its repair; the others of this pop do not.
                 unreadable = error
@@ -322,15 +318,6 @@ class Revival:
             self._in_flight.finish(pop, 1 << index, position)
         if unreadable is not None:
             raise unreadable
-
-    def _message_at(self, key: CheckpointKey, offset: int) -> StoredMessage | None:
-        found = self._store.read(
-            key.topic, key.queue_index, offset, count_max=1, bytes_max=_SCAN_BYTES_MAX
-        )
-        if not found.count:
-            return None
-        # The revived record gets a new checksum, so compare the old one now.
-        return decode_record(b"".join(found.parts))[0]
 
     def _store_again(
         self, key: CheckpointKey, origin: str, message: StoredMessage, now_ms: int
@@ -353,27 +340,24 @@ class Revival:
         else:
             topic = self._retry_kind.topic_of(origin, key.group)
         self._tables.topics.ensure_group_topic(topic, 1)
-        try:
-            block = block_again(
+
+        def store(properties: Mapping[str, str]) -> int:
+            return store_again(
                 message,
+                now_ms,
+                self._tables,
                 topic=topic,
                 queue_index=0,
                 properties=properties,
-                store_host=self._tables.store_host,
                 reconsume_times=attempts,
-            )
+            ).end_position
+
+        try:
+            return store(properties)
         except ProtocolError as error:
             # The properties have no room left: store the message without the added ones.
             _LOG.warning("topic=%s: revived without added properties: %s", topic, error)
-            block = block_again(
-                message,
-                topic=topic,
-                queue_index=0,
-                properties=message.properties,
-                store_host=self._tables.store_host,
-                reconsume_times=attempts,
-            )
-        return self._store.append(topic, 0, block, now_ms).end_position
+            return store(message.properties)
 
     def _queue(self, index: int) -> QueueId:
         return QueueId(self.topic, "", index)

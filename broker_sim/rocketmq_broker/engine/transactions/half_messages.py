@@ -19,12 +19,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
-from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import DONE, Outcome
-from rocketmq_broker.engine.messages.store_again import REAL_QUEUE, REAL_TOPIC, block_again
+from rocketmq_broker.engine.messages.store_again import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    records_in,
+    store_again,
+    store_own,
+)
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.engine.transactions.table import (
     PENDING_MAX,
@@ -37,7 +40,7 @@ from rocketmq_broker.storage.settings import Appended
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
-from rocketmq_wire.records.properties import TAGS, UNIQUE_KEY, encode_properties
+from rocketmq_wire.records.properties import TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import (
     FLAG_TRANSACTION_COMMIT,
     FLAG_TRANSACTION_MASK,
@@ -188,21 +191,20 @@ class Transactions:
         own = (REAL_TOPIC, REAL_QUEUE, CHECK_COUNT)
         properties = {name: v for name, v in message.properties.items() if name not in own}
         try:
-            block = block_again(
+            store_again(
                 replace(
                     message,
                     sys_flag=message.sys_flag & ~FLAG_TRANSACTION_MASK | FLAG_TRANSACTION_COMMIT,
                 ),
+                now_ms,
+                self._tables,
                 topic=topic,
                 queue_index=index,
                 properties=properties,
-                store_host=self._tables.store_host,
-                reconsume_times=message.reconsume_times,
                 prepared_offset=half.position,
             )
         except ProtocolError as error:
             raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
-        self._store.append(topic, index, block, now_ms)
 
     def _end(self, half: HalfMessage, ended: Ended) -> None:
         """End a half message at once, even if the disk refuses the end record for now."""
@@ -214,18 +216,14 @@ class Transactions:
         """Store the end records that are due."""
         while self._unwritten:
             offset, ended = self._unwritten[0]
-            block = block_from_message(
+            appended = store_own(
+                f"{offset},".encode(),
+                now_ms,
+                self._tables,
                 topic=END_TOPIC,
                 queue_index=0,
-                body=f"{offset},".encode(),
-                properties=encode_properties({TAGS: _END_TAG, _HOW_ENDED: ended.value}),
-                flag=0,
-                sys_flag=0,
-                born_ms=now_ms,
-                born_host=self._tables.store_host,
-                store_host=self._tables.store_host,
+                properties={TAGS: _END_TAG, _HOW_ENDED: ended.value},
             )
-            appended = self._store.append(END_TOPIC, 0, block, now_ms)
             self._unwritten.popleft()
             self._table.note_record(
                 offset, end_offset=appended.start, end_position=appended.end_position
@@ -313,15 +311,14 @@ class Transactions:
             UNRESOLVED_TOPIC,
         )
         self._tables.topics.ensure_group_topic(UNRESOLVED_TOPIC, 1)
-        block = block_again(
+        store_again(
             message,
+            now_ms,
+            self._tables,
             topic=UNRESOLVED_TOPIC,
             queue_index=0,
             properties=message.properties,
-            store_host=self._tables.store_host,
-            reconsume_times=message.reconsume_times,
         )
-        self._store.append(UNRESOLVED_TOPIC, 0, block, now_ms)
         self._end(half, Ended.UNRESOLVED)
         self._write_ends(now_ms)
 
@@ -420,21 +417,19 @@ class Transactions:
             )
             if not found.count and not found.lost:
                 return
-            data, at = b"".join(found.parts), 0
-            for size in np.frombuffer(found.sizes, "<i4").tolist():
-                try:
-                    yield decode_record(data[at : at + size], check_crc=check_crc)[0]
-                except CorruptRecordError as error:
-                    _LOG.error(
-                        "%s queue %d, from offset %d: a record cannot be read and is passed "
-                        "over: %s",
-                        topic,
-                        index,
-                        start,
-                        error.reason,
-                    )
-                at += size
+            for record in records_in(found):
+                message = _decoded(record, f"{topic} queue {index}, from offset {start}", check_crc)
+                if message is not None:
+                    yield message
             start = found.next_begin
+
+
+def _decoded(record: bytes, where: str, check_crc: bool) -> StoredMessage | None:
+    try:
+        return decode_record(record, check_crc=check_crc)[0]
+    except CorruptRecordError as error:
+        _LOG.error("%s: a record cannot be read and is passed over: %s", where, error.reason)
+        return None
 
 
 def _target_of(message: StoredMessage) -> tuple[str, int]:
