@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.lookup.key_offsets import offsets_of_key
+from rocketmq_client.lookup import offsets_of_key
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId, TopicConfig
 from rocketmq_wire.requests.messages import PullMessages

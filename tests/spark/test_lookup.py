@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from rocketmq_client.lookup.messages import find_by_id
+from rocketmq_client.lookup import find_by_id
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties

@@ -15,8 +15,7 @@ from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
 from pyspark_rocketmq.read.task import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.key_offsets import QueueOffset, offsets_of_key
-from rocketmq_client.lookup.messages import find_by_id
+from rocketmq_client.lookup import QueueOffset, find_by_id, offsets_of_key
 from rocketmq_wire.model import OffsetRange, QueueId
 
 # Several messages have the same id if a producer retried a send, or sent a batch.

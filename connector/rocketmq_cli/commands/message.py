@@ -100,7 +100,7 @@ def _by_offset(cluster: Cluster, args: argparse.Namespace) -> list[Record]:
 
 def _by_index(cluster: Cluster, args: argparse.Namespace) -> list[Record]:
     from rocketmq_cli.messages.records import message_record
-    from rocketmq_client.lookup.messages import find_by_id, find_by_key
+    from rocketmq_client.lookup import find_by_id, find_by_key
 
     if args.key is not None:
         found = find_by_key(cluster, args.topic, args.key, args.limit)

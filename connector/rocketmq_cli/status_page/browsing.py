@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from rocketmq_cli.messages.records import message_record, read_messages
 from rocketmq_cli.terminal.output import Cell
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.messages import find_by_id, find_by_key
+from rocketmq_client.lookup import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, raise_first
 from rocketmq_wire.model import OffsetRange

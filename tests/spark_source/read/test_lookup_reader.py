@@ -14,7 +14,7 @@ from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.lookup.messages import find_by_id
+from rocketmq_client.lookup import find_by_id
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import OffsetRange, QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.lookup.key_offsets import offsets_of_key
-from rocketmq_client.lookup.messages import find_by_id, find_by_key
+from rocketmq_client.lookup import find_by_id, find_by_key, offsets_of_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import BrokerAddresses, QueueId, StoredMessage

@@ -1,5 +1,6 @@
-"""Finds single messages by key or id, through the brokers' key index: no queue is read.
+"""Finds messages by key or id, through the brokers' key index: no queue is read.
 
+A broker returns the newest messages first, a page at a time, and finds them by the hash of the key.
 All brokers must answer, or the result would be incomplete. While a master is unavailable, its
 replica is asked, which has the index too. A broker without any answer is an error.
 """
@@ -20,7 +21,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TransportError,
 )
-from rocketmq_wire.model import MASTER_ID, Buffer, Host, StoredMessage
+from rocketmq_wire.model import MASTER_ID, Buffer, Host, QueueId, StoredMessage
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
@@ -28,10 +29,29 @@ from rocketmq_wire.requests.messages import QueryMessages, RecordsReply, ViewMes
 
 _logger = logging.getLogger(__name__)
 
-# Keys of a message are separated by blanks.
-_KEY_SEPARATOR: Final = " "
+# Brokers return at most this many messages at a time (maxMsgsNumBatch).
+_PAGE: Final = 64
+_PAGES_MAX: Final = 1_000
 # Brokers compare store times of their own clocks, which may be ahead of ours.
 _CLOCK_SKEW_MS: Final = 3_600_000
+
+
+QueueOffset = tuple[QueueId, int]
+
+
+class LookupIncompleteError(RocketMQError):
+    """More messages with one hash have one store time than a broker returns in an answer."""
+
+    def __init__(self, topic: str, key: str, broker: str, found: int) -> None:
+        super().__init__(topic, key, broker, found)
+        self.topic, self.key, self.broker, self.found = topic, key, broker, found
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_LOOKUP.INCOMPLETE] topic={self.topic} broker={self.broker}: the key index "
+            f"returned {self.found} messages with key {self.key!r}, and cannot return older ones."
+            " Read the topic without messageKey, and filter by the column keys."
+        )
 
 
 class Found(NamedTuple):
@@ -44,14 +64,7 @@ class Found(NamedTuple):
 def find_by_key(cluster: Cluster, topic: str, key: str, count_max: int) -> list[Found]:
     """Find the newest messages of a topic with a key, at most `count_max` of them."""
     found = _query(cluster, topic, key, count_max, is_unique_key=False)
-    # The index holds hashes: messages with other keys come along.
-    matching = [
-        at
-        for at in found
-        if at.message.topic == topic
-        and key in at.message.properties.get(KEYS, "").split(_KEY_SEPARATOR)
-    ]
-    return matching[:count_max]
+    return [at for at in found if _has_key(at.message, topic, key)][:count_max]
 
 
 def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) -> list[Found]:
@@ -73,7 +86,40 @@ def find_by_id(cluster: Cluster, topic: str, message_id: str, count_max: int) ->
     return _view(cluster, topic, host, position)
 
 
-def brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
+def offsets_of_key(cluster: Cluster, topic: str, key: str) -> list[QueueOffset]:
+    """Find every message with the key among its keys, sorted by queue and offset.
+
+    Raises LookupIncompleteError, TopicNotFoundError, and the error of any broker: without one
+    broker the result would be incomplete.
+    """
+    cluster.route(topic)
+    found: list[QueueOffset] = []
+    for broker in _brokers_to_ask(cluster):
+        found += _at_broker(cluster, broker, topic, key)
+    return sorted(found)
+
+
+def _at_broker(cluster: Cluster, broker: str, topic: str, key: str) -> set[QueueOffset]:
+    seen: set[int] = set()
+    offsets: set[QueueOffset] = set()
+    end_ms = _latest_ms()
+    for _ in range(_PAGES_MAX):
+        page = _page(cluster, broker, topic, key, end_ms)
+        new = [message for message in page if message.physical_offset not in seen]
+        seen.update(message.physical_offset for message in new)
+        for message in new:
+            if _has_key(message, topic, key):
+                queue = QueueId(topic, broker, message.queue_index)
+                offsets.add((queue, message.queue_offset))
+        if not new:
+            if len(page) < _PAGE:
+                return offsets
+            break
+        end_ms = min(message.store_ms for message in page)
+    raise LookupIncompleteError(topic, key, broker, len(offsets))
+
+
+def _brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
     """Return every broker of the cluster, sorted. Logs those of which only a replica can answer."""
     brokers = cluster.cluster_info().brokers
     for broker in brokers:
@@ -85,13 +131,31 @@ def brokers_to_ask(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(broker.name for broker in brokers))
 
 
+def _page(cluster: Cluster, broker: str, topic: str, key: str, end_ms: int) -> list[StoredMessage]:
+    request = QueryMessages(topic, key, _PAGE, 0, end_ms)
+    timeout_ms = cluster.settings.request_timeout_ms
+    try:
+        reply = cluster.transport.call(request, broker=broker, timeout_ms=timeout_ms)
+    except ProgressNotFoundError:
+        return []  # Code 22: no message.
+    return [at.message for at in _decoded(broker, reply.records)]
+
+
+def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
+    # The index holds hashes: messages with other keys come along.
+    return message.topic == topic and key in message.properties.get(KEYS, "").split()
+
+
+def _latest_ms() -> int:
+    return time.time_ns() // 1_000_000 + _CLOCK_SKEW_MS
+
+
 def _query(
     cluster: Cluster, topic: str, key: str, count_max: int, *, is_unique_key: bool
 ) -> list[Found]:
-    end_ms = time.time_ns() // 1_000_000 + _CLOCK_SKEW_MS
-    request = QueryMessages(topic, key, count_max, 0, end_ms, is_unique_key)
+    request = QueryMessages(topic, key, count_max, 0, _latest_ms(), is_unique_key)
     found: list[Found] = []
-    for broker, answer in cluster.ask_each(brokers_to_ask(cluster), request).items():
+    for broker, answer in cluster.ask_each(_brokers_to_ask(cluster), request).items():
         if isinstance(answer, RecordsReply):
             found += _decoded(broker, answer.records)
         elif not _is_no_message(answer):
