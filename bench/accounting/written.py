@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark_rocketmq.sink.encoding.row_ids import ROW_PROPERTY, WRITE_PROPERTY
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
-from pyspark_rocketmq.sink.transactional.visibility import Visible
+from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import decode_messages
 from rocketmq_client.producer.producer import Producer
@@ -88,4 +88,4 @@ class Decisions:
 
     def is_whole(self, decision: Decision) -> bool:
         """Every row of a batch is visible."""
-        return not Visible(self._cluster, decision).invisible(decision.halves)
+        return not Visibility(self._cluster, decision).invisible(decision.half_messages)

@@ -16,7 +16,7 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_halves_survive_their_packing": _NO_BROKER,
+            "test_half_messages_survive_their_packing": _NO_BROKER,
             "test_options_that_contradict_are_refused": _NO_BROKER,
         },
         short=("test_a_batch_is_visible_when_it_is_committed_and_not_before",),
@@ -26,7 +26,7 @@ globals().update(
     adopt(
         checks,
         without={
-            "test_what_the_broker_has_given_up_is_told": _FORGETS,
+            "test_half_messages_that_the_broker_gave_up_are_reported": _FORGETS,
             "test_what_is_given_up_holds_up_nothing_behind_it": _FORGETS,
         },
     )

@@ -99,7 +99,7 @@ def test_a_job_that_runs_again_is_known_by_its_write_id(
         write("export/7", 10)
     with pytest.raises(PySparkException, match=r"ROCKETMQ_SINK\.WRITE_ID.* 10 rows, .* has 11"):
         write("export/7", 11)
-    with pytest.raises(PySparkException, match=r"ROCKETMQ_SINK\.WRITE_ID.*comes behind 7"):
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_SINK\.WRITE_ID.*follows 7"):
         write("export/6", 10)
     with pytest.raises(PySparkException, match=r"ROCKETMQ_OPTION.*'writeId' names by NAME"):
         write("export", 10)

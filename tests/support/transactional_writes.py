@@ -127,7 +127,7 @@ class Query:
     @property
     def plan(self) -> TransactionPlan:
         name = f"decisions-{self.topic}"
-        return TransactionPlan(name, self.groups, checked_seconds=60.0, settle_seconds=0.5)
+        return TransactionPlan(name, self.groups, checked_seconds=60.0, visibility_wait_seconds=0.5)
 
     def rows(self, task: int) -> pa.RecordBatch:
         numbers = range(task, ROWS, TASKS)
@@ -225,7 +225,7 @@ class RoutelessTransport:
         return getattr(self._transport, name)
 
 
-class CountedReads:
+class ReadsWithCount:
     """How many offsets a cluster's downloads covered, and how many pulls it made beside them."""
 
     def __init__(self, cluster: Cluster) -> None:

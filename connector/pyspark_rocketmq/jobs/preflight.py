@@ -17,7 +17,7 @@ from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options, write_options
 from pyspark_rocketmq.read.cluster_scan import first_scan, no_route, require_topics
-from pyspark_rocketmq.sink.encoding.routes import PatientQueues
+from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import TopicNotFoundError
@@ -71,7 +71,7 @@ def queues_to_write(
         connection_settings(parsed.connection), outage_ms=parsed.connection.connect_timeout_ms
     )
     with open_cluster(settings) as cluster:
-        producer = PatientQueues(Producer(cluster), cluster, had_topics=False)
+        producer = RetryingQueues(Producer(cluster), cluster, had_topics=False)
         for topic in (parsed.subscribe or ()) if topics is None else topics:
             try:
                 found[topic] = tuple(producer.queues(topic))

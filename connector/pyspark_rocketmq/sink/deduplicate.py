@@ -1,4 +1,4 @@
-"""drop_replays: rows read from topics -> the same rows without what a write sent again."""
+"""drop_replays: removes the rows that a write sent twice from rows that were read from topics."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ _COPIED: Final = (
     *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
 )
 _COPIES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
-_PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+_OFFSET_COLUMNS: Final = ("topic", "brokerName", "queueId", "queueOffset")
 _KEY: Final = "__pyspark_rocketmq_row"
 
 
 def drop_replays(frame: DataFrame) -> DataFrame:
-    """One row of each that this connector's sink sent; of a repeated one, any of its copies.
+    """Keep one copy of each row that this connector's sink sent.
 
-    A row goes only when query, batch, partition, row and the digest of its content all repeat;
-    messages of other producers all stay, and so do copies of RocketMQ's, for another attempt or as
-    dead letters. A stream keeps the key of every row it has seen as state.
+    `drop_replays` may keep a duplicate but never drops a distinct row: query, batch, partition, row
+    number and the digest of the content must all repeat. It keeps all messages of other producers,
+    and RocketMQ's own copies for a retry or as dead letters. A stream keeps the key of every row it
+    has seen as state.
 
-    Raises SchemaError when `frame` lacks the columns that tell (read with includeProperties=true).
+    Raises SchemaError if `frame` lacks a column that is needed (read with includeProperties=true).
     """
-    missing = [name for name in ("properties", *_PLACE) if name not in frame.columns]
+    missing = [name for name in ("properties", *_OFFSET_COLUMNS) if name not in frame.columns]
     if missing:
         raise SchemaError(
             f"drop_replays needs the columns {', '.join(missing)} (includeProperties=true)"
         )
-    stamp = [sf.col("properties")[name] for name in (WRITE_PROPERTY, ROW_PROPERTY)]
-    is_ours = stamp[0].isNotNull() & stamp[1].isNotNull()
+    row_id = [sf.col("properties")[name] for name in (WRITE_PROPERTY, ROW_PROPERTY)]
+    is_ours = row_id[0].isNotNull() & row_id[1].isNotNull()
     for name in _COPIED:
         is_ours &= sf.col("properties")[name].isNull()
     for prefix in _COPIES:
         is_ours &= ~sf.col("topic").startswith(prefix)
-    # A stamp has no offset in it and a place no topic alone: the two cannot be equal.
-    ours = sf.array(sf.lit("row"), sf.col("topic"), *stamp)
-    others = sf.array(sf.lit("place"), *(sf.col(name).cast("string") for name in _PLACE))
+    # The first item tells the two kinds of keys apart.
+    ours = sf.array(sf.lit("row"), sf.col("topic"), *row_id)
+    others = sf.array(sf.lit("offset"), *(sf.col(name).cast("string") for name in _OFFSET_COLUMNS))
     keyed = frame.withColumn(_KEY, sf.when(is_ours, ours).otherwise(others))
     return keyed.dropDuplicates([_KEY]).drop(_KEY)

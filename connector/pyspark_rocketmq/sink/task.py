@@ -1,7 +1,7 @@
 """A task's rows -> the broker, and the commit or abort of all tasks.
 
-A task succeeds when every message of it is stored. What a broken connection left unknown is sent
-again under the same unique key, and what a failed task sent is sent again by the next attempt.
+A task succeeds when all of its messages are stored. A send whose answer was lost is repeated with
+the same unique key; the next attempt of a failed task sends all of its rows again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketmq.errors import NothingWrittenError
 from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
-from pyspark_rocketmq.sink.encoding.routes import PatientQueues
+from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.encoding.send_back import send_back_rows
 from pyspark_rocketmq.sink.transactional.commit import (
     HALF_MESSAGES_IN_FLIGHT,
@@ -35,13 +35,13 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task reports: every one of its rows is stored."""
+    """A task's report: all of its rows are stored."""
 
     rows: int
 
 
 def check_written(messages: list[WriterCommitMessage | None]) -> None:
-    """Raise NothingWrittenError when tasks ran and none says what it wrote."""
+    """Raise NothingWrittenError if tasks ran and none reports what it wrote."""
     if messages and all(message is None for message in messages):
         raise NothingWrittenError
 
@@ -49,7 +49,7 @@ def check_written(messages: list[WriterCommitMessage | None]) -> None:
 def commit_write(
     plan: SinkPlan, messages: list[WriterCommitMessage | None], *, is_fresh: bool = False
 ) -> None:
-    """Every task has written."""
+    """Commit a write whose tasks have all written."""
     check_written(messages)
     if plan.transaction is not None:
         transaction = replace(plan.transaction, is_fresh=is_fresh)
@@ -58,7 +58,7 @@ def commit_write(
 
 
 def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
-    """A task has failed, or the commit."""
+    """Abort a write after a task or the commit failed."""
     if plan.transaction is None:
         _report_abort(messages)
         return
@@ -74,21 +74,23 @@ def write_task(
     may_be_replayed: bool = False,
     had_topics: bool = False,
 ) -> WriterCommitMessage:
-    """Send rows as they come, many requests under way.
+    """Send rows as they come, with many requests in flight.
 
-    `had_topics`: a topic without a route is waited for. Raises the first refusal, or what the last
-    try met after `retry.outageMs`.
+    `had_topics`: wait for a topic without a route. Raises the first refusal, or the last error
+    after `retry.outageMs`.
     """
     cluster = open_cluster(plan.settings)
     try:
         if plan.send_back is not None:
             return TaskWritten(send_back_rows(cluster, plan.send_back, write_id.partition, batches))
         if plan.transaction is not None:
-            return _write_halves(cluster, plan, write_id, batches, may_be_replayed, had_topics)
+            return _write_half_messages(
+                cluster, plan, write_id, batches, may_be_replayed, had_topics
+            )
         producer = Producer(
             cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
         )
-        queues = PatientQueues(producer, cluster, had_topics=had_topics)
+        queues = RetryingQueues(producer, cluster, had_topics=had_topics)
         requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
         for sent in producer.send_many(_requests(requests, batches)):
             if isinstance(sent.result, RocketMQError):
@@ -98,7 +100,7 @@ def write_task(
         cluster.close()
 
 
-def _write_halves(
+def _write_half_messages(
     cluster: Cluster,
     plan: SinkPlan,
     write_id: WriteId,
@@ -114,7 +116,7 @@ def _write_halves(
         in_flight_per_queue_max=HALF_MESSAGES_IN_FLIGHT,
         repeats_unknown=True,
     )
-    queues = PatientQueues(producer, cluster, had_topics=had_topics)
+    queues = RetryingQueues(producer, cluster, had_topics=had_topics)
     requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
     written = write_half_messages(
         producer,
@@ -123,7 +125,7 @@ def _write_halves(
         _requests(requests, batches),
         may_be_replayed=may_be_replayed,
     )
-    # Spark wants its rows read, also where the batch is decided and they are not sent again.
+    # Spark requires that all rows are read, also if the batch is decided and nothing is sent.
     for batch in batches:
         written.rows += batch.num_rows
     return written
@@ -138,6 +140,6 @@ def _report_abort(messages: list[WriterCommitMessage | None]) -> None:
     rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
     _log.warning(
         "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
-        "failed ones: when it runs again, drop_replays tells which are there twice",
+        "failed ones: after a rerun drop_replays finds the repeated ones",
         plural(rows, "row"),
     )

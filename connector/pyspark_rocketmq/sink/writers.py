@@ -1,7 +1,7 @@
 """Spark's calls to write -> the tasks and their commit: one writer for batches, one for streams.
 
-Whatever sends is loaded by who sends (`sink_tasks`): Spark makes a writer for every write and every
-query in a process of its own, which only takes it on.
+`task` is imported when a task runs: Spark makes a writer for every write and every query in a
+process that only plans.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class BatchWriter(DataSourceArrowWriter):
 
         write_id = batch_write_id(self._plan)
         is_known = self._plan.named is not None
-        # The driver has looked the one topic up, when the write was planned.
+        # The driver looked up the topic when it planned the write.
         had_topic = self._plan.layout.topic is not None
         return sink_tasks.write_task(
             self._plan, write_id, iterator, may_be_replayed=is_known, had_topics=had_topic
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what is transactional; all else is visible already."""
+        """Commit a transactional write; other rows are visible already."""
         from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
         sink_tasks.commit_write(self._plan, messages, is_fresh=self._plan.named is None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll back what is transactional; of all else say what stays."""
+        """Roll back a transactional write; for others log how many rows stay."""
         from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
         sink_tasks.abort_write(self._plan, messages)
@@ -78,20 +78,20 @@ if DataSourceStreamArrowWriter is not None:
             from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
             write_id = _stream_write_id(self._plan)
-            # Nobody has looked for it before the first batch; what rows name, nobody ever has.
+            # The topic was looked up by the first batch, unless the rows name it.
             had_topics = write_id.batch != "0" and self._plan.layout.topic is not None
             return sink_tasks.write_task(
                 self._plan, write_id, iterator, may_be_replayed=True, had_topics=had_topics
             )
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """Commit what is transactional; all else is visible already."""
+            """Commit a transactional write; other rows are visible already."""
             from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
             sink_tasks.commit_write(self._plan, messages)
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """Roll back what is transactional; of all else say what stays."""
+            """Roll back a transactional write; for others log how many rows stay."""
             from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
             sink_tasks.abort_write(self._plan, messages)
@@ -99,15 +99,15 @@ if DataSourceStreamArrowWriter is not None:
 
 def _stream_write_id(plan: SinkPlan) -> WriteId:
     batch = _streams_batch()
-    # Continuous mode has no batches; its commit tells, as Spark drops the rows anyway.
+    # Continuous mode has no batches; its commit reports it, as Spark drops the rows anyway.
     query, number = (plan.write, "0") if batch is None else batch
     return WriteId(query, number, _partition())
 
 
 def batch_write_id(plan: SinkPlan) -> WriteId:
-    """Who writes, in a task of a batch write. Raises OptionError for a name that says too little.
+    """The id of a task of a batch write. Raises OptionError for an ambiguous name.
 
-    The writes of one foreachBatch share its query and batch: only their names tell them apart.
+    The writes of one foreachBatch share its query and batch: only their names differ.
     """
     named = plan.named
     if named is None:
@@ -126,7 +126,7 @@ def batch_write_id(plan: SinkPlan) -> WriteId:
 
 
 def _streams_batch() -> tuple[str, str] | None:
-    """The ids of the query and the batch that this task is of, if it is of any."""
+    """The ids of the task's query and batch; None in a batch job."""
     context = TaskContext.get()
     if context is None:
         return None

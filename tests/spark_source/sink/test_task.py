@@ -19,7 +19,7 @@ from pyspark_rocketmq.sink import writers
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.plan import sink_plan
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
-from pyspark_rocketmq.sink.encoding.routes import PatientQueues
+from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.task import write_task
 from pyspark_rocketmq.sink.transactional.commit import send_half_messages
@@ -123,7 +123,7 @@ BODIES = StructType([StructField("body", StringType())])
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_topic_that_is_not_there_is_told_before_any_task_begins(broker: Broker) -> None:
+def test_a_missing_topic_is_reported_before_any_task_begins(broker: Broker) -> None:
     for where in ({"nameServer": broker.name_server}, {"endpoints": broker.endpoints}):
         source = RocketMQDataSource({**where, "topic": "nowhere"})
         with pytest.raises(TopicNotFoundError, match=r"ROCKETMQ_TOPIC_NOT_FOUND\] .*nowhere"):
@@ -176,23 +176,23 @@ def test_a_task_waits_for_a_topic_that_was_there_and_for_no_other(proxied, clust
 
 
 def test_while_no_broker_is_there_no_topic_is_called_missing(broker, cluster):
-    """A name server forgets the topics of a broker that is away, and knows no other."""
+    """A name server forgets the topics of an unavailable broker, and knows no other."""
     away = RoutelessTransport(cluster.transport, has_brokers=False)
-    patient = Cluster(replace(cluster.settings, outage_ms=5_000), away)
-    queues = PatientQueues(Producer(patient), patient, had_topics=False)
-    with soon(lambda: setattr(patient, "transport", cluster.transport)):
+    retrying = Cluster(replace(cluster.settings, outage_ms=5_000), away)
+    queues = RetryingQueues(Producer(retrying), retrying, had_topics=False)
+    with soon(lambda: setattr(retrying, "transport", cluster.transport)):
         assert len(queues.queues(TOPIC)) == 2
     source = RocketMQDataSource({"nameServer": broker.name_server, "topic": TOPIC})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rocketmq_client.cluster.open_cluster", lambda _: nullcontext(patient))
-        patient.transport = away
+        patch.setattr("rocketmq_client.cluster.open_cluster", lambda _: nullcontext(retrying))
+        retrying.transport = away
         assert source.writer(BODIES, overwrite=False), "its tasks wait"
-        patient.transport = RoutelessTransport(cluster.transport)
+        retrying.transport = RoutelessTransport(cluster.transport)
         with pytest.raises(TopicNotFoundError):
             source.writer(BODIES, overwrite=False)
 
 
-def test_a_topic_that_stays_away_is_told_at_last(proxied, cluster):
+def test_a_topic_that_stays_away_is_reported_at_last(proxied, cluster):
     _, settings = proxied
     cluster.delete_topic(TOPIC)
     with pytest.raises(TopicNotFoundError, match=TOPIC):
@@ -351,8 +351,8 @@ def test_a_half_message_that_is_stored_is_one_whatever_else_is_late(
     layout = SinkLayout(SinkColumns({"body": 0}), TOPIC, 10_000, False, immunity_seconds=60)
     with Producer(settings, repeats_unknown=True) as producer:
         requests = SinkRequests(layout, producer, WriteId("write", "0", 0)).of_batch(rows(5))
-        halves = send_half_messages(producer, requests)
-    assert [(half.offset, half.position) for half in halves] == [(3, 7)] * 5
+        half_messages = send_half_messages(producer, requests)
+    assert [(half.offset, half.position) for half in half_messages] == [(3, 7)] * 5
     assert sends_to(hesitant) == 5
 
 
@@ -381,11 +381,11 @@ def test_a_write_id_that_does_not_say_enough_or_too_much_is_refused() -> None:
             named_plan(text)
 
 
-def test_a_spark_without_arrow_writers_for_streams_is_told_what_to_use(
+def test_a_spark_without_arrow_writers_for_streams_names_what_to_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As on Spark 4.0, which does not have the class.
     monkeypatch.setattr(writers, "DataSourceStreamArrowWriter", None)
-    told = r"^\[ROCKETMQ_UNSUPPORTED\.SPARK_VERSION\] .*foreachBatch"
-    with pytest.raises(UnsupportedError, match=told):
+    message = r"^\[ROCKETMQ_UNSUPPORTED\.SPARK_VERSION\] .*foreachBatch"
+    with pytest.raises(UnsupportedError, match=message):
         stream_writer(plan_of(ConnectionSettings(("h:1",)), is_grpc=False))

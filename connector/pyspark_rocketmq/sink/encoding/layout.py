@@ -1,6 +1,7 @@
-"""What the driver hands its tasks to write with: plain values.
+"""The plan of a write, which the driver gives its tasks: plain values.
 
-Apart from all that writes, for Spark plans every batch in a process that does nothing else.
+Apart from the code that writes, because Spark plans every batch in a process that does nothing
+else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rocketmq_client.settings import ConnectionSettings
 
 @dataclass(frozen=True, slots=True)
 class WriteId:
-    """The task that writes, the same when it runs again."""
+    """The identity of a task, the same when it runs again."""
 
     query: str
     batch: str
@@ -30,58 +31,57 @@ class SinkLayout:
 
     columns: SinkColumns
     topic: str | None
-    """For every row; None: the column says it."""
+    """The topic of every row; None: the column `topic` names it."""
     bytes_max: int
     is_grpc: bool
     compression: str | None = None
     compression_threshold: int = 4_096
-    """Bodies of so many bytes and more are compressed."""
+    """Bodies of at least this size are compressed."""
     immunity_seconds: int | None = None
-    """Rows are sent as half messages, and nobody is asked about one for so long; None: they
-    are not."""
+    """How long brokers check no half message of the write; None: it sends none."""
     decision_topic: str | None = None
-    """No row goes there."""
+    """The topic that no row may go to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendBackPlan:
-    """Which group gets its messages again, and where the columns are that name them."""
+    """The group that gets its messages again, and the columns that name them."""
 
     group: str
     attempts_max: int | None
-    places: dict[str, int]
+    column_indices: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
-    """What a transactional write needs beside the rest of its plan."""
+    """The settings of a transactional write."""
 
     decision_topic: str
     in_order: bool = False
-    """Rows have groups: what one queue gets is ended one by one, so that brokers keep its order."""
+    """True if rows have message groups: each queue is committed in order, one by one."""
     is_named: bool = False
-    """The user says which write it is, and may be wrong."""
+    """True if the user named the write, and may have reused the name."""
     is_fresh: bool = False
-    """Nobody else can have this write's id: it is neither a stream's nor named."""
+    """True if the id is new: the write is neither a stream's nor named."""
     checked_seconds: float = 120.0
-    """How long to wait to be asked about what we end too late: brokers ask every 30 s."""
-    settle_seconds: float = 3.0
-    """After an end whose answer was lost, or whose driver died just now, a broker may be at it."""
+    """How long to wait for brokers' checks of late half messages; brokers check every 30 s."""
+    visibility_wait_seconds: float = 3.0
+    """How long a broker may still work on a commit whose answer was lost or whose driver died."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What a task needs to write; the same for all tasks of a write."""
+    """The plan of a write, the same for all of its tasks."""
 
     settings: ConnectionSettings
     layout: SinkLayout
     group: str
     in_flight_max: int
     write: str
-    """Names this write, unless a stream's query and batch do."""
+    """The name of this write, unless a stream's query and batch name it."""
     send_back: SendBackPlan | None = None
-    """Rows are not sent: the messages they were read from are given back."""
+    """Set if rows are not sent, but their messages sent back."""
     transaction: TransactionPlan | None = None
-    """Rows are sent as half messages, which the driver commits."""
+    """Set if rows are sent as half messages, which the driver commits."""
     named: WriteName | None = None
-    """What the user calls a batch write; None: it cannot be told when it runs again."""
+    """The user's name of a batch write; None: a rerun cannot be recognised."""

@@ -1,4 +1,4 @@
-"""Options and schema of a write -> its plan, or what is wrong with it, before a task begins."""
+"""Options and schema of a write -> its plan, or a refusal before any task begins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 
 def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
-    """What the tasks of a write need. Raises SinkSchemaError."""
+    """The plan of a write. Raises SinkSchemaError."""
     if options.send_back:
         from pyspark_rocketmq.sink.encoding.send_back import send_back_plan  # Keeps planning light.
 
@@ -57,10 +57,10 @@ def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
 
 
 def require_topic(plan: SinkPlan) -> None:
-    """Look the topic up before any task begins. Raises TopicNotFoundError.
+    """Look up the topic before any task begins. Raises TopicNotFoundError.
 
-    What else goes wrong is left to the tasks, which wait for a cluster that is away: then no topic
-    has a route.
+    Other errors are left to the tasks, which wait for an unavailable cluster: while it is down, no
+    topic has a route.
     """
     from pyspark_rocketmq.sink.encoding.routes import (
         is_without_brokers,  # Keeps planning streams light.
@@ -81,14 +81,14 @@ def require_topic(plan: SinkPlan) -> None:
 
 
 def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
-    """The name, and the topic's: writes to two topics are two writes, by whatever name."""
+    """The name with the topic in it: writes to two topics are two writes."""
     if write_id is None or topic is None:
         return write_id
     return WriteName(f"{write_id.name}-{zlib.crc32(topic.encode()):08x}", write_id.number)
 
 
 def immunity_seconds_of(options: WriteOptions) -> int | None:
-    """How long brokers ask nobody about the half messages of a write; None: it sends none."""
+    """How long brokers check no half message of a write; None: it sends none."""
     if options.delivery != "transactional":
         return None
     return -(-options.transaction_timeout_ms // 1_000)
@@ -99,13 +99,13 @@ def _transaction(options: WriteOptions, columns: SinkColumns) -> TransactionPlan
         return None
     return TransactionPlan(
         options.decision_topic,
-        in_order=columns.place("messageGroup") is not None,
+        in_order=columns.column_index("messageGroup") is not None,
         is_named=options.write_id is not None,
     )
 
 
 def refuse_overwrite(what: str) -> None:
-    """Topics only grow: what would replace their content is refused with what to write instead."""
+    """Refuse modes that replace content, and name the mode to use: topics only grow."""
     raise UnsupportedError(
         "SAVE_MODE" if what == "batch" else "OUTPUT_MODE",
         "a topic is only appended to, never overwritten: "

@@ -1,9 +1,8 @@
-"""Which queue each row goes to, and where encoded rows are cut into requests: pure."""
+"""Which queue each row goes to: by number, by message group, or any. Pure."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from rocketmq_wire.model import QueueId
 ANY: Final = -1
 
 
-def places_of(
+def assign_queues(
     queues: Sequence[QueueId],
     count: int,
     queue_ids: pa.Array | None,
@@ -28,14 +27,14 @@ def places_of(
     groups: pa.Array | None,
     group_queues_count: int | None = None,
 ) -> Positions:
-    """The index of each row's queue, or ANY. Raises RowRefusedError, or LocalProtocolError.
+    """The index of each row's queue, or ANY. Raises RowRefusedError or LocalProtocolError.
 
-    Groups go to the first so many queues (None: to all).
+    Message groups go to the first `group_queues_count` queues (None: to all).
     """
-    places = np.full(count, ANY, np.int64)
+    queue_indices = np.full(count, ANY, np.int64)
     if groups is not None:
         rows = np.flatnonzero(has_text(groups))
-        places[rows] = sip_hashes(groups.take(indices_of(rows))) % (
+        queue_indices[rows] = sip_hashes(groups.take(indices_of(rows))) % (
             group_queues_count or len(queues)
         )
     is_given = np.zeros(count, np.bool_) if queue_ids is None else mask_of(queue_ids.is_valid())
@@ -46,16 +45,16 @@ def places_of(
                 int(np.argmax(is_half)), "has a brokerName and no queueId: it takes both, or none"
             )
     if queue_ids is None:
-        return places
-    twice = is_given & (places != ANY)
+        return queue_indices
+    twice = is_given & (queue_indices != ANY)
     if twice.any():
         raise RowRefusedError(
             int(np.argmax(twice)), "has a messageGroup, which picks the queue, and a queueId"
         )
     rows = np.flatnonzero(is_given)
     wanted = numbers_of(queue_ids)[rows]
-    places[rows] = _named(queues, rows, wanted, brokers)
-    return places
+    queue_indices[rows] = _named(queues, rows, wanted, brokers)
+    return queue_indices
 
 
 def _named(
@@ -82,64 +81,29 @@ def _named(
         found = pc.index_in(of_rows, value_set=text_array(names))
         chosen = numbers_of(pc.fill_null(found, ANY))
     size = max(queue.index for queue in queues) + 1
-    # One row more, of brokers that are not there, and one column more, of queues that are not.
+    # The last row is for unknown brokers, the last column for unknown queues.
     table = np.full((len(names) + 1, size + 1), ANY, np.int64)
-    for place, queue in enumerate(queues):
-        table[names.index(queue.broker), queue.index] = place
+    for queue_index, queue in enumerate(queues):
+        table[names.index(queue.broker), queue.index] = queue_index
     is_inside = (wanted >= 0) & (wanted < size)
-    found_places: Positions = table[chosen, np.where(is_inside, wanted, size)]
-    if (found_places == ANY).any():
-        at = int(np.argmax(found_places == ANY))
+    indices: Positions = table[chosen, np.where(is_inside, wanted, size)]
+    if (indices == ANY).any():
+        at = int(np.argmax(indices == ANY))
         raise RowRefusedError(
             int(rows[at]),
             f"names queue {wanted[at]}, which {topic} does not have for writing: "
             f"it has 0 to {size - 1} on {', '.join(names)}",
         )
-    return found_places
-
-
-def order_of(places: Positions, is_apart: Mask | None = None) -> Positions | None:
-    """The rows queue by queue, in their order within each; None when they stand so already.
-
-    Rows for any queue have no order to keep: those apart from the others come together.
-    """
-    if is_apart is not None:
-        places = np.where((places == ANY) & is_apart, ANY - 1, places)
-    if (places[1:] >= places[:-1]).all():
-        return None
-    return np.argsort(places, kind="stable")
-
-
-def cuts(
-    places: Positions, sizes: Positions, bytes_max: int, is_apart: Mask | None = None
-) -> Iterator[tuple[int, int, int]]:
-    """(place, first row, end) of each request: one queue, at most so many bytes or one row.
-
-    Rows that are apart share no request with those that are not.
-    """
-    ends = np.cumsum(sizes)
-    is_turn = places[1:] != places[:-1]
-    if is_apart is not None:
-        is_turn = is_turn | (is_apart[1:] != is_apart[:-1])
-    turns = np.flatnonzero(is_turn) + 1
-    bounds = [0, *turns.tolist(), len(places)]
-    for run_start, run_end in itertools.pairwise(bounds):
-        first = run_start
-        while first < run_end:
-            taken = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, taken + bytes_max, "right"))
-            end = min(max(fitting, first + 1), run_end)
-            yield int(places[first]), first, end
-            first = end
+    return indices
 
 
 def has_text(column: pa.Array) -> Mask:
-    """Where a text is there and not empty."""
+    """Which texts are neither null nor empty."""
     return mask_of(pc.fill_null(pc.greater(pc.binary_length(column), 0), False))
 
 
 def numbers_of(column: pa.Array) -> Positions:
-    """Whole numbers as int64; what is null is any number."""
+    """Integers as int64; a null is any number."""
     column = column.cast(pa.int64())
     if not len(column):
         return np.empty(0, np.int64)

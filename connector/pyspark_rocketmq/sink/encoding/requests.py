@@ -14,21 +14,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_rocketmq.errors import SinkRowError
+from pyspark_rocketmq.sink.encoding.batching import cut_batches, rows_by_queue
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
 from pyspark_rocketmq.sink.encoding.queue_choice import (
     ANY,
-    cuts,
+    assign_queues,
     has_text,
     indices_of,
     numbers_of,
-    order_of,
-    places_of,
 )
 from pyspark_rocketmq.sink.encoding.row_ids import (
     ROW_PROPERTY,
     WRITE_PROPERTY,
     digests,
-    ids_of_rows,
+    row_id_values,
 )
 from pyspark_rocketmq.sink.encoding.schema import COLUMN_NAMES, SinkColumns
 from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
@@ -49,17 +48,18 @@ from rocketmq_wire.requests.transactions import (
     TRANSACTIONAL,
 )
 
-# Encoded at a time: with what is under way, all that a task holds.
+# Encoded at a time: a task holds this, and the requests in flight.
 _PIECE_ROWS_MAX: Final = min(16_384, ROWS_MAX)
 _PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
-# Brokers hang up on a frame of 16 MiB, which then looks like an outage; some of it is its header.
+# Brokers close the connection on a frame of 16 MiB, which looks like an outage; the header needs
+# some.
 _MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024
 _NO_HOST: Final = Host(bytes(4), 0)
 _ENTRY_BODY_AT: Final = 20
 _GROUP: Final = "__SHARDINGKEY"
 _DELAY: Final = "DELAY"
 _DELIVER_AT: Final = "TIMER_DELIVER_MS"
-# Names under which RocketMQ acts: a copied message must not be delayed, or half, once more.
+# RocketMQ acts on these properties: a copied message must not be delayed or half once more.
 _ACTING: Final = (
     *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
     *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
@@ -69,7 +69,7 @@ _LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary
 
 
 class Queues(Protocol):
-    """What requests need of a producer."""
+    """The part of a producer that requests need."""
 
     group: str
 
@@ -80,12 +80,12 @@ class Queues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns by their parts, and each row's place in its partition."""
+    """Columns by message part, and each row's number in its partition."""
 
     columns: dict[str, pa.Array]
     numbers: Positions
     packed: pa.Array | None = None
-    """The bodies as they are sent, where that is not as they are."""
+    """The compressed bodies, if any body is compressed."""
     is_packed: Mask | None = None
 
     def get(self, name: str) -> pa.Array | None:
@@ -105,11 +105,11 @@ class _Target:
 
     topic: str
     live: tuple[QueueId, ...]
-    """Those of now, for rows that may go anywhere."""
+    """The current queues, for rows that may go to any."""
     queues: tuple[QueueId, ...]
-    """Also those of brokers that are away by now: rows that are bound to them wait for these."""
+    """Also the queues of brokers that became unavailable: rows bound to them wait."""
     group_queues_count: int
-    """The first so many are the ones that were there at first."""
+    """The number of queues at the start of the task; message groups are spread over these."""
 
 
 class SinkRequests:
@@ -120,11 +120,11 @@ class SinkRequests:
         layout: SinkLayout,
         producer: Queues,
         write_id: WriteId,
-        first_turn: int = 0,
+        first_queue: int = 0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._layout, self._producer, self._write_id = layout, producer, write_id
-        self._turn, self._now_ms = first_turn, now_ms
+        self._next_queue, self._now_ms = first_queue, now_ms
         # WAIT must be the same in every message of a batch.
         shared = {WRITE_PROPERTY: str(write_id), "WAIT": "true"}
         if layout.immunity_seconds is not None:
@@ -149,7 +149,7 @@ class SinkRequests:
 
     @contextmanager
     def _numbered(self, rows: _Rows) -> Iterator[None]:
-        """What is told of a row of these tells its place among the task's."""
+        """Errors about one of these rows name its number in the task."""
         numbers, partition = rows.numbers, self._write_id.partition
         try:
             yield
@@ -185,7 +185,7 @@ class SinkRequests:
         if topic == self._layout.decision_topic:
             raise LocalProtocolError(f"{topic} is the decisionTopic, which takes no rows")
         target = self._target(topic)
-        places = places_of(
+        queue_indices = assign_queues(
             target.queues,
             len(rows.numbers),
             rows.get("queueId"),
@@ -193,30 +193,30 @@ class SinkRequests:
             rows.get("messageGroup"),
             target.group_queues_count,
         )
-        named, is_late = _delays(rows)
+        named, is_delayed = _delays(rows)
         if self._layout.immunity_seconds is not None:
-            if is_late is not None:
-                _refuse(is_late, "has a delay, which a transactional message cannot have")
-            yield from self._single(target, rows, places, (), FLAG_TRANSACTION_PREPARED)
+            if is_delayed is not None:
+                _refuse(is_delayed, "has a delay, which a transactional message cannot have")
+            yield from self._single(target, rows, queue_indices, (), FLAG_TRANSACTION_PREPARED)
             return
-        if is_late is not None:
-            late, prompt = np.flatnonzero(is_late), np.flatnonzero(~is_late)
-            _refuse_late_groups(rows, is_late)
-            columns = tuple((name, column.take(indices_of(late))) for name, column in named)
-            late_rows = rows.take(late)
-            with self._numbered(late_rows):
-                yield from self._single(target, late_rows, places[late], columns)
-            rows, places = rows.take(prompt), places[prompt]
-        if len(places) == 0:
+        if is_delayed is not None:
+            delayed, prompt = np.flatnonzero(is_delayed), np.flatnonzero(~is_delayed)
+            _refuse_delayed_groups(rows, is_delayed)
+            columns = tuple((name, column.take(indices_of(delayed))) for name, column in named)
+            delayed_rows = rows.take(delayed)
+            with self._numbered(delayed_rows):
+                yield from self._single(target, delayed_rows, queue_indices[delayed], columns)
+            rows, queue_indices = rows.take(prompt), queue_indices[prompt]
+        if len(queue_indices) == 0:
             return
-        order = order_of(places, rows.is_packed)
+        order = rows_by_queue(queue_indices, rows.is_packed)
         if order is not None:
-            rows, places = rows.take(order), places[order]
+            rows, queue_indices = rows.take(order), queue_indices[order]
         with self._numbered(rows):
-            yield from self._bulk(target, rows, places)
+            yield from self._bulk(target, rows, queue_indices)
 
     def _target(self, topic: str) -> _Target:
-        """What a task knew of a topic it knows to its end: a group stays in its queue."""
+        """A topic's queues. A task never forgets one: a message group stays in its queue."""
         live = tuple(self._producer.queues(topic))
         known = self._targets.get(topic) or _Target(topic, live, live, len(live))
         if live != known.live:
@@ -225,13 +225,15 @@ class SinkRequests:
         self._targets[topic] = known
         return known
 
-    def _bulk(self, target: _Target, rows: _Rows, places: Positions) -> Iterator[SendRequest]:
+    def _bulk(
+        self, target: _Target, rows: _Rows, queue_indices: Positions
+    ) -> Iterator[SendRequest]:
         topic = target.topic
         outgoing = self._outgoing(topic, rows)
         born_ms = self._now_ms()
         flags = self._flags(rows)
-        # Records have flags of their own; the messages of a batch share the request's.
-        is_apart = None if self._layout.is_grpc else rows.is_packed
+        # Records have their own flags; the messages of a batch share the request's.
+        is_separate = None if self._layout.is_grpc else rows.is_packed
         if self._layout.is_grpc:
             data, sizes = encode_record_rows(
                 topic, outgoing, born_ms=born_ms, born_host=_NO_HOST, sys_flag=flags
@@ -242,8 +244,10 @@ class SinkRequests:
             stored_sizes = sizes + stored_growth(topic)
         _refuse_giants(sizes)
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        for place, first, end in cuts(places, stored_sizes, self._layout.bytes_max, is_apart):
-            queue = self._queue(target, place)
+        for queue_index, first, end in cut_batches(
+            queue_indices, stored_sizes, self._layout.bytes_max, is_separate
+        ):
+            queue = self._queue(target, queue_index)
             part = data[starts[first] : starts[end]].data
             if self._layout.is_grpc:
                 lengths = sizes[first:end].astype("<i4").tobytes()
@@ -263,19 +267,21 @@ class SinkRequests:
         self,
         target: _Target,
         rows: _Rows,
-        places: Positions,
+        queue_indices: Positions,
         named: tuple[tuple[str, pa.Array], ...],
         sys_flag: int = 0,
     ) -> Iterator[SendRequest]:
-        """One request a row: brokers refuse batches of delayed and of transactional messages."""
+        """One request a row: brokers refuse batches of delayed or transactional messages."""
         data, sizes = encode_entries(self._outgoing(target.topic, rows, named))
         _refuse_giants(sizes)
         start = 0
         flags = self._flags(rows).tolist()
-        for place, size, flag in zip(places.tolist(), sizes.tolist(), flags, strict=True):
+        for queue_index, size, flag in zip(
+            queue_indices.tolist(), sizes.tolist(), flags, strict=True
+        ):
             body, properties = _entry_parts(data, start, start + size)
             start += size
-            queue = self._queue(target, place)
+            queue = self._queue(target, queue_index)
             group, now_ms = self._producer.group, self._now_ms()
             yield SendMessage(group, queue, now_ms, body, properties, sys_flag=flag | sys_flag)
 
@@ -285,7 +291,9 @@ class SinkRequests:
         bodies = rows.columns["body"]
         keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
         groups = rows.get("messageGroup")
-        stamps = ids_of_rows(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
+        row_ids = row_id_values(
+            rows.numbers, digests(topic, bodies, keys, tags, properties, groups)
+        )
         if groups is not None:
             named = (*named, (_GROUP, groups))
         return OutgoingRows(
@@ -295,19 +303,19 @@ class SinkRequests:
             properties,
             count_on(self._producer.first_unique_key(len(bodies)), len(bodies)),
             self._shared,
-            named=(*named, (ROW_PROPERTY, stamps)),
+            named=(*named, (ROW_PROPERTY, row_ids)),
         )
 
-    def _queue(self, target: _Target, place: int) -> QueueId:
-        if place != ANY:
-            return target.queues[place]
-        self._turn += 1
-        return target.live[(self._turn - 1) % len(target.live)]
+    def _queue(self, target: _Target, queue_index: int) -> QueueId:
+        if queue_index != ANY:
+            return target.queues[queue_index]
+        self._next_queue += 1
+        return target.live[(self._next_queue - 1) % len(target.live)]
 
 
 def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBatch]:
-    """Slices of at most so many rows and bytes of bodies."""
-    body = _plain(batch.column(columns.places["body"]))
+    """Slices with a bounded number of rows and bytes of bodies."""
+    body = _plain(batch.column(columns.column_indices["body"]))
     sizes = numbers_of(pc.fill_null(pc.binary_length(body), 0))
     ends = np.cumsum(sizes)
     first = 0
@@ -321,9 +329,9 @@ def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBa
 
 def _columns(batch: pa.RecordBatch, columns: SinkColumns) -> dict[str, pa.Array]:
     return {
-        name: _plain(batch.column(place))
+        name: _plain(batch.column(index))
         for name in COLUMN_NAMES
-        if (place := columns.place(name)) is not None
+        if (index := columns.column_index(name)) is not None
     }
 
 
@@ -344,16 +352,16 @@ def _check(rows: _Rows) -> None:
         acting = names.filter(pc.is_in(names, value_set=text_array(_ACTING)))
         if len(acting):
             raise LocalProtocolError(
-                f"the property {acting[0].as_py()} is RocketMQ's own and would act once more: take "
-                "it out with map_filter, and use the columns delayLevel, deliveryTimestamp and "
+                f"the property {acting[0].as_py()} is RocketMQ's own and would act once more: "
+                "remove it with map_filter, and use the columns delayLevel, deliveryTimestamp and "
                 "messageGroup"
             )
 
 
 def _delays(rows: _Rows) -> tuple[list[tuple[str, pa.Array]], Mask | None]:
-    """The properties that delay messages, and which rows have any; None when no row has."""
+    """The properties that delay messages, and the rows that have one; None if no row has."""
     named: list[tuple[str, pa.Array]] = []
-    is_late: Mask | None = None
+    is_delayed: Mask | None = None
     level, at = rows.get("delayLevel"), rows.get("deliveryTimestamp")
     if level is not None:
         level = level.cast(pa.int64())
@@ -365,18 +373,20 @@ def _delays(rows: _Rows) -> tuple[list[tuple[str, pa.Array]], Mask | None]:
         named.append((_DELIVER_AT, milliseconds.cast(pa.string())))
     for _, column in named:
         given = mask_of(column.is_valid())
-        if is_late is not None:
-            _refuse(is_late & given, "has both a delayLevel and a deliveryTimestamp")
-        is_late = given if is_late is None else is_late | given
-    if is_late is None or not is_late.any():
+        if is_delayed is not None:
+            _refuse(is_delayed & given, "has both a delayLevel and a deliveryTimestamp")
+        is_delayed = given if is_delayed is None else is_delayed | given
+    if is_delayed is None or not is_delayed.any():
         return [], None
-    return named, is_late
+    return named, is_delayed
 
 
-def _refuse_late_groups(rows: _Rows, is_late: Mask) -> None:
+def _refuse_delayed_groups(rows: _Rows, is_delayed: Mask) -> None:
     groups = rows.get("messageGroup")
     if groups is not None:
-        _refuse(has_text(groups) & is_late, "has a messageGroup, whose order a delay would break")
+        _refuse(
+            has_text(groups) & is_delayed, "has a messageGroup, whose order a delay would break"
+        )
 
 
 def _refuse_giants(sizes: Positions) -> None:

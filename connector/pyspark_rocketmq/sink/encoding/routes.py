@@ -1,7 +1,7 @@
-"""The queues that a task's rows may go to, asked for over an outage.
+"""The queues of a topic, retried during an outage.
 
-A broker that is away has taken its topics' routes with it. So a topic that was there before is
-waited for as a broker is, and so is any while no broker at all is there.
+When a topic's only broker goes down, its route disappears. So the sink waits for a topic that was
+seen before, and for any topic while the name server knows no broker at all.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from rocketmq_wire.model import QueueId
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-class _RouteAwayError(TransportError):
+class _RouteMissingError(TransportError):
     """The name server knows no route to a topic that was there."""
 
     def __str__(self) -> str:
-        return f"topic {self.address} {self.reason}: its broker is away, or somebody deleted it"
+        return (
+            f"topic {self.address} {self.reason}: its broker is unavailable, or the topic was "
+            "deleted"
+        )
 
 
-class PatientQueues:
-    """What requests need of a producer, which may not know where queues are for a while."""
+class RetryingQueues:
+    """A producer's queues and keys; waits while the name server has no route."""
 
     def __init__(self, producer: Queues, cluster: Cluster, *, had_topics: bool) -> None:
-        """`had_topics`: somebody saw the topics, so one without a route is away, not misspelt."""
+        """`had_topics`: the topics were seen before: a missing route is an outage, not a typo."""
         self._producer, self._cluster = producer, cluster
         self._had_topics = had_topics
         self.group = producer.group
 
     def queues(self, topic: str) -> Sequence[QueueId]:
-        """The queues that can be written to. Raises what asking raises, after `retry.outageMs`."""
+        """The writable queues. Raises the last error after `retry.outageMs`."""
         policy = self._cluster.settings.over_outage(TASK)
         return Retry(policy, self._cluster.clock, log=_log).call(
             lambda: self._producer.queues(topic), lambda error: self._judged(topic, error)
@@ -48,14 +51,13 @@ class PatientQueues:
     def _judged(self, topic: str, error: RocketMQError) -> RocketMQError:
         if not isinstance(error, TopicNotFoundError):
             return error
-        is_away = self._had_topics or is_without_brokers(self._cluster)
-        return _RouteAwayError(topic, "has no route") if is_away else error
+        is_outage = self._had_topics or is_without_brokers(self._cluster)
+        return _RouteMissingError(topic, "has no route") if is_outage else error
 
 
 def is_without_brokers(cluster: Cluster) -> bool:
-    """Whether a topic that has no route tells nothing, since no broker has told of its topics."""
+    """Whether the name server knows no broker, so that a missing route proves nothing."""
     if cluster.settings.endpoints is not None:
-        # A broker itself has answered.
         return False
     try:
         return not cluster.masters()

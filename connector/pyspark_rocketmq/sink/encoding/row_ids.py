@@ -1,8 +1,8 @@
-"""What every sent row carries to be recognised when it is sent again: names, values, digests.
+"""Row ids: the properties by which a row is recognised when it is sent again.
 
-`PYSPARK_WRITE` is query/batch/partition. `PYSPARK_ROW` is the row's place in its partition and the
+`PYSPARK_WRITE` is query/batch/partition. `PYSPARK_ROW` is the row's number in its partition and the
 digest of its topic, keys, tags, properties, group and body, 16 hexadecimal digits each. A task that
-runs again may see its rows in another order: only a row whose place and digest both repeat is a
+runs again may see its rows in another order: only a row whose number and digest both repeat is a
 replay.
 """
 
@@ -19,7 +19,7 @@ from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_arrow.kernels.text_hashes import Hashes, content_hashes
 from rocketmq_wire.records.properties import ROW_PROPERTY, WRITE_PROPERTY
 
-__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "ids_of_rows"]
+__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "row_id_values"]
 
 _DIGITS: Final = 16
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
@@ -41,12 +41,12 @@ def digests(
     for number, column in enumerate((keys, tags, properties, groups)):
         if column is not None:
             texts = map_texts(column) if column is properties else texts_of(column)
-            # One text under another name is another message.
+            # The same text in another column is another message.
             hashes = content_hashes(*texts, hashes + np.uint64(number + 1))
     return content_hashes(*texts_of(bodies), hashes)
 
 
-def ids_of_rows(rows: Positions, hashes: Hashes) -> pa.Array:
+def row_id_values(rows: Positions, hashes: Hashes) -> pa.Array:
     """The values of `PYSPARK_ROW`."""
     numbers = np.empty((len(rows), 2), ">u8")
     numbers[:, 0] = rows

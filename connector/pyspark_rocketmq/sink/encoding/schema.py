@@ -41,38 +41,38 @@ COLUMN_NAMES: Final = tuple(_KINDS)
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where each part of a message stands in a row."""
+    """The column of each message part."""
 
-    places: Mapping[str, int]
+    column_indices: Mapping[str, int]
 
-    def place(self, name: str) -> int | None:
-        return self.places.get(name)
+    def column_index(self, name: str) -> int | None:
+        return self.column_indices.get(name)
 
 
 def sink_columns(schema: StructType, *, has_topic_option: bool) -> SinkColumns:
-    """The places of the columns. Raises SinkSchemaError before anything is sent."""
+    """The indices of the columns. Raises SinkSchemaError before anything is sent."""
     by_key = {name.lower(): name for name in COLUMN_NAMES}
-    places: dict[str, int] = {}
-    for place, field in enumerate(schema.fields):
+    column_indices: dict[str, int] = {}
+    for column_index, field in enumerate(schema.fields):
         name = by_key.get(field.name.lower())
         if name is None:
             raise SinkSchemaError(
                 f"column '{field.name}' is no part of a message: {_hint(field.name)}"
             )
-        if name in places:
+        if name in column_indices:
             raise SinkSchemaError(f"column '{name}' is there twice")
         kinds, wanted = _KINDS[name]
         if not isinstance(field.dataType, kinds) or not _is_text_map(field.dataType):
             found = field.dataType.simpleString()
             raise SinkSchemaError(f"column '{field.name}' must be {wanted}, not {found}")
-        places[name] = place
-    if "body" not in places:
+        column_indices[name] = column_index
+    if "body" not in column_indices:
         raise SinkSchemaError("column 'body' is missing")
-    if "topic" not in places and not has_topic_option:
+    if "topic" not in column_indices and not has_topic_option:
         raise SinkSchemaError("there is neither an option 'topic' nor a column 'topic'")
-    if "brokerName" in places and "queueId" not in places:
+    if "brokerName" in column_indices and "queueId" not in column_indices:
         raise SinkSchemaError("column 'brokerName' needs a column 'queueId'")
-    return SinkColumns(places)
+    return SinkColumns(column_indices)
 
 
 def _is_text_map(kind: DataType) -> bool:

@@ -1,6 +1,6 @@
-"""Rows that could not be worked on -> send-backs: their group gets them again, at last as dead.
+"""Rows that could not be processed -> send-backs: retry, and at last dead letters of their group.
 
-RocketMQ takes a message back by its place in its broker's log, and does the rest: the copy in
+RocketMQ takes a message back by its position in the broker's log, and does the rest: the copy in
 `%RETRY%<group>`, the delay of its attempt, and after the last one the copy in `%DLQ%<group>`.
 """
 
@@ -37,9 +37,9 @@ _READ_SO: Final = (
 
 def send_back_plan(group: str, attempts_max: int | None, schema: StructType) -> SendBackPlan:
     """The plan for rows of a schema; other columns do not matter. Raises SinkSchemaError."""
-    places = {}
+    column_indices = {}
     by_key = {name.lower(): name for name in (*_NEEDED, *_OPTIONAL)}
-    for place, field in enumerate(schema.fields):
+    for column_index, field in enumerate(schema.fields):
         name = by_key.get(field.name.lower())
         if name is None:
             continue
@@ -48,19 +48,22 @@ def send_back_plan(group: str, attempts_max: int | None, schema: StructType) -> 
             wanted = kinds[-1]().simpleString()
             found = field.dataType.simpleString()
             raise SinkSchemaError(f"column '{name}' must be {wanted}, not {found}: {_READ_SO}")
-        places[name] = place
+        column_indices[name] = column_index
     for name in _NEEDED:
-        if name not in places:
+        if name not in column_indices:
             raise SinkSchemaError(f"column '{name}' is missing: {_READ_SO}")
-    return SendBackPlan(group, attempts_max, places)
+    return SendBackPlan(group, attempts_max, column_indices)
 
 
 def requests_of(plan: SendBackPlan, batch: pa.RecordBatch) -> list[tuple[str, SendBack]]:
-    """(broker, request) of each row: the protocol knows no batches of them.
+    """(broker, request) of each row: the protocol has no batches of send-backs.
 
     Raises RowRefusedError.
     """
-    columns = {name: batch.column(place).to_pylist() for name, place in plan.places.items()}
+    columns = {
+        name: batch.column(column_index).to_pylist()
+        for name, column_index in plan.column_indices.items()
+    }
     rows = range(batch.num_rows)
     ids = columns.get("msgId", [None] * batch.num_rows)
     levels = columns.get("delayLevel", [None] * batch.num_rows)
@@ -86,7 +89,10 @@ def requests_of(plan: SendBackPlan, batch: pa.RecordBatch) -> list[tuple[str, Se
 def send_back_rows(
     cluster: Cluster, plan: SendBackPlan, partition: int, batches: Iterator[pa.RecordBatch]
 ) -> int:
-    """Have every row's message taken back; how many. Raises SendBackRefusedError, SinkRowError."""
+    """Send back every row's message. Returns their number.
+
+    Raises SendBackRefusedError, SinkRowError.
+    """
     routed: set[str] = set()
     count = 0
     for batch in batches:
@@ -96,7 +102,7 @@ def send_back_rows(
             row = f"row {count + error.row} (the first is 0)"
             raise SinkRowError(partition, row, error.reason) from error
         for topic in {request.topic for _, request in requests} - routed:
-            # Where its brokers are.
+            # Learn the addresses of its brokers.
             cluster.route(topic)
             routed.add(topic)
         send_back_all(cluster, requests)

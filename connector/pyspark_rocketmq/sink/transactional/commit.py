@@ -1,15 +1,16 @@
-"""Writes with delivery=transactional: halves in the tasks, a decision, then their ends.
+"""Writes with delivery=transactional: half messages from the tasks, a decision, their commit.
 
-    task      sends each row as a half message, that nobody sees; should its batch be decided
-              already, it sends nothing
-    commit    stores the decision, which lists the halves, then ends each of them, and sees to it
-              that all are visible
-    replay    of a batch that is decided: its halves are finished, each that is not visible yet, by
-              the first task, or else by the commit
-    abort     of a batch that is not decided: what the tasks sent is rolled back
+    task      sends each row as a half message, which no consumer sees; sends nothing if its batch
+              is decided already
+    commit    stores the decision, which lists the half messages; commits each of them; waits until
+              all are visible
+    replay    of a decided batch: the first task, or else the commit, commits every half message
+              that is not visible yet
+    abort     of an undecided batch: rolls back the tasks' half messages
 
-Brokers ask nobody about a half before its immunity is over; until then only the sink ends it. Later
-they ask, and whoever answers answers from the decision (`DecisionChecks`).
+A broker asks nobody about a half message before its immunity is over; until then only the sink
+commits it or rolls it back. Later the broker asks a producer, and `DecisionChecks` answers from the
+decision.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pyspark_rocketmq.sink.transactional.half_messages import (
     pack_half_messages,
     unpack_half_messages,
 )
-from pyspark_rocketmq.sink.transactional.visibility import Visible
+from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.producer.half_messages import (
@@ -53,62 +54,62 @@ T = TypeVar("T")
 _log = logging.getLogger("pyspark_rocketmq")
 
 HALF_MESSAGES_IN_FLIGHT: Final = 256
-"""Half messages go one a request; who comes first does not matter before they are ended."""
+"""One half message a request; their order does not matter before the commit."""
 _AGAIN_SECONDS: Final = 10.0
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
-"""Decisions, each with some 300 bytes a half."""
+"""Decisions in memory, each with some 300 bytes a half message."""
 
 
 @dataclass
 class HalfMessagesWritten(WriterCommitMessage):
-    """What a task reports: the half messages of its rows, which the broker holds."""
+    """A task's report: the half messages of its rows, stored at the broker."""
 
     rows: int
     query: str
     batch: int
-    halves: bytes
+    half_messages: bytes
     is_decided: bool = False
-    """The batch was decided before: the task has sent nothing."""
+    """True if the batch was decided before; the task has sent nothing."""
 
 
 # --- tasks ------------------------------------------------------------------------------------
 
 
 def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> list[HalfMessage]:
-    """Send half messages, and wait for every answer; in the order of the requests.
+    """Send half messages and wait for every answer. Returns them in the order of the requests.
 
-    When one fails, the others are rolled back, and its error is raised.
+    If one fails, roll back the others and raise its error.
     """
-    halves: list[tuple[int, HalfMessage]] = []
+    half_messages: list[tuple[int, HalfMessage]] = []
     try:
         for sent in producer.send_many(requests):
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
             assert isinstance(sent.request, SendMessage)
             key = decode_properties(sent.request.properties)[UNIQUE_KEY]
-            halves.append((sent.index, half_of(sent.request, sent.result, key)))
+            half_messages.append((sent.index, half_of(sent.request, sent.result, key)))
     except BaseException:
-        roll_back(producer.cluster, [half for _, half in halves])
+        roll_back(producer.cluster, [half for _, half in half_messages])
         raise
-    return [half for _, half in sorted(halves, key=lambda pair: pair[0])]
+    return [half for _, half in sorted(half_messages, key=lambda pair: pair[0])]
 
 
-def roll_back(cluster: Cluster, halves: Sequence[HalfMessage]) -> None:
-    """Roll half messages back, as far as that can be done: the rest is never committed either."""
+def roll_back(cluster: Cluster, half_messages: Sequence[HalfMessage]) -> None:
+    """Roll back as many half messages as possible; the rest is never committed either."""
     failed = 0
     try:
-        for _, error in end_many(cluster, [(half, Resolution.ROLLBACK) for half in halves]):
+        for _, error in end_many(cluster, [(half, Resolution.ROLLBACK) for half in half_messages]):
             failed += error is not None
     except RocketMQError as error:
         _log.warning("rolling back was cut short: %s", error)
         return
     if failed:
         _log.warning(
-            "%d of %d half messages were not rolled back: nobody sees them, and the broker puts "
-            "them away after its last check",
+            "%d of %d half messages were not rolled back: no consumer sees them, and the broker "
+            "discards them after its last check",
             failed,
-            len(halves),
+            len(half_messages),
         )
 
 
@@ -129,25 +130,25 @@ def write_half_messages(
             if write_id.partition == 0:
                 _finish_early(producer, plan, decision)
             return HalfMessagesWritten(0, query, batch, b"", is_decided=True)
-    halves = send_half_messages(producer, requests)
-    return HalfMessagesWritten(len(halves), query, batch, pack_half_messages(halves))
+    half_messages = send_half_messages(producer, requests)
+    return HalfMessagesWritten(len(half_messages), query, batch, pack_half_messages(half_messages))
 
 
 def _finish_early(producer: Producer, plan: TransactionPlan, decision: Decision) -> None:
-    """Finish a decision from a task: the driver's commit comes 2 s later, when Spark restarts."""
-    # Waiting to be asked is the driver's.
+    """Finish a decision from a task: after a restart Spark calls commit only 2 s later."""
+    # Only the driver waits for the brokers' checks.
     plan = replace(plan, checked_seconds=0.0)
     try:
         Commits(producer.cluster, producer.group, plan).finish(decision)
     except RocketMQError as error:
-        _log.warning("batch %d is finished by the driver: %s", decision.batch, error)
+        _log.warning("the task cannot finish batch %d, the driver will: %s", decision.batch, error)
 
 
 # --- the driver -------------------------------------------------------------------------------
 
 
 class Commits:
-    """Decides about batches, and finishes what is decided. `cluster` is the caller's."""
+    """Decides batches and finishes decided ones. The caller owns `cluster`."""
 
     def __init__(self, cluster: Cluster, group: str, plan: TransactionPlan) -> None:
         self._cluster, self._group, self._plan = cluster, group, plan
@@ -155,109 +156,113 @@ class Commits:
         self._log = DecisionLog(cluster, plan.decision_topic, producer)
 
     def commit_written(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what tasks have written, or finish it, where it was decided before."""
+        """Commit the batches that tasks have written; finish those that were decided before."""
         written = [message for message in messages if isinstance(message, HalfMessagesWritten)]
         for query, batch in sorted({(one.query, one.batch) for one in written}):
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
             if any(one.is_decided for one in ours):
-                # Nothing of what others may have sent since is in the decision.
-                roll_back(self._cluster, self._halves_of(ours))
+                # Half messages that other tasks have sent since are not in the decision.
+                roll_back(self._cluster, self._half_messages_of(ours))
                 self.replay(query, batch, sum(one.rows for one in ours))
             else:
-                self.commit(query, batch, self._halves_of(ours))
+                self.commit(query, batch, self._half_messages_of(ours))
 
     def abort_written(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Roll back what tasks have written, unless it is decided."""
+        """Roll back the batches that tasks have written, unless they are decided."""
         written = [message for message in messages if isinstance(message, HalfMessagesWritten)]
         for query, batch in sorted({(one.query, one.batch) for one in written}):
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
-            self.abort(query, batch, self._halves_of(ours))
+            self.abort(query, batch, self._half_messages_of(ours))
 
-    def _halves_of(self, written: Sequence[HalfMessagesWritten]) -> list[HalfMessage]:
-        packed = (one.halves for one in written if one.halves)
+    def _half_messages_of(self, written: Sequence[HalfMessagesWritten]) -> list[HalfMessage]:
+        packed = (one.half_messages for one in written if one.half_messages)
         return [half for data in packed for half in unpack_half_messages(data, self._group)]
 
-    def commit(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> None:
+    def commit(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> None:
         """Make a batch's rows visible, each once.
 
-        Raises UnfinishedTransactionError, and ReplayError or WriteIdError: it is another's.
+        Raises UnfinishedTransactionError, and ReplayError or WriteIdError if another write has
+        this id.
         """
-        if not halves:
+        if not half_messages:
             return
-        brokers = {half.queue.broker for half in halves}
+        brokers = {half.queue.broker for half in half_messages}
         self._retry(lambda: self._log.open(brokers))
-        if not self._plan.is_fresh and self._is_decided(query, batch, halves):
+        if not self._plan.is_fresh and self._is_decided(query, batch, half_messages):
             return
-        decision = self._retry(lambda: self.decision_of(query, batch, halves))
+        decision = self._retry(lambda: self.decision_of(query, batch, half_messages))
         decided_at = time.monotonic()
         heads = self._log.store(decision)
         if not self._plan.is_fresh and not self._retry(lambda: self._log.is_ours(decision, heads)):
-            roll_back(self._cluster, halves)
+            roll_back(self._cluster, half_messages)
             raise self._another(query, batch, "was decided by another driver at the same time")
-        turn = FencingToken(self._log, decision, decided_at, heads)
-        self._finish(turn, decision.halves, Visible(self._cluster, decision))
+        token = FencingToken(self._log, decision, decided_at, heads)
+        self._finish(token, decision.half_messages, Visibility(self._cluster, decision))
 
-    def _is_decided(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> bool:
-        """Finish it if it is, by another driver; roll these back then."""
-        # Its tasks have looked: a driver that took this one for dead may have decided since.
+    def _is_decided(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> bool:
+        """Whether another driver decided this batch. Then finish it and roll back these."""
+        # The tasks found no decision, but a driver that took this one for dead may have decided
+        # since.
         found = self._retry(lambda: self._log.find(query, batch))
         if found is not None:
-            decided = frozenset(found.halves)
-            roll_back(self._cluster, [half for half in halves if half not in decided])
-            self.replay(query, batch, len(halves))
+            decided = frozenset(found.half_messages)
+            roll_back(self._cluster, [half for half in half_messages if half not in decided])
+            self.replay(query, batch, len(half_messages))
             return True
         newest = self._retry(lambda: self._log.newest_batch(query))
         if newest > batch:
-            # Decisions are looked up by growing numbers.
-            roll_back(self._cluster, halves)
-            raise self._another(query, batch, f"comes behind {newest}, which is decided")
+            # Look-ups rely on growing batch numbers.
+            roll_back(self._cluster, half_messages)
+            raise self._another(query, batch, f"follows {newest}, which is decided")
         return False
 
-    def decision_of(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> Decision:
-        """The decision to commit these, none of which is committed yet."""
-        queues = sorted({half.queue for half in halves})
+    def decision_of(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> Decision:
+        """The decision to commit these half messages, none of which is committed yet."""
+        queues = sorted({half.queue for half in half_messages})
         starts = {}
         for queue, bounds in self._cluster.bounds(queues).items():
             if isinstance(bounds, RocketMQError):
                 raise bounds
             starts[queue] = bounds.end
-        return Decision(query, batch, self._group, tuple(halves), starts, count=len(halves))
+        return Decision(
+            query, batch, self._group, tuple(half_messages), starts, count=len(half_messages)
+        )
 
     def replay(self, query: str, batch: int, rows: int) -> None:
-        """Finish a batch that is decided. Raises as `commit`, if so many rows are another's too."""
+        """Finish a decided batch. Raises as `commit`, also if the number of rows differs."""
         decision = self._retry(lambda: self._log.find(query, batch))
         if decision is None:
             raise UnfinishedTransactionError(query, batch, 0, "its decision is gone")
         self.finish(decision)
         if decision.count not in (None, rows):
-            told = f"was decided with {decision.count} rows, and this one has {rows}"
-            raise self._another(query, batch, told)
+            reason = f"was decided with {decision.count} rows, and this one has {rows}"
+            raise self._another(query, batch, reason)
 
-    def _another(self, query: str, batch: int, told: str) -> RocketMQError:
-        return (WriteIdError if self._plan.is_named else ReplayError)(query, batch, told)
+    def _another(self, query: str, batch: int, reason: str) -> RocketMQError:
+        return (WriteIdError if self._plan.is_named else ReplayError)(query, batch, reason)
 
     def finish(self, decision: Decision) -> None:
-        """Commit what of a decision is not visible yet.
+        """Commit the half messages of a decision that are not visible yet.
 
-        Raises UnfinishedTransactionError, and ReplayError when another driver is at it.
+        Raises UnfinishedTransactionError, and ReplayError if another driver is finishing it.
         """
         if not decision.is_finished:
-            turn = FencingToken(self._log, decision)
-            # From here on whoever has it ends no more.
-            self._retry(turn.take)
-            self._await_others(turn)
-            visible = Visible(self._cluster, decision)
-            self._finish(turn, self._invisible(visible, decision.halves), visible)
+            token = FencingToken(self._log, decision)
+            # From here on a driver with an older token commits nothing more.
+            self._retry(token.take)
+            self._await_others(token)
+            visible = Visibility(self._cluster, decision)
+            self._finish(token, self._invisible(visible, decision.half_messages), visible)
 
-    def abort(self, query: str, batch: int, halves: Sequence[HalfMessage]) -> None:
-        """Roll a batch back, unless it is decided."""
+    def abort(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> None:
+        """Roll back a batch, unless it is decided."""
         try:
             decision = self._log.find_surely(query, batch)
         except RocketMQError as error:
-            _log.warning("batch %d may be decided, nothing is rolled back: %s", batch, error)
+            _log.warning("batch %d may be decided, so nothing is rolled back: %s", batch, error)
             return
         if decision is None:
-            roll_back(self._cluster, halves)
+            roll_back(self._cluster, half_messages)
             return
         _log.warning(
             "batch %d of %s is decided: it is finished when the query runs again, or by "
@@ -266,14 +271,16 @@ class Commits:
             query,
         )
 
-    def _finish(self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible) -> None:
-        decision = turn.decision
-        left, lost = list(halves), 0
+    def _finish(
+        self, token: FencingToken, half_messages: Sequence[HalfMessage], visible: Visibility
+    ) -> None:
+        decision = token.decision
+        left, lost = list(half_messages), 0
         checks: Retry | None = None
         reason: RocketMQError | None = None
         retry = Retry(self._cluster.settings.over_outage(DECISION), self._cluster.clock)
         while left:
-            failed = self._end(turn, left, visible)
+            failed = self._end(token, left, visible)
             if len(failed) < len(left):
                 retry.reset()
             left = list(failed)
@@ -285,10 +292,10 @@ class Commits:
                 if retry.is_over:
                     break
                 continue
-            # Too late for us: brokers take it only from who they ask.
+            # Too late to commit unasked: brokers now take an end only as the answer to a check.
             checks = checks or self._checks_retry()
-            left = self._await_checks(turn, left, visible, checks)
-            # What is refused even so holds up what is behind it no longer.
+            left = self._await_checks(token, left, visible, checks)
+            # A half message that is refused even so does not block the ones behind it.
             lost += sum(failed[half] is not None for half in left)
             left = [half for half in left if failed[half] is None]
         if left or lost:
@@ -297,16 +304,16 @@ class Commits:
         self._log.store_finished(decision)
 
     def _end(
-        self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible
+        self, token: FencingToken, half_messages: Sequence[HalfMessage], visible: Visibility
     ) -> dict[HalfMessage, RocketMQError | None]:
-        """End them; those that are not visible after all, in their order, and why.
+        """Commit half messages; return those that are not visible, in their order, with the error.
 
-        None: not tried, since one before it in its queue could not be ended.
+        The error is None if one before it in its queue failed, so that it was not tried.
         """
-        ends = [(half, Resolution.COMMIT) for half in halves]
-        failed: dict[HalfMessage, RocketMQError | None] = dict.fromkeys(halves)
+        ends = [(half, Resolution.COMMIT) for half in half_messages]
+        failed: dict[HalfMessage, RocketMQError | None] = dict.fromkeys(half_messages)
         in_order = self._plan.in_order
-        for half, error in end_many(self._cluster, ends, in_order=in_order, before_each=turn.take):
+        for half, error in end_many(self._cluster, ends, in_order=in_order, before_each=token.take):
             if error is None:
                 del failed[half]
             else:
@@ -314,31 +321,33 @@ class Commits:
         if not failed:
             return failed
         if any(error is not None and _is_unknown(error) for error in failed.values()):
-            self._settle()
+            self._await_visibility()
         left = self._invisible(visible, failed)
         return {half: failed[half] for half in left}
 
-    def _await_others(self, turn: FencingToken) -> None:
-        """Wait until what another driver asked before our turn is done, and can be seen.
+    def _await_others(self, token: FencingToken) -> None:
+        """Wait until another driver's requests before our token are done and visible.
 
-        Most are long dead when Spark has started again: their last turn tells.
+        After a restart of Spark the other driver is usually long dead: its last token shows it.
         """
-        now = self._retry(lambda: self._log.times(turn.since))
-        turns = self._retry(lambda: self._log.last_turns(turn.decision))
-        brokers = {half.queue.broker for half in turn.decision.halves}
-        self._sleep(wait_for_others(brokers, turns, now, self._plan.settle_seconds))
+        now = self._retry(lambda: self._log.times(token.since))
+        tokens = self._retry(lambda: self._log.last_tokens(token.decision))
+        brokers = {half.queue.broker for half in token.decision.half_messages}
+        self._sleep(wait_for_others(brokers, tokens, now, self._plan.visibility_wait_seconds))
         self._retry(self._log.catch_up)
 
-    def _settle(self) -> None:
-        """Wait until what was asked of the brokers before is done, and can be seen."""
-        self._sleep(self._plan.settle_seconds)
+    def _await_visibility(self) -> None:
+        """Wait until the brokers have done earlier requests, and show the result."""
+        self._sleep(self._plan.visibility_wait_seconds)
         self._retry(self._log.catch_up)
 
     def _sleep(self, seconds: float) -> None:
         self._cluster.clock.sleep_ms(int(seconds * 1_000))
 
-    def _invisible(self, visible: Visible, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
-        return self._retry(lambda: visible.invisible(halves))
+    def _invisible(
+        self, visible: Visibility, half_messages: Iterable[HalfMessage]
+    ) -> list[HalfMessage]:
+        return self._retry(lambda: visible.invisible(half_messages))
 
     def _checks_retry(self) -> Retry:
         policy = CHECK_ANSWERS.within(int(self._plan.checked_seconds * 1_000))
@@ -348,24 +357,28 @@ class Commits:
         return retry_decision(self._cluster, work)
 
     def _await_checks(
-        self, turn: FencingToken, halves: Sequence[HalfMessage], visible: Visible, checks: Retry
+        self,
+        token: FencingToken,
+        half_messages: Sequence[HalfMessage],
+        visible: Visibility,
+        checks: Retry,
     ) -> list[HalfMessage]:
-        """Answer the brokers until all is visible; what is not in the end."""
+        """Answer the brokers' checks until all is visible; return the rest at the end."""
         from rocketmq_client.producer.transaction_checks import (
-            CheckService,  # Takes 45 ms, and seldom.
+            CheckService,  # Takes 45 ms to load and is seldom needed.
         )
 
-        decision = turn.decision
-        left, topics = list(halves), {half.queue.topic for half in halves}
+        decision = token.decision
+        left, topics = list(half_messages), {half.queue.topic for half in half_messages}
         if checks.is_over:
             return left
         settings = self._cluster.settings
-        # Questions are answered in a thread of their own, and so by connections of their own.
+        # Checks are answered in a thread of its own, which needs connections of its own.
         with open_cluster(settings) as cluster:
             answers = DecisionChecks(cluster, self._plan.decision_topic, decision)
             with CheckService(settings, decision.group, topics, answers.answer):
                 while left and not checks.is_over:
-                    turn.take()
+                    token.take()
                     checks.pause()
                     left = self._invisible(visible, left)
         return left
@@ -379,26 +392,28 @@ def _is_unknown(error: RocketMQError) -> bool:
 
 
 class DecisionChecks:
-    """Answers brokers that ask what became of a half message of this sink.
+    """Answers brokers that check a half message of this sink.
 
-    Decided and not visible: commit. Decided and visible, or another message of a decided batch, or
-    a batch that later ones have left behind: roll back. Else nobody knows yet.
+    - Decided and not visible: commit.
+    - Decided and visible, not listed by the decision of its batch, or of a batch before a decided
+      one: roll back.
+    - Otherwise: unknown.
     """
 
     def __init__(
         self, cluster: Cluster, decision_topic: str, decision: Decision | None = None
     ) -> None:
-        """With `decision` it knows that one without looking it up."""
+        """`decision` is known without a look-up."""
         self._cluster = cluster
         self._log = DecisionLog(cluster, decision_topic, Producer(cluster))
         self._known: dict[tuple[str, int], _Known] = {}
         if decision is not None:
             self._known[decision.query, decision.batch] = _Known(cluster, decision)
         self._committed: dict[str, float] = {}
-        """When an answer was to commit; what became of it is seen a little later."""
+        """When the answer was to commit; the result is visible a little later."""
 
     def answer(self, message: ReceivedMessage) -> Resolution:
-        """What became of it. By one thread at a time."""
+        """The resolution of a half message. Called by one thread at a time."""
         parts = message.properties.get(WRITE_PROPERTY, "").rsplit("/", 2)
         if len(parts) != 3 or not parts[1].isdecimal():
             return Resolution.UNKNOWN
@@ -408,17 +423,17 @@ class DecisionChecks:
             is_left_behind = self._log.newest_batch(query) > batch
             return Resolution.ROLLBACK if is_left_behind else Resolution.UNKNOWN
         key = message.message_id
-        half = known.halves.get(key)
+        half = known.half_messages.get(key)
         if half is None:
-            # Of a finished one nothing is open that was to be committed.
+            # A finished decision has committed all of its half messages.
             return Resolution.ROLLBACK
         if not known.visible.invisible([half]):
             return Resolution.ROLLBACK
-        # It may be committed, and be shown only a moment later.
+        # It may be committed already and become visible only a moment later.
         self._log.catch_up()
         if not known.visible.invisible([half]):
             return Resolution.ROLLBACK
-        # RocketMQ may hold two copies of one half message, and ask about both.
+        # RocketMQ may keep two copies of one half message and check both.
         now = time.monotonic()
         if now - self._committed.get(key, -_AGAIN_SECONDS) < _AGAIN_SECONDS:
             return Resolution.UNKNOWN
@@ -428,7 +443,7 @@ class DecisionChecks:
         return Resolution.COMMIT
 
     def _decided(self, query: str, batch: int) -> _Known | None:
-        """What is decided stays so: only what is not is looked up for every question."""
+        """Decisions never change: only an undecided batch is looked up for every check."""
         known = self._known.get((query, batch))
         if known is None:
             decision = self._log.find(query, batch)
@@ -441,8 +456,8 @@ class DecisionChecks:
 
 
 class _Known:
-    """A decision, and what of it is visible so far."""
+    """A decision and the visibility of its half messages."""
 
     def __init__(self, cluster: Cluster, decision: Decision) -> None:
-        self.halves = {half.transaction_id: half for half in decision.halves}
-        self.visible = Visible(cluster, decision)
+        self.half_messages = {half.transaction_id: half for half in decision.half_messages}
+        self.visible = Visibility(cluster, decision)

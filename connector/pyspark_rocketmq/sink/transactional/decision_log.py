@@ -1,23 +1,23 @@
-"""Decisions about transactional writes, kept in a topic of the cluster that is written to.
+"""The log of commit decisions: a topic in the cluster that a transactional write goes to.
 
-A decision says that the halves of (query, batch) are to be committed, and which those are. Every
-broker of the topic gets all of it, so that one that is away hides none:
+A decision lists the half messages of (query, batch) that are to be committed. Every broker of the
+topic stores all of it, so that an unavailable broker hides no decision:
 
-    queue 1   parts: the halves, some ten thousand a record, as Arrow; and marks of look-ups
-    queue 0   the head, behind its parts, tagged with the query; later "finished"; between them a
-              turn, each second, of whoever is committing
+    queue 1   parts: half messages as Arrow, up to 30,000 a record; and markers of look-ups
+    queue 0   the head, stored after its parts and tagged with the query; then a fencing token each
+              second from the driver that commits; at last "finished"
 
-A decision counts from its first head on; of two heads the first counts, at the first broker that
-has any. Of one query the newest record decides how far it is, so looking one up reads backwards,
-and only what bears the query's tag.
+A decision is valid from its first head on. If there are two heads, the first one at the first
+broker that has any is valid. The newest record of a query shows its state, so a look-up reads
+backwards, and only records with the query's tag.
 
-Every record of queue 0 names the brokers that keep decisions, and all of them know a new one before
-it keeps the first: so that one which is missing from the route is missed. It may have been the only
-one to learn of a decision before the driver died. No route at all tells nothing, either: then the
-brokers themselves are asked whether they have the topic.
+Every record of queue 0 names all brokers that store decisions. They all learn of a new broker
+before it stores its first decision, so a broker that is missing from the route is noticed: it may
+be the only one that stored a decision before the driver died. A missing route proves nothing
+either: then the log asks the brokers themselves whether they have the topic.
 
-Heads and turns name their owner, one driver's run of a commit: so that one which was thought dead
-finds out that another has gone on with its decision.
+Heads and tokens name their owner, one driver's run of a commit. So a driver that was taken for dead
+notices that another one has resumed its decision.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _FIRST_WINDOW: Final = 8
 _WINDOW_GROWTH: Final = 8
 _WINDOW_MAX: Final = 4_096
 _PULL_COUNT: Final = 32
-_MARK: Final = b"{}"
+_MARKER: Final = b"{}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """These half messages are to be committed, and no others of this batch."""
+    """The half messages of a batch that are to be committed, and no others."""
 
     query: str
     batch: int
     group: str
-    halves: tuple[HalfMessage, ...] = field(repr=False)
+    half_messages: tuple[HalfMessage, ...] = field(repr=False)
     starts: dict[QueueId, int] = field(repr=False)
-    """Where their queues ended before the first of them was committed."""
+    """The end offsets of their queues before the first commit."""
     is_finished: bool = False
-    """All of them are committed; then the rest is empty."""
+    """True if all are committed; the other fields are empty then."""
     count: int | None = None
-    """How many rows it has; None where earlier versions did not write that down."""
+    """The number of rows; None in decisions of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class _Record:
 
 
 def retry_decision(cluster: Cluster, work: Callable[[], T]) -> T:
-    """Do what can be repeated, for as long as an outage may last."""
+    """Repeat `work` during an outage, for as long as `retry.outageMs` allows."""
     return Retry(cluster.settings.over_outage(DECISION), cluster.clock).call(work)
 
 
 class DecisionLog:
-    """The decisions in one topic. `cluster` is the caller's."""
+    """The decisions in one topic. The caller owns `cluster`."""
 
     def __init__(self, cluster: Cluster, topic: str, producer: Producer) -> None:
         self._cluster, self.topic, self._producer = cluster, topic, producer
@@ -101,42 +101,45 @@ class DecisionLog:
     # --- storing ------------------------------------------------------------------------------
 
     def open(self, brokers: Iterable[str] = ()) -> None:
-        """Make the topic if it is new, or one of these lacks it. Raises what brokers refuse."""
-        wanted, there = set(brokers), self._keeping()
-        if there and wanted <= there:
+        """Create the topic if it is missing at one of these brokers.
+
+        Raises the brokers' refusal.
+        """
+        wanted, present = set(brokers), self._brokers_with_log()
+        if present and wanted <= present:
             return
-        # What a broker shows can be told by a mark of ours on it, and only so.
-        for name in sorted(wanted - there) if there else (None,):
+        # A marker on the same broker is the only way to learn what that broker shows.
+        for name in sorted(wanted - present) if present else (None,):
             self._cluster.create_topic(TopicConfig(self.topic, 2, 2), name)
         retry = Retry(DECISION_ROUTE, self._cluster.clock)
-        while not (there := self._keeping()) or not wanted <= there:
+        while not (present := self._brokers_with_log()) or not wanted <= present:
             if not retry.pause():
                 raise TopicNotFoundError(17, f"topic[{self.topic}] was made and is not routed")
 
-    def _keeping(self) -> set[str]:
+    def _brokers_with_log(self) -> set[str]:
         return {queue.broker for queue in self._queues()}
 
     def store(self, decision: Decision) -> dict[QueueId, int]:
-        """Decide, at every broker. Should this fail, it is decided or not: look it up.
+        """Store a decision at every broker. After an error a look-up tells whether it is decided.
 
-        Returns where the heads are.
+        Returns the offsets of the heads.
         """
-        halves = decision.halves
+        half_messages = decision.half_messages
         parts = [
-            pack_half_messages(halves[first : first + _PART_ROWS_MAX])
-            for first in range(0, len(halves), _PART_ROWS_MAX)
+            pack_half_messages(half_messages[first : first + _PART_ROWS_MAX])
+            for first in range(0, len(half_messages), _PART_ROWS_MAX)
         ]
         head = {
             "version": _VERSION,
             "query": decision.query,
             "batch": decision.batch,
             "group": decision.group,
-            "count": len(halves),
+            "count": len(half_messages),
             "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
             "owner": self._owner,
         }
-        queues = retry_decision(self._cluster, self._keepers)
-        head["brokers"] = self._enlisted(queues)
+        queues = retry_decision(self._cluster, self._head_queues)
+        head["brokers"] = self._register_brokers(queues)
         heads = {}
         for queue in queues:
             kept_in = QueueId(queue.topic, queue.broker, _PARTS)
@@ -146,34 +149,39 @@ class DecisionLog:
         return heads
 
     def store_finished(self, decision: Decision) -> None:
-        """All of it is committed: nobody has to look again."""
-        queues = retry_decision(self._cluster, self._keepers)
-        self._tell(queues, decision, count=decision.count, finished=True)
+        """Record that all half messages are committed, so that no driver looks again."""
+        queues = retry_decision(self._cluster, self._head_queues)
+        self._store_note(queues, decision, count=decision.count, finished=True)
 
-    def store_turn(self, decision: Decision) -> dict[QueueId, int]:
-        """From now on its half messages are being committed by us, as they are from its head on.
+    def store_token(self, decision: Decision) -> dict[QueueId, int]:
+        """Store a fencing token: this driver commits the decision from now on.
 
-        Whoever comes next, should we die, knows from it when we last were at it. Returns where
-        it stands, at the brokers that hold the half messages.
+        If this driver dies, the next one learns from the token when it was last active. Returns the
+        token's offsets at the brokers of the half messages.
         """
-        brokers = {half.queue.broker for half in decision.halves}
-        keepers = retry_decision(self._cluster, self._keepers)
+        brokers = {half.queue.broker for half in decision.half_messages}
+        keepers = retry_decision(self._cluster, self._head_queues)
         queues = [queue for queue in keepers if queue.broker in brokers]
-        return self._tell(queues, decision, turn=True, owner=self._owner)
+        return self._store_note(queues, decision, token=True, owner=self._owner)
 
-    def _tell(
-        self, queues: Sequence[QueueId], decision: Decision, **told: object
+    def _store_note(
+        self, queues: Sequence[QueueId], decision: Decision, **content_of_kind: object
     ) -> dict[QueueId, int]:
-        """Store something about a decision at these; where it stands."""
-        content = {"version": _VERSION, "query": decision.query, "batch": decision.batch, **told}
-        body = json.dumps({**content, "brokers": self._enlisted(queues)}).encode()
+        """Store a record about a decision in these queues. Returns its offsets."""
+        content = {
+            "version": _VERSION,
+            "query": decision.query,
+            "batch": decision.batch,
+            **content_of_kind,
+        }
+        body = json.dumps({**content, "brokers": self._register_brokers(queues)}).encode()
         return {queue: self._send(queue, body, decision) for queue in queues}
 
-    def _enlisted(self, queues: Sequence[QueueId]) -> list[str]:
-        """The brokers that keep decisions, these included; all of these know it then."""
+    def _register_brokers(self, queues: Sequence[QueueId]) -> list[str]:
+        """The brokers that store decisions, including these; makes all of these know the list."""
         known = retry_decision(self._cluster, lambda: {one: self._known_at(one) for one in queues})
         brokers = sorted({queue.broker for queue in queues}.union(*known.values()))
-        # Nobody's batch, and finished: no look-up minds it.
+        # A finished batch of no query: look-ups ignore it.
         content = {"version": _VERSION, "query": "", "batch": -1, "finished": True}
         for queue in queues:
             if known[queue] != set(brokers):
@@ -191,9 +199,9 @@ class DecisionLog:
     def find(self, query: str, batch: int) -> Decision | None:
         """The decision about a batch; None if there certainly is none.
 
-        Raises RocketMQError when a broker that might have it cannot be asked, and none other has.
+        Raises RocketMQError if no broker has it and one that might have it cannot be asked.
         """
-        record = self._counting(query, batch)
+        record = self._valid_record(query, batch)
         if record is None:
             return None
         if record.is_finished:
@@ -201,8 +209,8 @@ class DecisionLog:
             return Decision(query, batch, "", (), {}, is_finished=True, count=count)
         return self._decision(record)
 
-    def _counting(self, query: str, batch: int) -> _Record | None:
-        """What says that a batch is finished, or else the head that counts."""
+    def _valid_record(self, query: str, batch: int) -> _Record | None:
+        """The record that a batch is finished, or else its valid head."""
         head: _Record | None = None
         error: RocketMQError | None = None
         queues = self._queues()
@@ -226,7 +234,7 @@ class DecisionLog:
         return head
 
     def find_surely(self, query: str, batch: int) -> Decision | None:
-        """As `find`, also what was decided only just now, by a driver that has died since."""
+        """As `find`; also finds a decision that a driver stored just before it died."""
         found = self.find(query, batch)
         if found is None:
             self.catch_up()
@@ -234,15 +242,15 @@ class DecisionLog:
         return found
 
     def is_ours(self, decision: Decision, heads: Mapping[QueueId, int]) -> bool:
-        """Whether the heads that we have stored count, and nobody else's were there before."""
+        """Whether our heads are the valid ones; False if another driver's came first."""
         self._await_shown(heads)
-        record = self._counting(decision.query, decision.batch)
+        record = self._valid_record(decision.query, decision.batch)
         return record is not None and record.owner == self._owner
 
     def is_taken_over(
         self, decision: Decision, since: Mapping[QueueId, int], until: Mapping[QueueId, int]
     ) -> bool:
-        """Whether somebody else has begun with it between these records of ours."""
+        """Whether another driver has stored a token between these records of ours."""
         self._await_shown(until)
         return any(
             record.batch == decision.batch and record.owner != self._owner and not record.is_head
@@ -250,31 +258,31 @@ class DecisionLog:
             for record in self._window(queue, since.get(queue, -1) + 1, end, decision.query)
         )
 
-    def last_turns(self, decision: Decision) -> dict[str, int]:
-        """When someone else last began to commit it, or went on; in ms of each broker's clock."""
-        turns: dict[str, int] = {}
+    def last_tokens(self, decision: Decision) -> dict[str, int]:
+        """The store time of another driver's last token, in ms of each broker's clock."""
+        tokens: dict[str, int] = {}
         for queue in self._queues():
             for record in self._backwards(queue, decision.query):
                 if record.batch == decision.batch and record.owner != self._owner:
-                    turns[queue.broker] = record.store_ms
+                    tokens[queue.broker] = record.store_ms
                     break
                 if record.batch < decision.batch:
                     break
-        return turns
+        return tokens
 
     def times(self, records: Mapping[QueueId, int]) -> dict[str, int]:
-        """When records of ours were stored, in ms of each broker's clock."""
+        """The store times of our records, in ms of each broker's clock."""
         self._await_shown(records)
         return {queue.broker: self._message(queue, at).store_ms for queue, at in records.items()}
 
     def catch_up(self) -> None:
-        """Wait until all can be seen that the brokers have stored so far, in whatever topic.
+        """Wait until every broker shows what it has stored so far, in any topic.
 
-        A broker shows what it has stored a moment later, a busy one seconds later, in the order in
-        which it was stored: so once it shows a record of now.
+        A broker shows stored records a moment later, a busy one seconds later, but in the order of
+        storing: it has caught up once it shows a record of now.
         """
         queues = [QueueId(queue.topic, queue.broker, _PARTS) for queue in self._queues()]
-        self._await_shown({queue: self._send(queue, _MARK, None) for queue in queues})
+        self._await_shown({queue: self._send(queue, _MARKER, None) for queue in queues})
 
     def _await_shown(self, records: Mapping[QueueId, int]) -> None:
         left = dict(records)
@@ -286,11 +294,11 @@ class DecisionLog:
                 raise DeadlineExceededError(sorted(left)[0].broker, waited)
 
     def check_all_there(self) -> None:
-        """Raises DecisionsAwayError when a broker that keeps decisions is not in the route."""
+        """Raise DecisionsAwayError if a broker that stores decisions is not in the route."""
         self._check_all_there(self._queues())
 
     def newest_batch(self, query: str) -> int:
-        """The last batch of a query that is decided; -1 if none is."""
+        """The last decided batch of a query; -1 if there is none."""
         newest = -1
         for queue in self._queues():
             record = next(self._backwards(queue, query), None)
@@ -298,7 +306,7 @@ class DecisionLog:
         return newest
 
     def unfinished(self) -> list[Decision]:
-        """Decisions that nobody has finished, in their order."""
+        """The decisions that are not finished, in their order."""
         heads: dict[tuple[str, int], _Record] = {}
         finished: set[tuple[str, int]] = set()
         for queue in self._queues():
@@ -317,26 +325,33 @@ class DecisionLog:
             raise DecisionsAwayError(self.topic, tuple(sorted(missing)))
 
     def _known_at(self, queue: QueueId) -> set[str]:
-        """The brokers that the newest record of a queue names."""
+        """The brokers in the newest record of a queue."""
         record = next(self._backwards(queue, None), None)
         return set() if record is None else set(record.content.get("brokers", ()))
 
     def _decision(self, record: _Record) -> Decision:
         queue, content = record.queue, record.content
         group = str(content["group"])
-        halves: list[HalfMessage] = []
+        half_messages: list[HalfMessage] = []
         for offset in content["parts"]:
             part = self._body(QueueId(queue.topic, queue.broker, _PARTS), offset)
-            halves += unpack_half_messages(part, group)
-        if len(halves) != content["count"]:
+            half_messages += unpack_half_messages(part, group)
+        if len(half_messages) != content["count"]:
             raise RocketMQError(
                 f"[ROCKETMQ_SINK.DECISION] {queue} offset={record.offset} lists "
-                f"{content['count']} half messages and has {len(halves)}"
+                f"{content['count']} half messages and has {len(half_messages)}"
             )
         starts = {
             QueueId(topic, broker, index): at for topic, broker, index, at in content["starts"]
         }
-        return Decision(record.query, record.batch, group, tuple(halves), starts, count=len(halves))
+        return Decision(
+            record.query,
+            record.batch,
+            group,
+            tuple(half_messages),
+            starts,
+            count=len(half_messages),
+        )
 
     def _body(self, queue: QueueId, offset: int) -> bytes:
         return self._message(queue, offset).body
@@ -349,8 +364,11 @@ class DecisionLog:
                     return message
         raise RocketMQError(f"[ROCKETMQ_SINK.DECISION] {queue} offset={offset} is gone")
 
-    def _keepers(self) -> tuple[QueueId, ...]:
-        """Where decisions are kept. Raises DecisionsAwayError: kept nowhere, nothing is decided."""
+    def _head_queues(self) -> tuple[QueueId, ...]:
+        """The queues of heads.
+
+        Raises DecisionsAwayError if there is none: nothing could be decided.
+        """
         queues = self._queues()
         if not queues:
             raise DecisionsAwayError(self.topic, ())
@@ -365,9 +383,9 @@ class DecisionLog:
         return tuple(q for q in route.readable_queues(self.topic) if q.index == _HEADS)
 
     def _check_never_made(self) -> None:
-        """Raises DecisionsAwayError when the topic may be there, and is not in the route for now.
+        """Raise DecisionsAwayError if the topic may exist although it has no route now.
 
-        As while a broker or the name server starts again.
+        That is so while a broker or the name server restarts.
         """
         masters = self._cluster.masters()
         ends = [self._bounds(QueueId(self.topic, name, _HEADS)).end for name in masters]
@@ -381,7 +399,7 @@ class DecisionLog:
         return bounds
 
     def _backwards(self, queue: QueueId, query: str | None) -> Iterator[_Record]:
-        """The records of a query, or all, the newest first."""
+        """The records of a query, or of all queries, newest first."""
         bounds = self._bounds(queue)
         end, size = bounds.end, _FIRST_WINDOW if query is not None else 1
         while end > bounds.start:
@@ -406,7 +424,7 @@ class DecisionLog:
 
 
 def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record | None:
-    """None: somebody else wrote to the topic. Its checksum was compared: it was not ours."""
+    """A parsed record; None for a foreign one (its checksum was right, so it is not ours)."""
     try:
         content = json.loads(message.body)
     except ValueError:
@@ -415,7 +433,7 @@ def _record_of(queue: QueueId, message: ReceivedMessage) -> _Record | None:
         return None
     if content["version"] != _VERSION:
         raise RocketMQError(
-            f"[ROCKETMQ_SINK.DECISION] {queue} offset={message.queue_offset} is of version "
+            f"[ROCKETMQ_SINK.DECISION] {queue} offset={message.queue_offset} has version "
             f"{content['version']}: finish it with the version that wrote it"
         )
     return _Record(

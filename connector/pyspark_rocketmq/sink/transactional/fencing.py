@@ -1,7 +1,8 @@
-"""Whose turn it is to commit a decision, and how long what another has asked may be under way.
+"""Fencing: which driver may finish a decision, and how long another's requests may be in flight.
 
-Who is at it says so in the decision topic each second, before what it asks of the brokers. The last
-one who begins has it: a driver that was thought dead, and wakes up, sees that and stops.
+The driver that commits stores a token in the decision topic each second, before the requests that
+it covers. The driver with the newest first token may commit: one that was taken for dead and wakes
+up finds the other's token and stops.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from pyspark_rocketmq.errors import ReplayError
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
 from rocketmq_wire.model import QueueId
 
-_TURN_SECONDS: Final = 1.0
-_UNDER_WAY_SECONDS: Final = 6.0
-"""So long after a turn no request of one who took no further may be under way, or be worked on."""
-_AWAKE_SECONDS: Final = 0.3
-"""A broker that stood still until now reads first what others had sent it before: 256 ends at most,
-which take it some 30 ms."""
+_TOKEN_SECONDS: Final = 1.0
+_IN_FLIGHT_SECONDS: Final = 6.0
+"""A driver's last request is done this long after its last token."""
+_BACKLOG_SECONDS: Final = 0.3
+"""A broker that was suspended first handles the requests it had received: at most 256 ends, which
+take it some 30 ms."""
 
 
 class FencingToken:
-    """One driver's turn at a decision, known to the brokers for as long as it lasts."""
+    """One driver's right to commit a decision, renewed at the brokers while it lasts."""
 
     def __init__(
         self,
@@ -32,20 +33,20 @@ class FencingToken:
         decided_at: float | None = None,
         heads: Mapping[QueueId, int] | None = None,
     ) -> None:
-        """`decided_at`: it is decided by us, at that time or later, and these are its heads."""
+        """`decided_at`: when this driver stored the decision, whose heads are `heads`."""
         self._log, self.decision, self._taken_at = log, decision, decided_at
         self.since: dict[QueueId, int] = dict(heads or {})
-        """The records with which it began."""
+        """The offsets of the first token."""
 
     def take(self) -> None:
-        """Say that we are at it, unless we have said so just now.
+        """Store a token, unless the last one is less than a second old.
 
-        Raises RocketMQError, and as one ReplayError: somebody else has begun since.
+        Raises RocketMQError, and ReplayError if another driver has taken over since.
         """
         now = time.monotonic()
-        if self._taken_at is not None and now - self._taken_at <= _TURN_SECONDS:
+        if self._taken_at is not None and now - self._taken_at <= _TOKEN_SECONDS:
             return
-        records = self._log.store_turn(self.decision)
+        records = self._log.store_token(self.decision)
         if not self.since:
             self.since = records
         elif self._log.is_taken_over(self.decision, self.since, records):
@@ -55,12 +56,12 @@ class FencingToken:
 
 
 def wait_for_others(
-    brokers: Iterable[str], turns: Mapping[str, int], now: Mapping[str, int], seconds_max: float
+    brokers: Iterable[str], tokens: Mapping[str, int], now: Mapping[str, int], seconds_max: float
 ) -> float:
-    """How long what a dead driver asked of these may be under way, by their clocks in ms."""
-    wait = _AWAKE_SECONDS
+    """How long a dead driver's requests to these brokers may still be in flight, in seconds."""
+    wait = _BACKLOG_SECONDS
     for broker in brokers:
-        if broker not in turns or broker not in now:
+        if broker not in tokens or broker not in now:
             return seconds_max
-        wait = max(wait, _UNDER_WAY_SECONDS - (now[broker] - turns[broker]) / 1_000)
+        wait = max(wait, _IN_FLIGHT_SECONDS - (now[broker] - tokens[broker]) / 1_000)
     return min(wait, seconds_max)

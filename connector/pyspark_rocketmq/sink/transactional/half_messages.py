@@ -10,7 +10,7 @@ import pyarrow as pa
 from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_wire.model import QueueId
 
-HALF_SCHEMA: Final = pa.schema(
+HALF_MESSAGE_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
         pa.field("broker", pa.string()),
@@ -22,26 +22,26 @@ HALF_SCHEMA: Final = pa.schema(
 )
 
 
-def pack_half_messages(halves: Sequence[HalfMessage]) -> bytes:
+def pack_half_messages(half_messages: Sequence[HalfMessage]) -> bytes:
     """Half messages as compressed Arrow."""
     columns: list[list[object]] = [
-        [half.queue.topic for half in halves],
-        [half.queue.broker for half in halves],
-        [half.queue.index for half in halves],
-        [half.offset for half in halves],
-        [half.position for half in halves],
-        [half.transaction_id for half in halves],
+        [half.queue.topic for half in half_messages],
+        [half.queue.broker for half in half_messages],
+        [half.queue.index for half in half_messages],
+        [half.offset for half in half_messages],
+        [half.position for half in half_messages],
+        [half.transaction_id for half in half_messages],
     ]
-    batch = pa.record_batch(columns, schema=HALF_SCHEMA)
+    batch = pa.record_batch(columns, schema=HALF_MESSAGE_SCHEMA)
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, HALF_SCHEMA, options=options) as writer:
+    with pa.ipc.new_stream(sink, HALF_MESSAGE_SCHEMA, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 
 def unpack_half_messages(data: bytes, group: str) -> list[HalfMessage]:
-    """What `pack_half_messages` packed."""
+    """The inverse of `pack_half_messages`."""
     with pa.ipc.open_stream(data) as reader:
         columns = reader.read_all().to_pydict()
     return [

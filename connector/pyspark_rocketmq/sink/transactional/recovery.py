@@ -1,4 +1,4 @@
-"""What a driver may do about transactional writes beside writing: finish them, answer for them."""
+"""Recovery of transactional writes: finish decided batches, answer brokers' checks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rocketmq_client.producer.transaction_checks import CheckService
 
 
 def finish_transactions(options: Mapping[str, str]) -> int:
-    """Commit what is decided and was left unfinished, by whichever query; how many batches.
+    """Commit all batches that are decided and not finished, of any query. Returns their number.
 
-    For writes that do not run again by themselves: a batch job whose driver died, a query that is
-    given up. Give the options of the write. Queries that are at work must not be running.
+    Use it for writes that do not run again: a batch job whose driver died, an abandoned query. Pass
+    the options of the write. Stop all queries that write with this decision topic before.
 
     Raises UnfinishedTransactionError for the first batch that cannot be finished, and
-    DecisionsAwayError, when the others are, for a broker that may know of more and is not there.
+    DecisionsAwayError after the others if a broker that may know more is unavailable.
     """
     parsed = _parsed(options)
     with open_cluster(connection_settings(parsed.connection)) as cluster:
         producer = Producer(cluster, parsed.producer_group)
         log = DecisionLog(cluster, parsed.decision_topic, producer)
         unfinished = log.unfinished()
-        # Whether their rows have groups is not known here: order is always right.
+        # Unknown here whether rows have message groups: keeping the order is always right.
         plan = TransactionPlan(parsed.decision_topic, in_order=True)
         commits = Commits(cluster, parsed.producer_group, plan)
         for decision in unfinished:
@@ -42,10 +42,11 @@ def finish_transactions(options: Mapping[str, str]) -> int:
 
 @contextmanager
 def answer_checks(options: Mapping[str, str], topics: Iterable[str]) -> Iterator[None]:
-    """While this is open, brokers that ask about the sink's half messages are answered.
+    """Answer brokers that check the sink's half messages, while the context is open.
 
-    They ask when `transactionTimeoutMs` is over. Answered from the decisions, what a task left that
-    died is rolled back, instead of ending in TRANS_CHECK_MAX_TIME_TOPIC. No write needs it.
+    Brokers check when `transactionTimeoutMs` is over. The answers come from the decisions: half
+    messages of a dead task are rolled back instead of ending in TRANS_CHECK_MAX_TIME_TOPIC. No
+    write needs it.
     """
     parsed = _parsed(options)
     settings = connection_settings(parsed.connection)

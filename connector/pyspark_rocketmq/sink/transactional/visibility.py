@@ -1,4 +1,4 @@
-"""Which half messages of a decision readers see, told by unique key: each message is read once."""
+"""Visibility: which half messages of a decision readers see. Reads each message once."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ READER_GROUP: Final = "pyspark-rocketmq-sink"
 _SCHEMA: Final = pa.schema([pa.field("msgId", pa.string())])
 
 
-class Visible:
-    """What of a decision was seen so far. `cluster` is the caller's."""
+class Visibility:
+    """The half messages of a decision that were seen so far. The caller owns `cluster`."""
 
     def __init__(self, cluster: Cluster, decision: Decision) -> None:
         self._cluster = cluster
-        self._keys = frozenset(half.transaction_id for half in decision.halves)
+        self._keys = frozenset(half.transaction_id for half in decision.half_messages)
         self._next = dict(decision.starts)
-        """Where to look on; what is visible stays so."""
+        """The next offset to read; a visible message stays visible."""
         self._seen: set[str] = set()
 
-    def invisible(self, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
-        """Those that readers do not see yet. Raises RocketMQError; then it can be asked again."""
-        unseen = self._unseen(halves)
-        self._look({half.queue for half in unseen})
+    def invisible(self, half_messages: Iterable[HalfMessage]) -> list[HalfMessage]:
+        """The half messages that readers do not see yet.
+
+        Raises RocketMQError; may be called again.
+        """
+        unseen = self._unseen(half_messages)
+        self._read_new({half.queue for half in unseen})
         return self._unseen(unseen)
 
-    def _unseen(self, halves: Iterable[HalfMessage]) -> list[HalfMessage]:
-        return [half for half in halves if half.transaction_id not in self._seen]
+    def _unseen(self, half_messages: Iterable[HalfMessage]) -> list[HalfMessage]:
+        return [half for half in half_messages if half.transaction_id not in self._seen]
 
-    def _look(self, queues: set[QueueId]) -> None:
+    def _read_new(self, queues: set[QueueId]) -> None:
         ranges = []
         for queue, bounds in self._cluster.bounds(sorted(queues & self._next.keys())).items():
             if isinstance(bounds, RocketMQError):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink.encoding.batching import cut_batches
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
-from pyspark_rocketmq.sink.encoding.queue_choice import ANY, cuts, places_of
+from pyspark_rocketmq.sink.encoding.queue_choice import ANY, assign_queues
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.row_ids import digests
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns, sink_columns
@@ -52,8 +53,8 @@ def requests_of(
     compression: str | None = None,
 ):
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    places = SinkColumns({name: place for place, name in enumerate(columns)})
-    layout = SinkLayout(places, topic, bytes_max, is_grpc, compression, 100)
+    queue_indices = SinkColumns({name: queue_index for queue_index, name in enumerate(columns)})
+    layout = SinkLayout(queue_indices, topic, bytes_max, is_grpc, compression, 100)
     made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3), now_ms=lambda: 1)
     return list(made.of_batch(batch))
 
@@ -119,8 +120,8 @@ def test_a_group_has_one_queue_and_keeps_its_order():
 
 
 def test_the_group_order_42_goes_where_the_official_clients_send_it():
-    places = places_of(QUEUES, 1, None, None, pa.array(["order-42"]))
-    assert places.tolist() == [-7687897554513327571 % 4]
+    queue_indices = assign_queues(QUEUES, 1, None, None, pa.array(["order-42"]))
+    assert queue_indices.tolist() == [-7687897554513327571 % 4]
 
 
 @pytest.mark.parametrize("listed", [("broker-a", "broker-b"), ("broker-b", "broker-a")])
@@ -135,9 +136,9 @@ def test_a_group_keeps_its_queue_in_whatever_order_a_route_lists_the_brokers(lis
         *(("a", 0), ("a", 1)),
         *(("b", 0), ("b", 1), ("b", 2)),
     ]
-    (place,) = places_of(queues, 1, None, None, pa.array(["order-42"])).tolist()
-    assert place == -7687897554513327571 % 5
-    assert queues[place] == QueueId("orders", "broker-b", 2)
+    (queue_index,) = assign_queues(queues, 1, None, None, pa.array(["order-42"])).tolist()
+    assert queue_index == -7687897554513327571 % 5
+    assert queues[queue_index] == QueueId("orders", "broker-b", 2)
 
 
 def test_each_topic_of_a_column_gets_its_rows():
@@ -150,7 +151,7 @@ def test_each_topic_of_a_column_gets_its_rows():
     assert only.topic == "c"
 
 
-def test_compressed_bodies_share_no_batch_with_others_and_keep_their_places():
+def test_compressed_bodies_share_no_batch_with_others_and_keep_their_queues():
     long = [b"%03d" % number * (60 if number % 5 == 0 else 1) for number in range(40)]
     groups = pa.array(["g" if number < 20 else None for number in range(40)])
     requests = requests_of(
@@ -180,13 +181,13 @@ def test_over_grpc_a_batch_holds_compressed_bodies_and_others():
 
 def test_a_replay_is_recognised_whatever_the_codec():
     columns = {"body": pa.array([b"x" * 300]), "queueId": pa.array([1])}
-    stamps = {
+    row_ids = {
         properties["PYSPARK_ROW"]
         for codec in (None, "zlib", "zstd")
         for rows in messages_of(requests_of(columns, compression=codec)).values()
         for _, properties in rows
     }
-    assert len(stamps) == 1
+    assert len(row_ids) == 1
 
 
 def test_a_delayed_row_goes_alone():
@@ -194,11 +195,11 @@ def test_a_delayed_row_goes_alone():
     levels = pa.array([0, None, 3], pa.int32())
     requests = requests_of({"body": bodies(3), "delayLevel": levels, "deliveryTimestamp": times})
     alone = [request for request in requests if isinstance(request, SendMessage)]
-    told = [(bytes(r.body), decode_properties(r.properties)) for r in alone]
-    assert [body for body, _ in told] == [b"1", b"2"]
-    assert told[0][1]["TIMER_DELIVER_MS"] == "1700000000123"
-    assert "DELAY" not in told[0][1]
-    assert told[1][1]["DELAY"] == "3"
+    reason = [(bytes(r.body), decode_properties(r.properties)) for r in alone]
+    assert [body for body, _ in reason] == [b"1", b"2"]
+    assert reason[0][1]["TIMER_DELIVER_MS"] == "1700000000123"
+    assert "DELAY" not in reason[0][1]
+    assert reason[1][1]["DELAY"] == "3"
     assert len(requests) == 3
 
 
@@ -268,29 +269,29 @@ def test_a_queue_that_is_named_by_half_is_refused(ids, brokers, complaint):
     queues = [QueueId("orders", broker, 0) for broker in ("broker-a", "broker-b")]
     given = None if ids is None else pa.array(ids, pa.int64())
     with pytest.raises(RowRefusedError, match=complaint):
-        places_of(queues, 2, given, pa.array(brokers, pa.string()), None)
+        assign_queues(queues, 2, given, pa.array(brokers, pa.string()), None)
 
 
 def test_where_there_is_one_broker_it_need_not_be_named():
     ids, nobody = pa.array([0, 3]), pa.array([None, "broker-a"], pa.string())
-    assert places_of(QUEUES, 2, ids, nobody, None).tolist() == [0, 3]
+    assert assign_queues(QUEUES, 2, ids, nobody, None).tolist() == [0, 3]
 
 
 def test_a_queue_id_alone_does_not_name_a_queue_of_two_brokers():
     queues = [QueueId("orders", broker, 0) for broker in ("broker-a", "broker-b")]
     with pytest.raises(LocalProtocolError, match="add a column brokerName"):
-        places_of(queues, 1, pa.array([0]), None, None)
+        assign_queues(queues, 1, pa.array([0]), None, None)
     brokers = pa.array(["broker-b", "broker-a", None])
     ids = pa.array([0, 0, None])
-    assert places_of(queues, 3, ids, brokers, None).tolist() == [1, 0, ANY]
+    assert assign_queues(queues, 3, ids, brokers, None).tolist() == [1, 0, ANY]
 
 
 @given(st.lists(st.tuples(st.integers(-1, 2), st.integers(1, 30)), min_size=1), st.integers(1, 60))
 def test_cuts_cover_every_row_once_within_the_limit(rows, bytes_max):
-    places, sizes = (np.array(column) for column in zip(*sorted(rows), strict=True))
+    queue_indices, sizes = (np.array(column) for column in zip(*sorted(rows), strict=True))
     covered = []
-    for place, first, end in cuts(places, sizes, bytes_max):
-        assert set(places[first:end].tolist()) == {place}
+    for queue_index, first, end in cut_batches(queue_indices, sizes, bytes_max):
+        assert set(queue_indices[first:end].tolist()) == {queue_index}
         assert end == first + 1 or sizes[first:end].sum() <= bytes_max
         covered += range(first, end)
     assert covered == list(range(len(rows)))
@@ -307,8 +308,8 @@ class LeavingProducer(FakeProducer):
 
 def test_a_task_keeps_to_the_queues_of_a_broker_that_is_away():
     producer = LeavingProducer()
-    places = SinkColumns({"body": 0, "messageGroup": 1, "queueId": 2, "brokerName": 3})
-    layout = SinkLayout(places, "orders", 1_000, False)
+    queue_indices = SinkColumns({"body": 0, "messageGroup": 1, "queueId": 2, "brokerName": 3})
+    layout = SinkLayout(queue_indices, "orders", 1_000, False)
     made = SinkRequests(layout, producer, WriteId("q", "7", 3))
     groups = [*(f"g{n}" for n in range(20)), *[None] * 20]
     ids = pa.array([None] * 20 + [1, None] * 10, pa.int32())

@@ -18,7 +18,7 @@ from pyspark_rocketmq.sink.transactional.half_messages import (
     pack_half_messages,
     unpack_half_messages,
 )
-from pyspark_rocketmq.sink.transactional.visibility import Visible
+from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.producer.producer import Producer
@@ -31,12 +31,12 @@ from support.transactional_writes import (
     GROUP,
     ROWS,
     TASKS,
-    CountedReads,
     DeafTransport,
     Killed,
     MortalTransport,
     PausedTransport,
     Query,
+    ReadsWithCount,
     RoutelessTransport,
     counts,
     expected,
@@ -175,18 +175,18 @@ def test_what_is_decided_can_be_finished_without_the_query(
         commits = Commits(cluster, GROUP, query.plan)
         log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster))
         (decision,) = log.unfinished()
-        assert (decision.query, decision.batch, len(decision.halves)) == ("q", 0, ROWS)
+        assert (decision.query, decision.batch, len(decision.half_messages)) == ("q", 0, ROWS)
         commits.finish(decision)
         log.catch_up()
         assert log.unfinished() == []
     assert counts(connection, topic) == expected("")
 
 
-def test_a_long_commit_tells_the_brokers_each_second_that_it_goes_on(
+def test_a_long_commit_stores_a_token_each_second(
     connection: ConnectionSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes next waits only for what is left of the last second's requests."""
-    monkeypatch.setattr("pyspark_rocketmq.sink.transactional.fencing._TURN_SECONDS", 0.0)
+    monkeypatch.setattr("pyspark_rocketmq.sink.transactional.fencing._TOKEN_SECONDS", 0.0)
     query = Query(connection, topic, "q", groups=True)
     query.run_whole()
     with open_cluster(connection) as cluster:
@@ -208,10 +208,10 @@ def test_who_goes_on_with_a_decision_leaves_its_own_turn_for_the_next(
     seen: list[tuple[Mapping[str, int], Mapping[str, int]]] = []
 
     def recorded(
-        brokers: Iterable[str], turns: Mapping[str, int], now: Mapping[str, int], limit: float
+        brokers: Iterable[str], tokens: Mapping[str, int], now: Mapping[str, int], limit: float
     ) -> float:
-        seen.append((turns, now))
-        return wait_for_others(brokers, turns, now, limit)
+        seen.append((tokens, now))
+        return wait_for_others(brokers, tokens, now, limit)
 
     monkeypatch.setattr("pyspark_rocketmq.sink.transactional.commit.wait_for_others", recorded)
     query = Query(connection, topic, "q")
@@ -225,7 +225,7 @@ def test_who_goes_on_with_a_decision_leaves_its_own_turn_for_the_next(
     assert counts(connection, topic) == expected("")
 
 
-def test_a_named_write_is_told_from_another_of_its_name(
+def test_a_named_write_is_distinguished_from_another_of_its_name(
     connection: ConnectionSettings, topic: str
 ) -> None:
     """What is not its own is neither taken for written nor lost without a word."""
@@ -244,11 +244,9 @@ def test_a_named_write_is_told_from_another_of_its_name(
         written[0].rows -= 1
         Commits(cluster, GROUP, plan).commit_written(written)
         older = Query(connection, topic, "w", batch=4)
-        late = [older.write(cluster, task) for task in range(TASKS)]
-        with pytest.raises(
-            WriteIdError, match=r"ROCKETMQ_SINK\.WRITE_ID\] write 4 of w comes behind 5"
-        ):
-            Commits(cluster, GROUP, plan).commit_written(late)
+        delayed = [older.write(cluster, task) for task in range(TASKS)]
+        with pytest.raises(WriteIdError, match=r"ROCKETMQ_SINK\.WRITE_ID\] write 4 of w follows 5"):
+            Commits(cluster, GROUP, plan).commit_written(delayed)
     assert counts(connection, topic) == expected("")
 
 
@@ -268,7 +266,7 @@ def test_a_batch_of_a_stream_that_has_other_rows_is_not_lost_without_a_word(
         ):
             commits.commit_written(written)
         written = [older.write(cluster, task) for task in range(TASKS)]
-        with pytest.raises(ReplayError, match=r"batch 4 of q comes behind 5, which is decided"):
+        with pytest.raises(ReplayError, match=r"batch 4 of q follows 5, which is decided"):
             commits.commit_written(written)
     assert counts(connection, topic) == expected("")
 
@@ -289,7 +287,7 @@ def test_a_driver_that_was_taken_for_dead_before_its_decision_repeats_nothing(
 def test_a_driver_that_was_taken_for_dead_within_its_commit_stops(
     connection: ConnectionSettings, topic: str, monkeypatch: pytest.MonkeyPatch, replays: bool
 ) -> None:
-    monkeypatch.setattr("pyspark_rocketmq.sink.transactional.fencing._TURN_SECONDS", 0.0)
+    monkeypatch.setattr("pyspark_rocketmq.sink.transactional.fencing._TOKEN_SECONDS", 0.0)
     query = Query(connection, topic, "q", groups=True)
     if replays:
         query.run_killed(AT_THE_ENDS, "before")
@@ -297,7 +295,7 @@ def test_a_driver_that_was_taken_for_dead_within_its_commit_stops(
         commits = Commits(cluster, GROUP, query.plan)
         found = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster)).find("q", 0)
         written = [] if replays else [query.write(cluster, task) for task in range(TASKS)]
-        # Some rows are ended; then it stands still while another goes on.
+        # The driver commits some rows, then it is suspended while another one resumes.
         paused = PausedTransport(cluster.transport, query.run_whole)
         cluster.transport = paused  # type: ignore[assignment]
         with pytest.raises(ReplayError, match=r"batch 0 of q is being finished by another driver"):
@@ -339,7 +337,7 @@ def test_a_task_that_cannot_finish_a_decided_batch_leaves_it_to_the_driver(
             patch.setattr(Commits, "finish", fail)
             written = [query.write(cluster, task) for task in range(TASKS)]
         assert counts(connection, topic) != expected("")
-        assert caplog.messages[0].startswith("batch 0 is finished by the driver: ")
+        assert caplog.messages[0].startswith("the task cannot finish batch 0, the driver will: ")
         Commits(cluster, GROUP, query.plan).commit_written(written)
     assert counts(connection, topic) == expected("")
 
@@ -406,7 +404,7 @@ def test_a_long_batch_is_looked_at_again_from_where_the_last_look_ended(
         cluster.create_topic(TopicConfig(topic, 1, 1))
         deaf = DeafTransport(cluster.transport, 3)
         cluster.transport = deaf  # type: ignore[assignment]
-        reads = CountedReads(cluster)
+        reads = ReadsWithCount(cluster)
         query.run(cluster)
         assert reads.offsets == 3, "what was ended without an answer, and no more"
 
@@ -417,7 +415,7 @@ def test_keys_are_looked_for_behind_the_starts_only(
     Query(connection, topic, "q").run_whole()
     messages = visible(connection, topic)
     queues = [QueueId(topic, messages[0].broker, index) for index in range(3)]
-    halves = [
+    half_messages = [
         HalfMessage(GROUP, QueueId(topic, m.broker, m.queue_index), 0, 0, m.message_id)
         for m in messages
     ]
@@ -426,18 +424,18 @@ def test_keys_are_looked_for_behind_the_starts_only(
 
         def unseen(start: int) -> list[HalfMessage]:
             starts = dict.fromkeys(queues, start)
-            decision = Decision("q", 0, GROUP, (*halves, unknown), starts)
-            return Visible(cluster, decision).invisible(decision.halves)
+            decision = Decision("q", 0, GROUP, (*half_messages, unknown), starts)
+            return Visibility(cluster, decision).invisible(decision.half_messages)
 
         assert unseen(0) == [unknown]
-        assert unseen(10_000) == [*halves, unknown]
+        assert unseen(10_000) == [*half_messages, unknown]
 
 
-def test_halves_survive_their_packing() -> None:
+def test_half_messages_survive_their_packing() -> None:
     queue = QueueId("t", "b", 3)
-    halves = [HalfMessage("g", queue, n, 2**40 + n, f"{n:032X}") for n in range(1_000)]
-    packed = pack_half_messages(halves)
-    assert unpack_half_messages(packed, "g") == halves
+    half_messages = [HalfMessage("g", queue, n, 2**40 + n, f"{n:032X}") for n in range(1_000)]
+    packed = pack_half_messages(half_messages)
+    assert unpack_half_messages(packed, "g") == half_messages
     assert unpack_half_messages(pack_half_messages([]), "g") == []
 
 

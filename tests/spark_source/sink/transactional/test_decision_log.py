@@ -1,4 +1,4 @@
-"""Decisions on two brokers of which one is away: what is known is told, and nothing is guessed."""
+"""Decisions on two brokers of which one is unavailable: facts are reported, nothing is guessed."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class FakeBrokers:
         self.dies_before: str | None = None
         """The driver dies when it sends the first head to this one."""
         self.refuses = 0
-        """So many more questions are not answered: a master restarts."""
+        """The number of requests that get no answer: a master restarts."""
         self.hidden: dict[QueueId, int] = {}
         """How many of its newest records a queue does not show yet."""
-        self.looks_until_shown = 0
+        self.reads_until_shown = 0
         self.clocks = dict.fromkeys(names, 0)
         """In ms."""
 
@@ -73,8 +73,8 @@ class FakeBrokers:
 
     def bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds | RocketMQError]:
         self._answer()
-        self.looks_until_shown -= 1
-        if self.looks_until_shown < 0:
+        self.reads_until_shown -= 1
+        if self.reads_until_shown < 0:
             self.hidden.clear()
         return {queue: Bounds(0, len(self._shown(queue))) for queue in queues}
 
@@ -141,8 +141,8 @@ def test_what_one_broker_alone_may_know_is_not_denied_by_the_other(finished: int
         log_on(brokers).store_finished(decision("q", batch))
     half_decided(brokers, "q", finished, "broker-b")
     brokers.there = {"broker-b"}
-    told = r"^\[ROCKETMQ_SINK\.DECISIONS_AWAY\] topic=decisions: broker-a also"
-    with pytest.raises(DecisionsAwayError, match=told) as refused:
+    message = r"^\[ROCKETMQ_SINK\.DECISIONS_AWAY\] topic=decisions: broker-a also"
+    with pytest.raises(DecisionsAwayError, match=message) as refused:
         log_on(brokers).find("q", finished)
     assert refused.value.retryable, "it may come back"
     with pytest.raises(DecisionsAwayError):
@@ -150,7 +150,7 @@ def test_what_one_broker_alone_may_know_is_not_denied_by_the_other(finished: int
     brokers.there = set(BOTH)
     found = log_on(brokers).find("q", finished)
     assert found is not None
-    assert found.halves == decision("q", finished).halves
+    assert found.half_messages == decision("q", finished).half_messages
 
 
 def test_what_is_found_needs_nobody_else() -> None:
@@ -185,7 +185,7 @@ def test_a_broker_that_joins_is_known_to_all_before_it_keeps_a_decision() -> Non
         log_on(brokers).find("q", 1)
 
 
-def test_brokers_that_are_away_by_turns_are_remembered() -> None:
+def test_brokers_that_are_unavailable_in_turn_are_remembered() -> None:
     brokers = FakeBrokers(*BOTH)
     log_on(brokers).store(decision("q", 0))
     brokers.there = {"broker-a"}
@@ -217,10 +217,10 @@ def test_what_no_broker_keeps_is_not_decided() -> None:
     assert brokers.fake_clock.now_ms == brokers.settings.outage_ms
 
 
-def hide_newest(brokers: FakeBrokers, looks: int) -> None:
-    """What was stored last is not shown before so many looks at where queues end."""
+def hide_newest(brokers: FakeBrokers, reads: int) -> None:
+    """The newest record is shown only after this many reads of the end offsets."""
     brokers.hidden = dict.fromkeys(brokers.stored, 1)
-    brokers.looks_until_shown = looks
+    brokers.reads_until_shown = reads
 
 
 def test_a_decision_that_is_stored_and_not_shown_yet_is_waited_for() -> None:
@@ -234,8 +234,8 @@ def test_a_decision_that_is_stored_and_not_shown_yet_is_waited_for() -> None:
     hide_newest(brokers, 12)
     found = log_on(brokers).find_surely("q", 1)
     assert found is not None
-    assert found.halves == decision("q", 1).halves
-    assert brokers.looks_until_shown < 0
+    assert found.half_messages == decision("q", 1).half_messages
+    assert brokers.reads_until_shown < 0
 
 
 def test_what_is_not_decided_is_certainly_not_and_leaves_the_brokers_known() -> None:
@@ -248,7 +248,7 @@ def test_what_is_not_decided_is_certainly_not_and_leaves_the_brokers_known() -> 
         log_on(brokers).find_surely("q", 1)
 
 
-def test_a_broker_that_never_shows_what_it_stored_is_told() -> None:
+def test_a_broker_that_never_shows_what_it_stored_is_reported() -> None:
     brokers = FakeBrokers(*BOTH)
     log_on(brokers).store(decision("q", 0))
     hide_newest(brokers, 10_000)
@@ -257,7 +257,7 @@ def test_a_broker_that_never_shows_what_it_stored_is_told() -> None:
 
 
 def test_a_broker_that_holds_rows_and_keeps_no_decisions_is_made_to() -> None:
-    """What it shows can be told only by a mark on it."""
+    """Only a marker on the broker tells what it shows."""
     brokers = FakeBrokers("broker-0", *BOTH)
     brokers.there = set(BOTH)
     log_on(brokers).open(BOTH)
@@ -277,25 +277,25 @@ def test_the_topic_is_made_on_every_broker_when_it_is_new() -> None:
     assert brokers.there == set(BOTH)
 
 
-def test_when_someone_was_last_at_a_decision_is_told_by_each_brokers_own_clock() -> None:
+def test_a_drivers_last_token_is_timed_by_each_brokers_own_clock() -> None:
     brokers = FakeBrokers(*BOTH)
     log = log_on(brokers)
     brokers.clocks = {"broker-a": 1_000, "broker-b": 77_000}
     other = log_on(brokers)
     other.store(decision("q", 0))
     other.store(decision("r", 0))
-    assert log.last_turns(decision("q", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
-    assert log.last_turns(decision("q", 1)) == {}
+    assert log.last_tokens(decision("q", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
+    assert log.last_tokens(decision("q", 1)) == {}
     brokers.clocks = {"broker-a": 2_500, "broker-b": 78_500}
-    other.store_turn(decision("q", 0))
-    assert log.last_turns(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
+    other.store_token(decision("q", 0))
+    assert log.last_tokens(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
         "its rows are at broker-a alone"
     )
-    assert log.last_turns(decision("r", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
+    assert log.last_tokens(decision("r", 0)) == {"broker-a": 1_000, "broker-b": 77_000}
     brokers.clocks = {"broker-a": 9_000, "broker-b": 85_000}
-    ours = log.store_turn(decision("q", 0))
+    ours = log.store_token(decision("q", 0))
     assert log.times(ours) == {"broker-a": 9_000}
-    assert log.last_turns(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
+    assert log.last_tokens(decision("q", 0)) == {"broker-a": 2_500, "broker-b": 77_000}, (
         "nobody waits for itself"
     )
 
@@ -305,10 +305,10 @@ def test_a_turn_is_no_decision_and_hides_none() -> None:
     log = log_on(brokers)
     log.store(decision("q", 0))
     for _ in range(20):
-        log.store_turn(decision("q", 0))
+        log.store_token(decision("q", 0))
     found = log.find("q", 0)
     assert found is not None
-    assert found.halves == decision("q", 0).halves
+    assert found.half_messages == decision("q", 0).half_messages
     assert [one.batch for one in log.unfinished()] == [0]
     assert log.newest_batch("q") == 0
     brokers.there = {"broker-b"}
@@ -322,7 +322,7 @@ def test_of_two_drivers_that_decide_at_once_the_first_has_decided() -> None:
     brokers = FakeBrokers(*BOTH)
     first, second = log_on(brokers), log_on(brokers)
     other = replace(
-        decision("q", 0), halves=(HalfMessage("g", QueueId("t", "broker-b", 1), 1, 1, "b"),)
+        decision("q", 0), half_messages=(HalfMessage("g", QueueId("t", "broker-b", 1), 1, 1, "b"),)
     )
     ours = first.store(decision("q", 0))
     theirs = second.store(other)
@@ -330,8 +330,8 @@ def test_of_two_drivers_that_decide_at_once_the_first_has_decided() -> None:
     assert not second.is_ours(other, theirs)
     found = log_on(brokers).find("q", 0)
     assert found is not None
-    assert found.halves == decision("q", 0).halves
-    assert [one.halves for one in log_on(brokers).unfinished()] == [found.halves]
+    assert found.half_messages == decision("q", 0).half_messages
+    assert [one.half_messages for one in log_on(brokers).unfinished()] == [found.half_messages]
 
 
 @pytest.mark.parametrize("finishes", [False, True])
@@ -340,15 +340,15 @@ def test_who_goes_on_with_a_decision_takes_it_over_from_who_was_at_it(finishes: 
     first, second = log_on(brokers), log_on(brokers)
     ours = decision("q", 0)
     heads = first.store(ours)
-    assert not first.is_taken_over(ours, heads, first.store_turn(ours))
-    log_on(brokers).store_turn(decision("r", 0))
-    assert not first.is_taken_over(ours, heads, first.store_turn(ours))
+    assert not first.is_taken_over(ours, heads, first.store_token(ours))
+    log_on(brokers).store_token(decision("r", 0))
+    assert not first.is_taken_over(ours, heads, first.store_token(ours))
     if finishes:
         second.store_finished(ours)
     else:
-        begun = second.store_turn(ours)
-        assert not second.is_taken_over(ours, begun, second.store_turn(ours))
-    assert first.is_taken_over(ours, heads, first.store_turn(ours))
+        begun = second.store_token(ours)
+        assert not second.is_taken_over(ours, begun, second.store_token(ours))
+    assert first.is_taken_over(ours, heads, first.store_token(ours))
 
 
 def test_a_topic_without_a_route_is_new_only_if_its_brokers_say_so() -> None:
@@ -368,7 +368,7 @@ def test_a_topic_without_a_route_is_new_only_if_its_brokers_say_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "now", "seconds"),
+    ("tokens", "now", "seconds"),
     [
         ({"a": 1_000}, {"a": 1_100}, 3.0),
         ({"a": 1_000}, {"a": 5_000}, 2.0),
@@ -383,7 +383,7 @@ def test_a_topic_without_a_route_is_new_only_if_its_brokers_say_so() -> None:
     ],
 )
 def test_a_dead_drivers_requests_are_waited_for_by_its_last_turn(
-    turns: dict[str, int], now: dict[str, int], seconds: float
+    tokens: dict[str, int], now: dict[str, int], seconds: float
 ) -> None:
-    brokers = sorted({"a", *turns, *now})
-    assert wait_for_others(brokers, turns, now, 3.0) == pytest.approx(seconds)
+    brokers = sorted({"a", *tokens, *now})
+    assert wait_for_others(brokers, tokens, now, 3.0) == pytest.approx(seconds)

@@ -24,8 +24,8 @@ from support.transactional_writes import (
     GROUP,
     ROWS,
     TASKS,
-    CountedReads,
     Query,
+    ReadsWithCount,
     counts,
     expected,
 )
@@ -50,15 +50,17 @@ def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, t
         orphan, _ = (query.write(cluster, task) for task in range(TASKS))
         written = [query.write(cluster, task) for task in range(TASKS)]
         checks = DecisionChecks(cluster, query.plan.decision_topic)
-        lost = unpack_half_messages(orphan.halves, GROUP)[0]
-        kept = unpack_half_messages(written[0].halves, GROUP)[0]
+        lost = unpack_half_messages(orphan.half_messages, GROUP)[0]
+        kept = unpack_half_messages(written[0].half_messages, GROUP)[0]
         assert checks.answer(asked(lost, "q/1/0")) is Resolution.UNKNOWN
         commits = Commits(cluster, GROUP, query.plan)
         log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster, GROUP))
         log.open()
-        halves = tuple(half for one in written for half in unpack_half_messages(one.halves, GROUP))
-        starts = {half.queue: 0 for half in halves}
-        decision = commits.decision_of("q", 1, halves)
+        half_messages = tuple(
+            half for one in written for half in unpack_half_messages(one.half_messages, GROUP)
+        )
+        starts = {half.queue: 0 for half in half_messages}
+        decision = commits.decision_of("q", 1, half_messages)
         assert decision.starts == starts
         log.store(decision)
         log.catch_up()
@@ -75,15 +77,19 @@ def test_checks_are_answered_from_the_decision(connection: ConnectionSettings, t
         assert checks.answer(asked(lost, "nonsense")) is Resolution.UNKNOWN
 
 
-def test_what_the_broker_has_given_up_is_told(connection: ConnectionSettings, topic: str) -> None:
+def test_half_messages_that_the_broker_gave_up_are_reported(
+    connection: ConnectionSettings, topic: str
+) -> None:
     query = Query(connection, topic, "q")
     plan = TransactionPlan(query.plan.decision_topic, checked_seconds=0.1)
     with open_cluster(connection) as cluster:
         written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_half_messages(one.halves, GROUP)]
-        roll_back(cluster, halves[1:])
-        told = rf"^\[ROCKETMQ_SINK\.UNFINISHED\] {ROWS - 1} rows of batch 0 of q"
-        with pytest.raises(UnfinishedTransactionError, match=told):
+        half_messages = [
+            half for one in written for half in unpack_half_messages(one.half_messages, GROUP)
+        ]
+        roll_back(cluster, half_messages[1:])
+        message = rf"^\[ROCKETMQ_SINK\.UNFINISHED\] {ROWS - 1} rows of batch 0 of q"
+        with pytest.raises(UnfinishedTransactionError, match=message):
             Commits(cluster, GROUP, plan).commit_written(written)
 
 
@@ -95,15 +101,17 @@ def test_what_is_given_up_holds_up_nothing_behind_it(
     with open_cluster(connection) as cluster:
         cluster.create_topic(TopicConfig(topic, 1, 1))
         written = [query.write(cluster, task) for task in range(TASKS)]
-        halves = [half for one in written for half in unpack_half_messages(one.halves, GROUP)]
-        roll_back(cluster, halves[1:3])
+        half_messages = [
+            half for one in written for half in unpack_half_messages(one.half_messages, GROUP)
+        ]
+        roll_back(cluster, half_messages[1:3])
         with pytest.raises(UnfinishedTransactionError, match=r"UNFINISHED\] 2 rows of batch 0"):
             Commits(cluster, GROUP, plan).commit_written(written)
     assert [message.body for message in visible(connection, topic)] == [b"0", b"1", b"3", b"5"]
 
 
-def asked(half: HalfMessage, stamp: str) -> ReceivedMessage:
-    text = f"PYSPARK_WRITE\x01{stamp}\x02UNIQ_KEY\x01{half.transaction_id}\x02".encode()
+def asked(half: HalfMessage, row_id: str) -> ReceivedMessage:
+    text = f"PYSPARK_WRITE\x01{row_id}\x02UNIQ_KEY\x01{half.transaction_id}\x02".encode()
     host = bytes(4), 0
     return ReceivedMessage("t", "b", 0, 0, b"", text, 0, 0, 0, 0, host, 0, host, 0, 0)
 
@@ -116,12 +124,12 @@ def test_questions_about_a_decision_read_each_message_once(
     with open_cluster(connection) as cluster:
         log = DecisionLog(cluster, query.plan.decision_topic, Producer(cluster))
         (decision,) = log.unfinished()
-        reads = CountedReads(cluster)
+        reads = ReadsWithCount(cluster)
         checks = DecisionChecks(cluster, query.plan.decision_topic)
-        checks.answer(asked(decision.halves[0], "q/0/0"))
+        checks.answer(asked(decision.half_messages[0], "q/0/0"))
         pulls = reads.pulls
         answers = Counter[Resolution]()
-        for half in (*decision.halves, *decision.halves):
+        for half in (*decision.half_messages, *decision.half_messages):
             answer = checks.answer(asked(half, "q/0/0"))
             answers[answer] += 1
             if answer is Resolution.COMMIT:
