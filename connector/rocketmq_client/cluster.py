@@ -23,8 +23,7 @@ from rocketmq_client.offsets.bounds import (
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_client.retry import REQUEST_TRIES_MAX, SYSTEM_CLOCK, Clock, Retry
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
-from rocketmq_client.transport.choose import open_transport
-from rocketmq_client.transport.contract import Transport
+from rocketmq_client.transport.contract import Transport, open_transport
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,

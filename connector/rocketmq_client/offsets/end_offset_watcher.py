@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 from rocketmq_client.offsets.end_poll import EndPoll, PollTarget
 from rocketmq_client.offsets.queue_end import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
-from rocketmq_client.transport.choose import open_transport
-from rocketmq_client.transport.contract import Transport
+from rocketmq_client.transport.contract import Transport, open_transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request

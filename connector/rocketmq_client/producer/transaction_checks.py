@@ -17,7 +17,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_mes
 from rocketmq_client.consumer.membership.client_instance import client_id_of
 from rocketmq_client.retry import PRODUCER_HEARTBEAT
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.local_address import local_address
+from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.model import MASTER_ID
 from rocketmq_wire.remoting.session import Deferred

@@ -1,3 +1,4 @@
-"""Sockets below, requests above: RocketMQ's TCP protocol and gRPC answer one contract. Start at
-`contract`.
+"""The two transports, RocketMQ's TCP protocol and gRPC, behind one contract.
+
+Start at `contract`; then `tcp.transport` and `grpc.transport`.
 """

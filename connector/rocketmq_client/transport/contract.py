@@ -1,45 +1,51 @@
-"""The one contract of both transports: ask something, or download ranges of queues in order."""
+"""The contract of both transports, and which one the settings ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Final, Protocol, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.contract import Reply, Request
 
 R = TypeVar("R", bound=Reply)
 
+# Each is imported by name when it is chosen: a process needs the libraries of its own one alone.
+_TCP: Final = ("rocketmq_client.transport.tcp.transport", "TcpTransport")
+_GRPC: Final = ("rocketmq_client.transport.grpc.transport", "GrpcTransport")
+
 
 class Transport(Protocol):
-    """A way to a cluster. Not thread-safe: one owner at a time."""
+    """A client's connections to a cluster. Not thread-safe: one owner at a time."""
 
     def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
-        """Ask one thing. `broker` is a broker's name; None asks the name server."""
+        """Send a request and wait. `broker` is a broker's name; None is the name server."""
         ...
 
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[R | RocketMQError]:
-        """Ask many things at once; a failure of one is its place's value, not raised."""
+        """Send many requests at once and wait; a failure is returned instead of its reply."""
         ...
 
     def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
-        """Start asking and return a ticket; `completed` hands the answer on. Raises nothing."""
+        """Start a request and return its ticket in `completed`. Raises nothing."""
         ...
 
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[int]:
-        """`submit` for many requests, which may travel together; their tickets."""
+        """Start many requests, which may travel together; return their tickets."""
         ...
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
-        """Answers to submitted requests by ticket; waits up to `timeout_ms` for the first one.
+        """Return results of submitted requests; wait up to `timeout_ms` for the first one.
 
-        Held pulls and pipelined sends are made of this: many may be under way, in any order.
+        Many requests may be in flight, and they end in any order: long polls, pipelined sends.
         """
         ...
 
@@ -56,10 +62,19 @@ class Transport(Protocol):
         ...
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        """Download ranges, in the order given; each range's chunks are in offset order.
+        """Download ranges in the order given; each range's chunks are in offset order.
 
-        Time for which the caller holds the generator suspended counts towards no time-out.
+        While the caller holds the generator suspended, no time-out runs.
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close every connection; a later request connects again."""
+        ...
+
+
+def open_transport(settings: ConnectionSettings) -> Transport:
+    """Name servers speak TCP remoting, endpoints speak gRPC. Connects nothing yet."""
+    module, name = _GRPC if settings.endpoints else _TCP
+    make = cast("Callable[[ConnectionSettings], Transport]", getattr(import_module(module), name))
+    return make(settings)

@@ -27,7 +27,7 @@ from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, Pr
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.local_address import local_address
+from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Message, QueueId, Subscription
 from support.consuming import SECONDS_MAX, Collector, Topic, settings_of, until

@@ -19,7 +19,7 @@ from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.local_address import local_address
+from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription

@@ -31,8 +31,7 @@ from rocketmq_client.settings import split_address
 from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
 from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
 from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
-from rocketmq_client.transport.tls.port_probe import HTTP2_GREETING
-from rocketmq_client.transport.tls.probe import explain_hang_up, explain_silence
+from rocketmq_client.transport.tls.probe import HTTP2_GREETING, explain_hang_up, explain_silence
 from rocketmq_client.transport.tls.socket import connect_tls
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.errors import (

@@ -1,8 +1,8 @@
-"""Buffers for large bodies, used again once nobody looks at them any more.
+"""Buffers for large bodies, reused when no view of them is left.
 
 A fresh buffer costs more than filling it: the kernel maps and clears every page at its first touch,
 and takes it back at the end. Bodies travel on as views (memoryview, numpy, Arrow), and each view
-holds a reference to the buffer below it: when only the pool's own is left, the buffer is free.
+holds a reference to its buffer. If only the pool's reference is left, the buffer is free.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-# Bodies are a few MiB at most, and a reader has few of them in its hands at a time.
+# Bodies are a few MiB at most, and a reader holds few of them at a time.
 POOL_BYTES_MAX: Final = 32 * 1024 * 1024
-# Small bodies come from the allocator's own free lists, which need no help.
+# Small bodies come from the allocator's own free lists.
 _POOLED_SIZE_MIN: Final = 128 * 1024
 _GRAIN: Final = 256 * 1024
 
@@ -24,16 +24,16 @@ class BufferPool:
         self._bytes_max = bytes_max
         self._buffers: list[bytearray] = []
         self._bytes = 0
-        # What a buffer's count is when nobody but the pool holds it, as this interpreter counts.
+        # The reference count of a buffer that only the pool holds, as this interpreter counts.
         self._free_count = _count([bytearray(1)], 0)
 
     @property
     def size(self) -> int:
-        """Bytes that the pool keeps, used or free."""
+        """The bytes of the pool, used or free."""
         return self._bytes
 
     def allocate(self, size: int) -> memoryview:
-        """A writable buffer of exactly `size` bytes; what it holds is left over."""
+        """Return a writable buffer of `size` bytes, with old contents."""
         if size < _POOLED_SIZE_MIN:
             return memoryview(bytearray(size))
         for index in range(len(self._buffers)):
@@ -48,12 +48,12 @@ class BufferPool:
         return memoryview(fresh)[:size]
 
     def clear(self) -> None:
-        """Keep nothing; buffers in use live on with those who use them."""
+        """Drop all buffers; those in use live as long as their views."""
         self._buffers.clear()
         self._bytes = 0
 
     def _make_room(self, capacity: int) -> bool:
-        """Let free buffers go until `capacity` more bytes fit; False when they never will."""
+        """Drop free buffers so that `capacity` more bytes fit; False if they do not."""
         if self._bytes + capacity > self._bytes_max:
             used = [i for i in range(len(self._buffers)) if not self._is_free(i)]
             self._buffers = [self._buffers[index] for index in used]

@@ -1,6 +1,6 @@
-"""A clock that runs only while somebody is inside the transport.
+"""A clock that runs only while the caller is inside the transport.
 
-A download's generator may be held suspended for minutes while Spark works: that time must count
+Spark may hold a download's generator suspended for minutes while it works. That time must count
 towards no deadline and no outage, or a slow consumer would look like a dead broker.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 class ActiveClock:
-    """Milliseconds spent inside; nesting counts once."""
+    """Counts milliseconds inside; nesting counts once."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._monotonic_ns = monotonic_ns
@@ -21,13 +21,13 @@ class ActiveClock:
         self._depth = 0
 
     def now_ms(self) -> int:
-        """The time; stands still outside."""
+        """Return the time, which stands still outside."""
         now_ns = self._monotonic_ns() if self._depth else self._left_at_ns
         return (now_ns - self._outside_ns) // 1_000_000
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Let it run for the length of a `with`."""
+        """Run the clock for the length of a `with`."""
         self.enter()
         try:
             yield
@@ -35,13 +35,13 @@ class ActiveClock:
             self.leave()
 
     def enter(self) -> None:
-        """Start it."""
+        """Start the clock."""
         if not self._depth:
             self._outside_ns += self._monotonic_ns() - self._left_at_ns
         self._depth += 1
 
     def leave(self) -> None:
-        """Stop it."""
+        """Stop the clock."""
         self._depth -= 1
         if not self._depth:
             self._left_at_ns = self._monotonic_ns()

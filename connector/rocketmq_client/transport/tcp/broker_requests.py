@@ -16,7 +16,7 @@ from typing import Final
 from rocketmq_client.routing.replica_selection import ReplicaSelection, is_failure, is_useful
 from rocketmq_client.routing.routes import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.address_lookup import NameServers
+from rocketmq_client.transport.net.addresses import NameServers
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.connection import Call, Role
 from rocketmq_client.transport.tcp.exchange import CLOSED_HERE, Exchange

@@ -1,4 +1,4 @@
-"""One socket to one address, never blocking: bytes between it and the protocol's session."""
+"""One non-blocking socket to one address: carries calls and their results."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
 from rocketmq_wire.requests.topics import GetRoute
 
-# Of one turn, so that one busy broker does not keep the others' answers waiting.
+# The bytes of one turn: a busy broker must not keep the others' answers waiting.
 _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 _SEND_PARTS_MAX: Final = 64
-# A peer that vanished without a word (power cut, dropped packets) is noticed by the kernel after
-# this long, whether we are sending or waiting.
+# The kernel notices after this time that a peer has vanished (power cut, dropped packets), whether
+# we send or wait.
 _PEER_SILENT_MS: Final = 15_000
 _KEEPALIVE_IDLE_S: Final = 5
 _KEEPALIVE_INTERVAL_S: Final = 5
 _KEEPALIVE_COUNT: Final = 2
-# A name server and a broker both answer this, whoever asks.
+# A name server and a broker both answer this to any client.
 _HARMLESS: Final = GetRoute("TBW102")
 
 
@@ -117,12 +117,12 @@ class Connection:
         self._socket: socket.socket | TlsSocket | None = None
         self._was_answered = False
         self.notices: list[NotifyMembersChanged] = []
-        """What the broker told us unasked; the exchange takes it after each turn."""
+        """Notices of the broker; the exchange takes them after each turn."""
         self.heard_ms = now_ms
-        """When anything came last."""
+        """The time when bytes came last."""
         self._begin()
 
-    # --- what the exchange looks at -----------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -131,19 +131,14 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        """It is connecting, or has bytes to send."""
+        """True while it connects, and while it has bytes to send."""
         if isinstance(self._socket, TlsSocket) and (not self.is_open or self._socket.wants_write):
             return self._socket.wants_write
         return not self.is_open or bool(self._out)
 
     @property
-    def pending_count(self) -> int:
-        """Requests without an answer."""
-        return len(self._calls)
-
-    @property
     def deadline_ms(self) -> int | None:
-        """When something expires next."""
+        """The time when something expires next."""
         deadline_ms = self._session.deadline_ms
         if self.is_open:
             return deadline_ms
@@ -151,10 +146,10 @@ class Connection:
             return self._connect_deadline_ms
         return min(deadline_ms, self._connect_deadline_ms)
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------
 
     def submit(self, call: Call, *, now_ms: int, timeout_ms: int) -> None:
-        """Queue a call's request. Raises LocalProtocolError when it cannot be sent at all."""
+        """Queue a call's request. Raises LocalProtocolError if it cannot be encoded."""
         opaque, parts = self._session.start(
             call.request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=call.slow_ms
         )
@@ -165,12 +160,12 @@ class Connection:
         self._queue(parts)
 
     def tell(self, request: Request[Reply]) -> None:
-        """Queue a request that nobody answers. Raises LocalProtocolError when it cannot be sent."""
+        """Queue a oneway request. Raises LocalProtocolError if it cannot be encoded."""
         self._queue(self._session.start_oneway(request))
 
     @property
     def unsent_count(self) -> int:
-        """Parts of frames that the socket has not taken yet."""
+        """The parts of frames that the socket has not taken yet."""
         return len(self._out)
 
     def drop(self, call: Call) -> bool:
@@ -182,13 +177,13 @@ class Connection:
         return True
 
     def is_stale(self) -> bool:
-        """True if the peer closed it while it was idle: a request would be lost on it."""
+        """True if the peer closed it while it was idle: a request would be lost."""
         if self.is_dead or self._socket is None:
             return True
         if not self.is_open or self._calls:
             return False
         if isinstance(self._socket, TlsSocket):
-            # What is encrypted can only be looked at by reading it.
+            # Encrypted bytes can only be examined by reading them.
             self._receive(self.heard_ms)
             return self.is_dead
         try:
@@ -201,8 +196,8 @@ class Connection:
     # --- moving bytes -------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what can be sent now."""
-        # Answers to what the broker asked may be ready only now.
+        """Send what the socket takes now."""
+        # Answers to requests of the broker may be ready only now.
         for answer in self._session.take_answers():
             self._queue((answer,))
         if not self.is_open or not self._out or self._socket is None:
@@ -218,7 +213,7 @@ class Connection:
             self._hang_up(_reason(error))
 
     def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
-        """The socket can be read or written."""
+        """Read and write a ready socket."""
         if not self.is_open:
             self._finish_connect(now_ms)
         if writable:
@@ -227,7 +222,7 @@ class Connection:
             self._receive(now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Give up what took too long."""
+        """End the calls that took too long."""
         if self.is_dead:
             return
         if not self.is_open and now_ms >= self._connect_deadline_ms:
@@ -235,9 +230,9 @@ class Connection:
             return
         expired = self._session.expire(now_ms, heard_ms=self.heard_ms)
         calls = [self._calls.pop(opaque) for opaque in expired]
-        # Nothing came since it was sent: the way itself is suspect, not this request.
+        # No bytes came since it was sent: the connection is suspect, not this request.
         is_silent = any(self.heard_ms <= call.sent_ms for call in calls)
-        # Within a frame that has stopped: the answer to any other request waits behind it.
+        # A frame has stopped in its middle: every other answer waits behind it.
         is_stuck = not self._session.is_between_frames and bool(calls)
         is_silent = is_silent or (is_stuck and now_ms - self.heard_ms >= _PEER_SILENT_MS)
         for call in calls:
@@ -262,7 +257,7 @@ class Connection:
             self._finish(call, error)
 
     def close(self) -> None:
-        """Close the socket without telling anybody."""
+        """Close the socket and leave the calls as they are."""
         self.is_dead = True
         self._out.clear()
         if self._socket is not None:
@@ -272,7 +267,7 @@ class Connection:
     # --- inside -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Look the address up and start connecting to the first place it names."""
+        """Resolve the address and start connecting to its first target."""
         try:
             host, port = split_address(self.address)
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -280,24 +275,24 @@ class Connection:
             self._reason = _reason(error)
             self.is_dead = True
             return
-        # A name such as localhost may lead to several places, of which only some listen.
-        self._targets = [(family, place) for family, _, _, _, place in found]
+        # A name such as localhost may resolve to several targets, and only some of them listen.
+        self._targets = [(family, target) for family, _, _, _, target in found]
         self._reason = "no address was found"
         self.is_dead = not self._connect_next()
 
     @property
     def failure(self) -> ConnectError:
-        """Why it could not even begin."""
+        """The error of a connection attempt that failed."""
         return ConnectError(self.address, self._reason)
 
     def _connect_next(self) -> bool:
         while self._targets:
-            family, place = self._targets.pop(0)
+            family, target = self._targets.pop(0)
             if self._socket is not None:
                 self._socket.close()
             try:
                 self._socket = _new_socket(family)
-                code = self._socket.connect_ex(place)
+                code = self._socket.connect_ex(target)
             except OSError as error:
                 self._reason = _reason(error)
                 continue
@@ -342,7 +337,7 @@ class Connection:
             self._hang_up(_reason(error))
 
     def _hang_up(self, reason: str) -> None:
-        """The peer closed it, which may mean that it speaks TLS, does not, or speaks gRPC."""
+        """Fail because the peer closed it; say so if the peer speaks another protocol."""
         found: WrongSettingsError | None = None
         if not self._was_answered and not self.is_dead:
             greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)
@@ -359,7 +354,7 @@ class Connection:
         self._out.extend(memoryview(part).cast("B") for part in parts)
 
     def _take_sent(self, size: int) -> bool:
-        """Take sent bytes off the queue; False when the socket took less than all."""
+        """Remove sent bytes from the queue; False if the socket took only a part."""
         while size and self._out:
             part = self._out[0]
             if size < len(part):
@@ -375,7 +370,7 @@ class Connection:
             while not self.is_dead and self._socket is not None:
                 buffer = self._session.next_buffer()
                 if received >= _RECEIVE_SIZE_MAX:
-                    # Only what TLS holds decrypted, of which poll(2) does not know.
+                    # Only the bytes that TLS has decrypted, which poll(2) does not know.
                     pending = self._socket.pending if isinstance(self._socket, TlsSocket) else 0
                     buffer = buffer[:pending]
                     if not pending:
@@ -389,7 +384,7 @@ class Connection:
                 self._session.received(size)
                 self._complete()
                 if size < len(buffer):
-                    return  # The kernel has no more: save the call that would say so.
+                    return  # The kernel has no more: save the call that would return nothing.
         except BlockingIOError:
             return
         except TlsError as error:
@@ -420,7 +415,7 @@ def _new_socket(family: int) -> socket.socket:
     opened.setblocking(False)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has these; where one lacks, the requests' own deadlines remain.
+    # Not every system has these options; without them the requests' own deadlines remain.
     for name, value in (
         ("TCP_USER_TIMEOUT", _PEER_SILENT_MS),
         ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),

@@ -1,4 +1,4 @@
-"""All connections of one transport in one thread: polls them, and collects finished calls."""
+"""The connections of one transport: polls them in one thread and collects finished calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOSED_HERE: Final = "it was closed here"
 
 
 def _new_selector() -> selectors.BaseSelector:
-    # poll(2) keeps nothing in the kernel: after a fork the child cannot disturb its parent, as it
+    # poll(2) keeps no state in the kernel: after a fork the child cannot disturb its parent, as it
     # would through a shared epoll descriptor.
     if hasattr(selectors, "PollSelector"):
         return selectors.PollSelector()
@@ -61,11 +61,11 @@ class Exchange:
         """The last notices of brokers."""
 
     def wake(self) -> None:
-        """Let a waiting `step` return, or the next one. From any thread."""
+        """Make a waiting `step` return, or the next one. From any thread."""
         self._is_woken = True
         wakers = self._wakers
         if wakers is not None:
-            # Full means that enough wake-ups are under way; closed, that nobody waits any more.
+            # If the socket is full, wake-ups are on their way; if it is closed, no step waits.
             with contextlib.suppress(OSError):
                 wakers[1].send(b"w")
 
@@ -77,7 +77,7 @@ class Exchange:
     def listen_for_wakes(self) -> None:
         """Prepare for `wake` from other threads."""
         if self._wakers is None:
-            # What broke since the last step has given its descriptor's number back.
+            # The descriptor's number of a broken connection may be reused here.
             self._update_interest()
             self._wakers = socket.socketpair()
             for waker in self._wakers:
@@ -110,11 +110,11 @@ class Exchange:
 
     @property
     def unsent_count(self) -> int:
-        """Parts of frames that sockets have not taken yet; may be asked from any thread."""
+        """The parts of frames that sockets have not taken yet. From any thread."""
         return sum(connection.unsent_count for connection in tuple(self._connections.values()))
 
     def flush(self) -> None:
-        """Send what can be sent without waiting."""
+        """Send what the sockets take without waiting."""
         for connection in list(self._connections.values()):
             connection.flush()
 
@@ -142,18 +142,13 @@ class Exchange:
             if connection.notices:
                 self.notices.extend(connection.notices)
                 connection.notices.clear()
-                # Whoever waits for answers is to look at what a broker said by itself, too.
+                # The client that waits for results must see the notice, too.
                 self._is_woken = True
-        # Behind the reading: an answer that has already arrived is not expired.
+        # After the reading: a call whose answer has arrived does not expire.
         for connection in list(self._connections.values()):
             deadline_ms = connection.deadline_ms
             if deadline_ms is not None and now_ms >= deadline_ms:
                 connection.expire(now_ms)
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is under way."""
-        return not any(connection.pending_count for connection in self._connections.values())
 
     def cut(self, calls: Iterable[Call]) -> None:
         """Drop calls and close their connections; other calls there fail."""
@@ -211,9 +206,9 @@ class Exchange:
         connection.close()
 
     def _update_interest(self) -> None:
-        """Tell the selector about closed, new and changed connections, in this order.
+        """Update the selector: closed connections first, then new and changed ones.
 
-        A descriptor's number is used again as soon as its socket is closed.
+        The number of a descriptor is reused as soon as its socket is closed.
         """
         for connection, (descriptor, _) in list(self._interest.items()):
             if connection.is_dead or connection.fileno() != descriptor:

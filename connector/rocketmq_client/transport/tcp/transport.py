@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class TcpTransport:
-    """One thread's way to a cluster; connects when first used, and afresh in a forked process."""
+    """One thread's connections to a cluster, made at first use, and again in a forked process."""
 
     def __init__(self, settings: ConnectionSettings, *, responder: Responder | None = None) -> None:
         """`responder` answers requests of brokers."""
@@ -141,7 +141,7 @@ class TcpTransport:
 
     @property
     def unsent_count(self) -> int:
-        """Parts of frames that sockets have not taken yet; may be asked from any thread."""
+        """The parts of frames that sockets have not taken yet. From any thread."""
         return self._exchange.unsent_count
 
     # --- inside -------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""TLS on non-blocking sockets, and what a server speaks that hung up. Start at `socket`."""
+"""TLS on non-blocking sockets, and why a server hung up. Start at `socket`."""

@@ -1,9 +1,11 @@
-"""Which language a server speaks that hung up without a word: plaintext, TLS, another, or none now.
+"""Why a server closed a connection without an answer: it expects TLS, plaintext, or a certificate.
 
-A server that insists on TLS closes a plaintext connection, and a plaintext one closes on a TLS
-greeting; so does a server that is just going down, where waiting helps. Only asking both ways tells
-them apart. That is done when a connection ended before anything came, and takes two short
-connections with a limit of time.
+A server that requires TLS closes a plaintext connection, and a plaintext one closes on a TLS
+greeting; so does a server that is going down, where waiting helps. Only asking both ways
+distinguishes them, by two short connections with a time limit.
+
+The ports of the name server and of gRPC are easily swapped. Some ports speak both protocols, so the
+port is wrong only if the other protocol is answered and the wanted one is not.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketmq_client.settings import split_address
-from rocketmq_client.transport.tls.port_probe import explain_other_protocol
-from rocketmq_wire.errors import TlsError, WrongSettingsError
+from rocketmq_wire.errors import TlsError, WrongPortError, WrongSettingsError
 
 _PROBE_SECONDS: Final = 0.5
 _HANDSHAKE: Final = 0x16
@@ -25,14 +26,25 @@ _ALERT: Final = 0x15
 _CERTIFICATE_REQUEST: Final = 13
 _SERVER_HELLO_DONE: Final = 14
 _FLIGHT_SIZE_MAX: Final = 64 * 1024
+_ANSWER_SIZE_MAX: Final = 1_024
+# The preface of HTTP/2 with empty settings (RFC 9113, 3.4); the answer begins with settings, too.
+HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_HTTP2_HEADER_SIZE: Final = 9
+_SETTINGS: Final = 4
+# Any request will do: a server answers an unknown code, too.
+_HEADER: Final = b'{"code":206,"flag":0,"language":"JAVA","opaque":1,"version":0}'
+_ANSWER_BEGIN: Final = b'{"code":'
+_REMOTING_GREETING: Final = (
+    (len(_HEADER) + 4).to_bytes(4, "big") + len(_HEADER).to_bytes(4, "big") + _HEADER
+)
 
 
 def explain_hang_up(
     address: str, greeting: bytes, *, is_tls: bool, is_grpc: bool
 ) -> WrongSettingsError | None:
-    """Why a server hung up on a connection: the language, or None if it is something else.
+    """Return why a server hung up, if the settings name the wrong protocol; else None.
 
-    `greeting` is what it answers when it speaks plaintext.
+    A server that speaks plaintext answers `greeting`.
     """
     plain = _first_byte(address, greeting)
     if is_tls:
@@ -49,10 +61,10 @@ def explain_hang_up(
 
 
 def explain_silence(address: str, try_again: Callable[[], bytes]) -> TlsError | None:
-    """Why a server hung up behind a TLS handshake that went well, or None.
+    """Return why a server hung up after a successful TLS handshake, or None.
 
-    One that wants a certificate from us looks at it last, and gRPC's says nothing when it is not
-    content. `try_again` repeats it and gives what comes then; it may raise OSError and TlsError.
+    A server checks our certificate last, and gRPC's sends no reason if it refuses it. `try_again`
+    repeats the handshake and returns the answer; it may raise OSError and TlsError.
     """
     if not _asks_for_certificate(address):
         return None
@@ -69,7 +81,7 @@ def explain_silence(address: str, try_again: Callable[[], bytes]) -> TlsError | 
 
 
 def _asks_for_certificate(address: str) -> bool:
-    """True if the server wants a certificate. In TLS 1.2 it says so in the clear."""
+    """True if the server requests a certificate, which is in the clear in TLS 1.2."""
     received = bytearray()
     try:
         with socket.create_connection(split_address(address), _PROBE_SECONDS) as probe:
@@ -90,21 +102,21 @@ def _asks_for_certificate(address: str) -> bool:
 def _handshake_kinds(received: bytes | bytearray) -> list[int]:
     """The kinds of handshake messages in a server's first bytes."""
     messages = bytearray()
-    place = 0
-    while place + 5 <= len(received) and received[place] == _HANDSHAKE:
-        size = int.from_bytes(received[place + 3 : place + 5], "big")
-        messages += received[place + 5 : place + 5 + size]
-        place += 5 + size
+    position = 0
+    while position + 5 <= len(received) and received[position] == _HANDSHAKE:
+        size = int.from_bytes(received[position + 3 : position + 5], "big")
+        messages += received[position + 5 : position + 5 + size]
+        position += 5 + size
     kinds = []
-    place = 0
-    while place + 4 <= len(messages):
-        kinds.append(messages[place])
-        place += 4 + int.from_bytes(messages[place + 1 : place + 4], "big")
+    position = 0
+    while position + 4 <= len(messages):
+        kinds.append(messages[position])
+        position += 4 + int.from_bytes(messages[position + 1 : position + 4], "big")
     return kinds
 
 
 def _first_byte(address: str, greeting: bytes) -> bytes | None:
-    """What comes first; empty if it hangs up, None if it cannot be reached or says nothing."""
+    """Return the answer's first byte; empty if it hangs up, None if no answer comes."""
     try:
         with socket.create_connection(split_address(address), _PROBE_SECONDS) as probe:
             try:
@@ -117,7 +129,7 @@ def _first_byte(address: str, greeting: bytes) -> bytes | None:
 
 
 def _hello(version_max: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> bytes:
-    """A TLS greeting."""
+    """The bytes of a TLS greeting."""
     outgoing = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.maximum_version = version_max
@@ -126,3 +138,35 @@ def _hello(version_max: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> by
     with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
     return outgoing.read()
+
+
+def explain_other_protocol(address: str, *, wants_grpc: bool) -> WrongPortError | None:
+    """Return an error if the address speaks only the other plaintext protocol."""
+    speaks_grpc = _is_http2(_answer(address, HTTP2_GREETING))
+    if speaks_grpc == wants_grpc or speaks_grpc == _speaks_remoting(address):
+        return None
+    return WrongPortError(address, speaks_grpc)
+
+
+def _speaks_remoting(address: str) -> bool:
+    return _ANSWER_BEGIN in _answer(address, _REMOTING_GREETING)[8:]
+
+
+def _is_http2(answer: bytes) -> bool:
+    return len(answer) >= _HTTP2_HEADER_SIZE and answer[3] == _SETTINGS and not any(answer[5:9])
+
+
+def _answer(address: str, greeting: bytes) -> bytes:
+    """The beginning of the answer to a greeting."""
+    received = bytearray()
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(split_address(address), _PROBE_SECONDS) as probe,
+    ):
+        probe.sendall(greeting)
+        while len(received) < 8 + len(_ANSWER_BEGIN):
+            part = probe.recv(_ANSWER_SIZE_MAX)
+            if not part:
+                break
+            received += part
+    return bytes(received)

@@ -1,16 +1,16 @@
-"""A non-blocking socket with TLS on it, which behaves as a plain one where the transports look.
+"""A non-blocking socket with TLS, which the transports use like a plain one.
 
-- Reading fills the buffer it is given as far as it can, so a short read means, as with a plain
-  socket, that nothing more is here: neither in the kernel nor decrypted in the library. After a
-  full one `pending` tells what is decrypted: poll(2) does not know of it.
-- Writing joins small parts into records of some size. What the socket did not take must be offered
-  again: the library has encrypted its beginning already, and wants exactly the same once more.
-- Nothing is said at the end: a forked child closes copies of its parent's sockets.
+- Reading fills the buffer as far as possible. So a short read means, as with a plain socket, that
+  no more bytes are here: neither in the kernel nor decrypted in the library. After a full read,
+  `pending` counts the decrypted bytes, which poll(2) does not know.
+- Writing joins small parts into records of some size. Bytes that the socket did not take must be
+  offered again unchanged: the library has encrypted their beginning already.
+- Closing sends no alert: a forked child closes copies of its parent's sockets.
 
 Measured on loopback with bodies of 100 bytes, broker and client on two cores: 2.4 million messages
 a second (460 MB/s) over TCP, where plaintext gave 5.6 million. The client's own time grows from 64
 to 184 ns a message: mostly decryption. Over gRPC, where a thread carries the bytes on, 1 KB bodies
-come at the same rate as over TCP.
+arrive at the same rate as over TCP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALPN_GRPC: Final = "h2"
 _EXPIRED: Final = (9, 10)
 """OpenSSL's codes: not yet, and no longer valid."""
 _OTHER_NAME: Final = (62, 63, 64)
-# What a server says when it does not like the certificate that we show, or that we show none.
+# The alerts of a server that refuses our certificate, or the lack of one.
 _CLIENT_ALERTS: Final = (
     "CERTIFICATE_REQUIRED",
     "BAD_CERTIFICATE",
@@ -44,7 +44,7 @@ _CLIENT_ALERTS: Final = (
     "UNSUPPORTED_CERTIFICATE",
     "ACCESS_DENIED",
 )
-# What comes out of a server that answers a TLS greeting in another language.
+# The reasons of OpenSSL for a server that answers a TLS greeting in another protocol.
 _NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
@@ -54,21 +54,21 @@ _NO_TLS: Final = (
 
 
 class TlsSocket:
-    """One connection's encrypted side. Raises what plain sockets raise, and TlsError."""
+    """The encrypted side of one connection. Raises the errors of plain sockets, and TlsError."""
 
     def __init__(
         self, raw: socket.socket, settings: TlsSettings, address: str, *, is_grpc: bool = False
     ) -> None:
-        """Take over a connected, non-blocking socket. Raises TlsError when a file is unusable."""
+        """Take over a connected, non-blocking socket. Raises TlsError if a file is unusable."""
         self._address = address
         self._heard = False
-        # The library may want room in the socket while it reads, too.
+        # The library may need to write while it reads, too.
         self._reading_wants_room = False
         self._writing_wants_room = False
         self._unfinished: memoryview | bytes | None = None
         name = settings.server_name or split_address(address)[0]
         try:
-            context = _context(settings, _stamps(settings), is_grpc)
+            context = _context(settings, _change_times(settings), is_grpc)
         except ValueError as error:
             raise TlsError("FILE", address, str(error)) from error
         try:
@@ -79,7 +79,7 @@ class TlsSocket:
             raise TlsError("CERTIFICATE_NAME", address, f"{name!r} is no name: {error}") from error
 
     def handshake(self) -> bool:
-        """Go on with the greeting; True once it is done. Raises TlsError and OSError."""
+        """Continue the handshake; True once it is done. Raises TlsError and OSError."""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -103,7 +103,7 @@ class TlsSocket:
 
     @property
     def wants_write(self) -> bool:
-        """The library waits for room in the socket, whatever it was asked to do."""
+        """True if the library waits for room in the socket."""
         return self._reading_wants_room or self._writing_wants_room
 
     @property
@@ -129,25 +129,25 @@ class TlsSocket:
             if not filled:
                 raise BlockingIOError from error
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            # At the next read it says so again.
+            # The next read meets the end again.
             return filled
         except ssl.SSLError as error:
             if not self._heard and not filled:
-                # TLS 1.3 lets us finish the greeting before the server has seen our certificate,
-                # and Java's servers call what they dislike about it an internal error.
+                # In TLS 1.3 a client finishes the handshake before the server has checked its
+                # certificate, and Java's servers report a refusal as an internal error.
                 raise _refusal(self._address, error, is_greeted=True) from error
-            raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
+            raise ConnectionResetError(0, f"TLS failed: {_reason(error)}") from error
         else:
             self._reading_wants_room = False
         self._heard = self._heard or bool(filled)
         return filled
 
     def sendmsg(self, parts: Sequence[memoryview]) -> int:
-        """Send as much as the socket takes; how much that was. Raises BlockingIOError for none."""
+        """Send what the socket takes; return the size. Raises BlockingIOError for none."""
         sent = 0
         try:
             if self._unfinished is not None:
-                # Encrypted in part: exactly this must be given again, and `parts` begin with it.
+                # Encrypted in part: the same bytes must be sent again, and `parts` begin with them.
                 sent = self._send(self._unfinished)
                 parts = _behind(parts, sent)
             index = 0
@@ -174,7 +174,7 @@ class TlsSocket:
                 raise BlockingIOError from error
             return sent
         except ssl.SSLError as error:
-            raise ConnectionResetError(0, f"TLS failed: {_said(error)}") from error
+            raise ConnectionResetError(0, f"TLS failed: {_reason(error)}") from error
         self._writing_wants_room = False
         return sent
 
@@ -185,7 +185,7 @@ class TlsSocket:
         return sent
 
     def stop_blocking(self) -> None:
-        """Wait for nothing from here on."""
+        """Make the socket non-blocking."""
         self._ssl.setblocking(False)
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class TlsSocket:
 def connect_tls(
     raw: socket.socket, settings: TlsSettings, address: str, timeout_seconds: float
 ) -> TlsSocket:
-    """Greet the server over a connected socket, waiting at most so long, for gRPC.
+    """Do the handshake for gRPC on a connected socket within `timeout_seconds`.
 
     Raises TlsError, TimeoutError and other OSErrors.
     """
@@ -212,7 +212,7 @@ def connect_tls(
 
 
 def _behind(parts: Sequence[memoryview], size: int) -> list[memoryview]:
-    """What follows the first `size` bytes."""
+    """The parts without their first `size` bytes."""
     left = []
     for part in parts:
         if size < len(part):
@@ -221,22 +221,22 @@ def _behind(parts: Sequence[memoryview], size: int) -> list[memoryview]:
     return left
 
 
-def _stamps(settings: TlsSettings) -> tuple[int, ...]:
-    """When the files changed last: a renewed certificate counts for the next connection."""
-    stamps = []
+def _change_times(settings: TlsSettings) -> tuple[int, ...]:
+    """The files' times of change: the next connection uses a renewed certificate."""
+    times = []
     for path in (settings.ca_file, settings.cert_file, settings.key_file):
         if path is None:
             continue
         try:
-            stamps.append(os.stat(path).st_mtime_ns)
+            times.append(os.stat(path).st_mtime_ns)
         except OSError as error:
             raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    return tuple(stamps)
+    return tuple(times)
 
 
 @functools.lru_cache(maxsize=16)
-def _context(settings: TlsSettings, stamps: tuple[int, ...], is_grpc: bool) -> ssl.SSLContext:
-    del stamps  # They are only part of the key.
+def _context(settings: TlsSettings, times: tuple[int, ...], is_grpc: bool) -> ssl.SSLContext:
+    del times  # A part of the cache's key alone.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with contextlib.suppress(AttributeError):
@@ -254,15 +254,15 @@ def _context(settings: TlsSettings, stamps: tuple[int, ...], is_grpc: bool) -> s
             context.load_default_certs()
         if settings.cert_file is not None:
             path = settings.cert_file
-            # A key with a pass phrase would make OpenSSL ask the terminal: the answer is no.
+            # Otherwise OpenSSL asks the terminal for a key's pass phrase.
             context.load_cert_chain(path, settings.key_file, password=_no_pass_phrase)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be used: {_said(error)}") from error
+        raise ValueError(f"{path} cannot be used: {_reason(error)}") from error
     return context
 
 
 def _no_pass_phrase() -> str:
-    raise ValueError("its key wants a pass phrase, which cannot be given")
+    raise ValueError("its key has a pass phrase, which is not supported")
 
 
 def _refusal(address: str, error: ssl.SSLError, *, is_greeted: bool = False) -> TlsError:
@@ -277,10 +277,10 @@ def _refusal(address: str, error: ssl.SSLError, *, is_greeted: bool = False) -> 
     if any(word in reason for word in _NO_TLS):
         return TlsError("PLAINTEXT_SERVER", address, "the server does not speak TLS")
     if "ALERT" in reason and (is_greeted or any(word in reason for word in _CLIENT_ALERTS)):
-        return TlsError("CLIENT_CERTIFICATE", address, f"the server refused ours: {_said(error)}")
-    return TlsError("HANDSHAKE", address, f"the TLS handshake failed: {_said(error)}")
+        return TlsError("CLIENT_CERTIFICATE", address, f"the server refused ours: {_reason(error)}")
+    return TlsError("HANDSHAKE", address, f"the TLS handshake failed: {_reason(error)}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return " ".join(str(reason).replace("_", " ").lower().split()) or type(error).__name__

@@ -13,7 +13,7 @@ import pytest
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.tls.port_probe import explain_other_protocol
+from rocketmq_client.transport.tls.probe import explain_other_protocol
 from rocketmq_wire.errors import ConnectionLostError, WrongPortError
 
 

@@ -12,7 +12,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.address_lookup import NameServers, fetch_addresses
+from rocketmq_client.transport.net.addresses import NameServers, fetch_addresses
 from rocketmq_wire.errors import ConnectError
 
 

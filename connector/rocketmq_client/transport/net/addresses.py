@@ -1,15 +1,16 @@
-"""Where the name servers are: as given, or as a web server says, like RocketMQ's own clients ask.
+"""The name servers' addresses, given or from a web server as RocketMQ's clients do; and our own.
 
     GET http://jmenv.example:8080/rocketmq/nsaddr    ->    10.0.0.1:9876;10.0.0.2:9876
 
-Asked before the first use, which waits for the answer, and again every two minutes, which does not:
-name servers can be replaced while clients run. An answer that cannot be used changes nothing.
+The first use asks and waits. A thread asks again every two minutes: name servers can be replaced
+while clients run. An unusable answer changes nothing.
 """
 
 from __future__ import annotations
 
 import http.client
 import logging
+import socket
 import threading
 import time
 from typing import Final
@@ -25,7 +26,7 @@ _OK: Final = 200
 
 
 class NameServers:
-    """The addresses of one transport."""
+    """The name servers of one transport."""
 
     def __init__(self, given: tuple[str, ...], *, timeout_ms: int) -> None:
         self._url = given[0] if given and is_lookup(given[0]) else None
@@ -35,7 +36,7 @@ class NameServers:
         self._is_refreshing = False
 
     def addresses(self) -> tuple[str, ...]:
-        """The addresses as they are known now. Raises ConnectError while none ever were."""
+        """Return the known addresses. Raises ConnectError if there have never been any."""
         if self._url is None:
             return self._known
         if not self._known:
@@ -49,21 +50,21 @@ class NameServers:
         return self._known
 
     def refresh(self, url: str) -> None:
-        """Ask again."""
+        """Ask the web server again."""
         try:
             found = fetch_addresses(url, timeout_ms=self._timeout_ms)
             if found != self._known:
                 _LOG.info("the name servers are now %s", ";".join(found))
             self._known = found
         except ConnectError as error:
-            _LOG.warning("going on with the name servers as they were: %s", error)
+            _LOG.warning("keeping the known name servers: %s", error)
         finally:
             self._due = time.monotonic() + REFRESH_SECONDS
             self._is_refreshing = False
 
 
 def fetch_addresses(url: str, *, timeout_ms: int) -> tuple[str, ...]:
-    """What the web server says. Raises ConnectError."""
+    """Ask the web server for the addresses. Raises ConnectError."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
@@ -82,3 +83,11 @@ def fetch_addresses(url: str, *, timeout_ms: int) -> tuple[str, ...]:
     if not found or any(map(is_lookup, found)):
         raise ConnectError(url, f"it names no name servers: {text[:80]!r}")
     return found
+
+
+def local_address() -> str:
+    """This machine's address, as a client names itself to brokers; loopback if it has no name."""
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"
