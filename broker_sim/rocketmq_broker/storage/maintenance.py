@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -228,21 +229,13 @@ class Maintenance:
         return unneeded
 
     def _sync_file(self, name: str) -> None:
-        try:
-            file = self._files.open(name)
-        except MissingFileError:
-            # The topic was deleted meanwhile.
-            return
-        try:
+        # The topic may be deleted meanwhile.
+        with suppress(MissingFileError), closing(self._files.open(name)) as file:
             file.sync()
-        finally:
-            file.close()
 
     def _sync_directory(self, name: str) -> None:
-        try:
+        with suppress(MissingFileError):
             self._files.sync_directory(name)
-        except MissingFileError:
-            return
 
 
 def _whole_records(data: Bytes) -> tuple[Bytes, Positions, Positions]:

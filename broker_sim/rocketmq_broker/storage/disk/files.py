@@ -12,6 +12,8 @@ import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -109,13 +111,10 @@ def write_file(files: Files, name: str, data: bytes) -> None:
     """Replace a file: after a crash it has either its old or its new content, whole."""
     directory, _, base = name.rpartition("/")
     temporary = join(directory, base + ".tmp")
-    file = files.open(temporary, create=True)
-    try:
+    with closing(files.open(temporary, create=True)) as file:
         file.resize(0)
         file.pwrite(data, 0)
         file.sync()
-    finally:
-        file.close()
     files.rename(temporary, name)
     files.sync_directory(directory)
 
@@ -123,22 +122,16 @@ def write_file(files: Files, name: str, data: bytes) -> None:
 def read_file(files: Files, name: str) -> bytes | None:
     """A file's content, or None if there is no such file."""
     try:
-        file = files.open(name)
+        with closing(files.open(name)) as file:
+            return file.pread(file.size(), 0)
     except MissingFileError:
         return None
-    try:
-        return file.pread(file.size(), 0)
-    finally:
-        file.close()
 
 
 def file_size(files: Files, name: str) -> int:
     """A file's size. Raises MissingFileError."""
-    file = files.open(name)
-    try:
+    with closing(files.open(name)) as file:
         return file.size()
-    finally:
-        file.close()
 
 
 def _storage_error(name: str, position: int, error: OSError) -> StorageError:
@@ -146,6 +139,14 @@ def _storage_error(name: str, position: int, error: OSError) -> StorageError:
     if isinstance(error, FileNotFoundError):
         return MissingFileError(name, position, reason)
     return StorageError(name, position, reason)
+
+
+@contextmanager
+def _storage_errors(name: str, position: int = 0) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _storage_error(name, position, error) from error
 
 
 class OsFile:
@@ -180,16 +181,12 @@ class OsFile:
             raise _storage_error(self._name, position, error) from error
 
     def sync(self) -> None:
-        try:
+        with _storage_errors(self._name):
             _data_sync(self._descriptor)
-        except OSError as error:
-            raise _storage_error(self._name, 0, error) from error
 
     def resize(self, size: int) -> None:
-        try:
+        with _storage_errors(self._name, size):
             os.ftruncate(self._descriptor, size)
-        except OSError as error:
-            raise _storage_error(self._name, size, error) from error
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -252,10 +249,8 @@ class OsFiles:
 
     def open(self, name: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        try:
+        with _storage_errors(name):
             return OsFile(name, os.open(self._root / name, flags, 0o644))
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -266,10 +261,8 @@ class OsFiles:
             raise _storage_error(directory, 0, error) from error
 
     def make_directory(self, name: str) -> None:
-        try:
+        with _storage_errors(name):
             (self._root / name).mkdir(exist_ok=True)
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
 
     def remove_directory(self, name: str) -> None:
         try:
@@ -280,28 +273,20 @@ class OsFiles:
             raise _storage_error(name, 0, error) from error
 
     def rename(self, old: str, new: str) -> None:
-        try:
+        with _storage_errors(old):
             os.replace(self._root / old, self._root / new)
-        except OSError as error:
-            raise _storage_error(old, 0, error) from error
 
     def unlink(self, name: str) -> None:
-        try:
+        with _storage_errors(name):
             (self._root / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
 
     def sync_directory(self, name: str) -> None:
-        try:
+        with _storage_errors(name):
             _sync_directory(self._root / name)
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
 
     def lock(self, name: str) -> File:
-        try:
+        with _storage_errors(name):
             descriptor = os.open(self._root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Java takes the other kind of lock, and the two kinds do not exclude each other.

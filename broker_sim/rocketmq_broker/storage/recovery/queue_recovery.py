@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketmq_broker.storage.disk.files import Files, join
-from rocketmq_broker.storage.errors import MissingFileError, StorageError
+from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.scan import QueueRows, Scanned
 from rocketmq_broker.storage.queues.consume_queue import (
@@ -187,18 +188,12 @@ class QueueRecovery:
         needed = range(first - first % step, queue.end, step)
         if not paths.issuperset(map(queue.file_name, needed)):
             return False
-        try:
-            file = self._files.open(last_name)
-        except MissingFileError:
-            return False
-        try:
+        with closing(self._files.open(last_name)) as file:
             used = (queue.end - 1) % self._queues.entries_per_file + 1
             if file.size() < used * ENTRY.itemsize:
                 return False
             file.resize(used * ENTRY.itemsize)
             file.resize(self._queues.entries_per_file * ENTRY.itemsize)
-        finally:
-            file.close()
         queue.dirty_files.add(last_name)
         return self._is_entry_of(queue, queue.end - 1, position)
 

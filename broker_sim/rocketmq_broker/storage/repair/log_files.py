@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -60,12 +61,9 @@ class LogFiles:
             return None
         data = self._mapped.get(base)
         if data is None:
-            file = self._files.open(segment_name(base))
-            try:
+            with closing(self._files.open(segment_name(base))) as file:
                 size = min(file.size(), self.segment_size)
                 data = np.frombuffer(file.map(size) if size else b"", np.uint8)
-            finally:
-                file.close()
             if size < self.segment_size:
                 data = np.concatenate((data, np.zeros(self.segment_size - size, np.uint8)))
             self._mapped[base] = data

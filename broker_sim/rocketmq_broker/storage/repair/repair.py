@@ -12,6 +12,7 @@ After a crash the same repair follows: before step 2 from the same bytes, later 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -128,10 +129,9 @@ def copy_name(damage: DamagedRange, segment_size: int) -> str:
 
 
 def _copy(files: Files, plan: RepairPlan, damage: DamagedRange) -> None:
-    source = files.open(damage.file)
     size = plan.mark.segment_size
-    copy = files.open(join(plan.folder, copy_name(damage, size)), create=True)
-    try:
+    name = join(plan.folder, copy_name(damage, size))
+    with closing(files.open(damage.file)) as source, closing(files.open(name, create=True)) as copy:
         begin, done = damage.position % size, 0
         copy.resize(0)
         while done < damage.size:
@@ -142,9 +142,6 @@ def _copy(files: Files, plan: RepairPlan, damage: DamagedRange) -> None:
             copy.pwrite(data, done)
             done += len(data)
         copy.sync()
-    finally:
-        source.close()
-        copy.close()
 
 
 def _blank_out(files: Files, plan: RepairPlan, say: Say) -> None:
@@ -152,13 +149,9 @@ def _blank_out(files: Files, plan: RepairPlan, say: Say) -> None:
     size = plan.mark.segment_size
     for damage in plan.damaged_ranges:
         say(f"writing over {damage.size:,} bytes of {damage.file}")
-        file = files.open(damage.file, create=True)
-        try:
+        with closing(files.open(damage.file, create=True)) as file:
             if file.size() != size:
                 file.resize(size)
-            data = damage.blank(size)
-            file.pwrite(data, damage.position % size)
+            file.pwrite(damage.blank(size), damage.position % size)
             file.sync()
-        finally:
-            file.close()
     files.sync_directory(LOG_DIRECTORY)
