@@ -1,4 +1,4 @@
-"""The schema of a read: the default one, and what a user's own must look like."""
+"""The schema of a read: the default columns, and the checks of a user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark_rocketmq.errors import SchemaError
 from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, check_schema
 
-# What other sources, Spark's Kafka source first, call the same things. By letters alone `offset`
+# Names of the same columns in other sources, Spark's Kafka source first. By letters alone `offset`
 # is nearest to `offsetMsgId`.
 _OTHER_NAMES: Final = {
     "broker": "brokerName",
@@ -29,13 +29,13 @@ _OTHER_NAMES: Final = {
 
 
 def default_ddl(*, include_properties: bool, more: tuple[str, ...] = ()) -> str:
-    """The default columns as Spark DDL, and more behind them."""
+    """Return the default columns as Spark DDL, followed by `more`."""
     names = (*DEFAULT_COLUMNS, *(("properties",) if include_properties else ()), *more)
     return ", ".join(f"{name} {COLUMNS[name].spark_type}" for name in names)
 
 
 def read_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark will expect. Raises SchemaError for a column we do not have."""
+    """Return the Arrow schema that Spark expects. Raises SchemaError for an unknown column."""
     for name in schema.fieldNames():
         if name not in COLUMNS:
             near = _nearest(name)
@@ -61,9 +61,9 @@ def _nearest(name: str) -> str | None:
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """A Spark schema as Spark's workers compare it with ours."""
-    # Spark's own helper: its worker compares what we yield with exactly this.
+    """Return the Arrow schema that Spark's workers compare with the batches they get."""
+    # Spark's own helper: its worker makes the schema by the same one.
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:
-        return to_arrow_schema(schema)  # Spark 4.0 and 4.1 know no other time zone.
+        return to_arrow_schema(schema)  # Spark 4.0 and 4.1 support no other time zone.

@@ -1,7 +1,7 @@
-"""RocketMQDataSource: checks the options and picks a reader or writer; holds no logic.
+"""RocketMQDataSource: checks the options and makes a reader or writer; holds no logic.
 
-Spark imports this module to look the format up, in every process: so it imports no more than the
-options, and readers and writers only when they are wanted.
+Spark imports this module in every process to look the format up. So it imports the options alone at
+its top, and a reader or writer in the method that returns it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.read.batch_reader import BatchReader
     from pyspark_rocketmq.read.filtered_reader import FilteredReader
     from pyspark_rocketmq.read.lookup_reader import LookupReader
-    from pyspark_rocketmq.read.task import ReadPlan
+    from pyspark_rocketmq.read.plan import ReadPlan
     from pyspark_rocketmq.sink.writers import BatchWriter, StreamWriter
     from pyspark_rocketmq.stream.reader import StreamReader
 
@@ -35,11 +35,11 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "rocketmq"
 
     def schema(self) -> str:
-        """The default columns."""
+        """Return the default columns as DDL."""
         from pyspark_rocketmq.schema import default_ddl  # Keeps Spark's lookup light.
 
         options = self._parsed.selected_read()
@@ -49,7 +49,7 @@ class RocketMQDataSource(DataSource):
         return default_ddl(include_properties=options.include_properties, more=names)
 
     def reader(self, schema: StructType) -> BatchReader | LookupReader | FilteredReader:
-        """A batch read."""
+        """Make the reader of a batch read."""
         from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
         options = self._parsed.read(Use.BATCH)
@@ -66,14 +66,14 @@ class RocketMQDataSource(DataSource):
         return BatchReader(options, self._plan(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """A stream."""
+        """Make the reader of a stream."""
         from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
 
         options = self._parsed.read(Use.STREAM)
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """A batch write."""
+        """Make the writer of a batch."""
         from pyspark_rocketmq.sink.encoding import plan as plans  # Keeps Spark's lookup light.
         from pyspark_rocketmq.sink.writers import BatchWriter  # Keeps Spark's lookup light.
 
@@ -84,7 +84,7 @@ class RocketMQDataSource(DataSource):
         return BatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """The writes of a stream's batches."""
+        """Make the writer of a stream's batches."""
         from pyspark_rocketmq.sink.encoding.plan import (  # Keeps lookup light.
             refuse_overwrite,
             sink_plan,

@@ -19,7 +19,7 @@ from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
 from pyspark_rocketmq.read.offset_search import find_ending_offsets, find_starting_offsets
 from pyspark_rocketmq.read.partitions import TaskPartition
-from pyspark_rocketmq.read.task import ReadPlan
+from pyspark_rocketmq.read.plan import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
 
 

@@ -1,4 +1,4 @@
-"""A look at the cluster: the selected queues, what they hold, and what cannot be reached."""
+"""Scans the cluster: the selected queues, their bounds, and what cannot be reached."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class ClusterScan:
-    """What was selected and found at one moment."""
+    """The selected queues as found at one moment."""
 
     queues: tuple[QueueId, ...] = ()
-    """The selected queues that exist, by the routes."""
+    """The selected queues that exist, according to the routes."""
     bounds: Mapping[QueueId, Bounds] = field(default_factory=dict)
     first_store_times: Mapping[QueueId, int] = field(default_factory=dict)
     """When offset 0 was stored, for queues that still have it."""
     unreachable: Mapping[QueueId, RocketMQError] = field(default_factory=dict)
     absent_topics: frozenset[str] = frozenset()
-    """Topics that are selected by name, or were before, and have no route."""
+    """Topics without a route that are selected by name, or were known before."""
     missing_queues: tuple[QueueId, ...] = ()
     """Assigned queues that do not exist."""
 
     @property
     def topics(self) -> set[str]:
-        """The topics that were looked for."""
+        """The topics that were scanned."""
         return {queue.topic for queue in self.queues} | self.absent_topics
 
     @property
     def brokers(self) -> frozenset[tuple[str, str]]:
-        """Which topic is on which broker."""
+        """Pairs of a topic and a broker that has it."""
         return frozenset((queue.topic, queue.broker) for queue in self.queues)
 
 
@@ -50,10 +50,10 @@ def scan_cluster(
     *,
     with_first_store_times: bool = True,
 ) -> ClusterScan:
-    """Look at the selected topics, and at the topics `also` known from before.
+    """Scan the selected topics, and the topics `also` known from before.
 
-    Raises RocketMQError when the name server does not answer; a broker that does not answer is in
-    the result.
+    Raises RocketMQError if the name server does not answer; a broker that does not answer is in the
+    result.
     """
     named = named_topics(options)
     if named is None:
@@ -108,17 +108,17 @@ def _with_bounds(
 def find_first_store_times(
     cluster: Cluster, bounds: Mapping[QueueId, Bounds]
 ) -> dict[QueueId, int]:
-    """When offset 0 was stored, for those of the queues that still have it."""
-    young = [queue for queue, held in bounds.items() if held.start == 0 and held.end > 0]
-    if not young:
+    """Find when offset 0 was stored, for those of the queues that still have it."""
+    candidates = [queue for queue, held in bounds.items() if held.start == 0 and held.end > 0]
+    if not candidates:
         return {}
-    times: dict[QueueId, int | RocketMQError | None] = cluster.earliest_store_times(young)
+    times: dict[QueueId, int | RocketMQError | None] = cluster.earliest_store_times(candidates)
     refused = [queue for queue, answer in times.items() if isinstance(answer, BrokerError)]
     if refused:
-        # A proxy does not know this question. It serves pulls, and so do accounts that may read.
+        # A proxy does not support this request, but serves pulls, as any account that may read.
         times.update(cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
-    # Retention between the two answers would make a later message's time look like a birth.
-    after = cluster.bounds(young)
+    # Retention between the two answers would give the time of a later message.
+    after = cluster.bounds(candidates)
     first_store_times: dict[QueueId, int] = {}
     for queue, answer in times.items():
         held = after[queue]
@@ -138,8 +138,8 @@ def first_scan(
     """Scan until the cluster answers, for as long as making a connection may take.
 
     A user waits for the start of a read, so a wrong address must be reported within seconds.
-    `is_whole` wants every broker of every queue: a new query cannot say where it starts otherwise.
-    Raises ClusterUnreachableError, and at once what trying again does not help.
+    `is_whole` requires every broker of every queue: a new query needs all of their bounds.
+    Raises ClusterUnreachableError, and at once an error that a retry cannot help.
     """
 
     def scan() -> ClusterScan:
@@ -165,17 +165,17 @@ def first_scan(
 
 
 def report_missing(found: ClusterScan) -> None:
-    """Warn about assigned queues that do not exist: they are passed over."""
+    """Warn about assigned queues that do not exist: the read skips them."""
     for queue in found.missing_queues:
-        _log.warning("assigned queue does not exist and is passed over: %s", queue)
+        _log.warning("assigned queue does not exist and is skipped: %s", queue)
 
 
-def require_topics(survey: ClusterScan, options: ReadOptions) -> None:
-    """Raise TopicNotFoundError for topics that are not there and must be."""
-    if survey.absent_topics and not options.may_be_absent:
-        raise no_route(survey.absent_topics)
+def require_topics(scan: ClusterScan, options: ReadOptions) -> None:
+    """Raise TopicNotFoundError for missing topics that must exist."""
+    if scan.absent_topics and not options.may_be_absent:
+        raise no_route(scan.absent_topics)
 
 
 def no_route(topics: Iterable[str]) -> TopicNotFoundError:
-    """The error about topics that the name server does not know."""
+    """Make the error about topics that the name server does not know."""
     return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")

@@ -32,7 +32,7 @@ from pyspark_rocketmq.planning.filters import (
     narrowing_of,
 )
 from pyspark_rocketmq.read.batch_reader import BatchReader
-from pyspark_rocketmq.read.task import ReadPlan
+from pyspark_rocketmq.read.plan import ReadPlan
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.filters.tags import TagExpression

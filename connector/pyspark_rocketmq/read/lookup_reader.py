@@ -13,7 +13,7 @@ from pyspark_rocketmq.planning.selection import named_topics
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.partitions import RangePartition, range_partitions
-from pyspark_rocketmq.read.task import ReadPlan
+from pyspark_rocketmq.read.plan import ReadPlan
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup import QueueOffset, find_by_id, offsets_of_key
 from rocketmq_wire.model import OffsetRange, QueueId

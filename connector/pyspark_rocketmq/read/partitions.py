@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_rocketmq.planning.batch import BatchTask
-from pyspark_rocketmq.read.task import ReadPlan, read_ranges, read_task
+from pyspark_rocketmq.read.plan import ReadPlan
+from pyspark_rocketmq.read.task import read_ranges, read_task
 from rocketmq_wire.model import OffsetRange, QueueId
 
 

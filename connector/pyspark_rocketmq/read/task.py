@@ -1,4 +1,4 @@
-"""The worker's side: ranges of queues -> record batches, nothing lost without an error."""
+"""A worker's task: ranges of queues -> record batches. No loss goes unreported."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from pyspark_rocketmq.errors import DataLossError, ReadOutageError, raise_or_skip_loss
 from pyspark_rocketmq.planning.batch import EARLIEST, LATEST, BatchTask, QueueSlice
-from pyspark_rocketmq.read.typed_bodies import TypedBatches, TypedPlan
-from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from pyspark_rocketmq.read.plan import ReadPlan
+from pyspark_rocketmq.read.typed_bodies import TypedBatches
+from rocketmq_arrow.decode.decoder import Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.download.contract import RangeChunk, ReadSpec
+from rocketmq_client.download.contract import RangeChunk
 from rocketmq_client.loss import Loss, LossReason, RangeLostError
 from rocketmq_client.retry import TASK, Retry
 from rocketmq_client.settings import ConnectionSettings
@@ -27,89 +29,69 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TopicNotFoundError,
     TransportError,
+    raise_first,
 )
-from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.offsets import Boundary
 
 _log = logging.getLogger("pyspark_rocketmq")
 
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """What every task of a read has in common; it travels to the workers pickled."""
-
-    settings: ConnectionSettings
-    spec: ReadSpec
-    schema: pa.Schema
-    corrupt: str
-    check_crc: bool
-    fail_on_data_loss: bool
-    start_ms: int | None = None
-    """Where queues that the plan did not know start: a time, or None for their first message."""
-    typed: TypedPlan | None = None
-    """How bodies are read, if their fields are the columns."""
-
-
 # Connections, kept from task to task of one worker process. A reader takes one out and puts it back
-# when it is done with it, so that two readers never share one, and one left in the middle of an
-# answer is never used again. They are told apart by value: the text of settings hides their keys.
+# after it succeeded, so two readers never share one, and a connection left in the middle of an
+# answer is never used again. Settings are compared by value: their text hides their keys.
 _idle: dict[int, list[tuple[ConnectionSettings, Cluster]]] = {}
-"""By process, those longest unused first."""
+"""The connections of each process, those longest unused first."""
 _IDLE_MAX: Final = 8
-_NOWHERE: Final[Mapping[str, str]] = {}
+_NO_ADDRESSES: Final[Mapping[str, str]] = {}
 _frozen = (0, 0)
-"""The process and how many modules it had when they were last frozen."""
+"""The process, and its number of modules when they were last frozen."""
 
 
 def read_ranges(
-    plan: ReadPlan, ranges: Sequence[OffsetRange], places: Mapping[str, str] = _NOWHERE
+    plan: ReadPlan, ranges: Sequence[OffsetRange], addresses: Mapping[str, str] = _NO_ADDRESSES
 ) -> Iterator[pa.RecordBatch]:
-    """Read known ranges. Raises DataLossError, CorruptRecordError and what the client raises.
+    """Read known ranges. Raises DataLossError, CorruptRecordError and the client's errors.
 
-    At `places` the driver found the brokers; a name server is asked first.
+    `addresses` are those of the brokers as the driver knew them; a name server is asked first.
     """
-    if not ranges:
-        return
-    cluster = _take(plan.settings)
-    cluster.hint(places)
-    is_done = False
-    try:
-        yield from _RangeReader(plan, cluster, ranges).batches()
-        is_done = True
-    finally:
-        _put_back(plan.settings, cluster, is_reusable=is_done)
-        _freeze_imports()
+    if ranges:
+        with _kept_connection(plan.settings, addresses) as cluster:
+            yield from _RangeReader(plan, cluster, ranges).batches()
 
 
 def read_task(
-    plan: ReadPlan, task: BatchTask, places: Mapping[str, str] = _NOWHERE
+    plan: ReadPlan, task: BatchTask, addresses: Mapping[str, str] = _NO_ADDRESSES
 ) -> Iterator[pa.RecordBatch]:
-    """Read a task of a batch read, whose late ends become numbers only now."""
-    cluster = _take(plan.settings)
-    cluster.hint(places)
-    is_done = False
-    try:
+    """Read a task of a batch read, and resolve its late ends now."""
+    with _kept_connection(plan.settings, addresses) as cluster:
         retry = Retry(plan.settings.over_outage(TASK), cluster.clock, log=_log)
         ranges = retry.call(lambda: resolve_task(plan, cluster, task))
         yield from _RangeReader(plan, cluster, ranges).batches()
+
+
+@contextmanager
+def _kept_connection(
+    settings: ConnectionSettings, addresses: Mapping[str, str]
+) -> Iterator[Cluster]:
+    """Take a kept connection, or open one, and keep it for the next task if this one succeeds."""
+    cluster = _take(settings)
+    cluster.hint(addresses)
+    is_done = False
+    try:
+        yield cluster
         is_done = True
     finally:
-        _put_back(plan.settings, cluster, is_reusable=is_done)
+        _put_back(settings, cluster, is_reusable=is_done)
         _freeze_imports()
 
 
 def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[OffsetRange]:
-    """Give late ends their numbers, and find the queues that the plan did not know."""
+    """Resolve late ends to numbers, and find the queues that the plan does not have."""
     unplanned = _unplanned_queues(cluster, task)
     late = [piece.queue for piece in task.slices if piece.start == EARLIEST or piece.end == LATEST]
     wanted = tuple(dict.fromkeys((*late, *unplanned)))
-    bounds: dict[QueueId, Bounds] = {}
-    for queue, answer in (cluster.bounds(wanted) if wanted else {}).items():
-        if isinstance(answer, RocketMQError):
-            raise answer
-        bounds[queue] = answer
+    bounds = raise_first(cluster.bounds(wanted)) if wanted else {}
     ranges: list[OffsetRange] = []
     for piece in task.slices:
         held = bounds.get(piece.queue)
@@ -120,7 +102,7 @@ def resolve_task(plan: ReadPlan, cluster: Cluster, task: BatchTask) -> list[Offs
                 loss = _shrinkage(cluster, piece, held, end)
                 raise_or_skip_loss(loss, fail_on_data_loss=plan.fail_on_data_loss)
             elif held.end < end:
-                # Only a replica is there, and it lags: the read waits for the rest.
+                # Only a replica answers, and it lags: the read waits for the rest.
                 bounds[piece.queue] = replace(held, end=end)
         start = bounds[piece.queue].start if piece.start == EARLIEST else piece.start
         end = bounds[piece.queue].end if piece.end == LATEST else piece.end
@@ -137,15 +119,15 @@ def _unplanned_queues(cluster: Cluster, task: BatchTask) -> list[QueueId]:
             found = cluster.queues(topic)
         except TopicNotFoundError as error:
             _check_deleted(cluster, [q for q in task.planned_queues if q.topic == topic], error)
-            continue  # What was planned of it is judged as every planned queue is.
+            continue  # Its planned queues are judged as all others.
         unplanned += [queue for queue in found if queue not in task.planned_queues]
     return unplanned
 
 
 def _check_deleted(cluster: Cluster, queues: Sequence[QueueId], error: RocketMQError) -> None:
-    """Raise what is worth waiting for if a topic without a route is not deleted.
+    """Raise a retryable error unless a topic without a route was deleted.
 
-    A broker that is away takes its topics' routes with it, and brings them again after a while.
+    The routes of a broker's topics disappear with the broker, and come back after it.
     """
     for queue, held in cluster.bounds(queues).items():
         if isinstance(held, RocketMQError):
@@ -155,7 +137,7 @@ def _check_deleted(cluster: Cluster, queues: Sequence[QueueId], error: RocketMQE
 
 
 def _shrinkage(cluster: Cluster, piece: QueueSlice, held: Bounds, end: int) -> Loss:
-    """Why a queue ends before `end`, where it ended when the read was planned."""
+    """Find out why a queue ends before `end`, its end when the read was planned."""
     queue, start = piece.queue, max(piece.start, 0)
     # Brokers answer zeros for a queue, and for a topic, that they do not have.
     if held == Bounds(0, 0):
@@ -175,37 +157,21 @@ def _first_offsets(
 ) -> dict[QueueId, int]:
     if plan.start_ms is None or not queues:
         return {queue: bounds[queue].start for queue in queues}
-    starts: dict[QueueId, int] = {}
     times = dict.fromkeys(queues, plan.start_ms)
-    for queue, answer in cluster.search_offsets(times, Boundary.LOWER).items():
-        if isinstance(answer, RocketMQError):
-            raise answer
-        starts[queue] = answer
-    return starts
+    return raise_first(cluster.search_offsets(times, Boundary.LOWER))
 
 
 class _RangeReader:
     """One pass over a task's ranges."""
 
     def __init__(self, plan: ReadPlan, cluster: Cluster, ranges: Sequence[OffsetRange]) -> None:
-        subscription = plan.spec.subscription
-        tags = None
-        # What SQL92 selects only the broker judges: unlike tags it does so exactly.
-        if subscription.kind == "TAG" and not subscription.selects_all:
-            expression = TagExpression.parse(subscription.expression)
-            tags = None if expression.matches_all else expression.tags
-        self._plan, self._cluster, self._ranges = plan, cluster, ranges
+        self._plan = plan
+        self._cluster = cluster
+        self._ranges = ranges
         self._typed: TypedBatches | None = None
         if plan.typed is not None:
             self._typed = TypedBatches(plan.typed, secrets.token_hex(8))
-        self._decoder = Decoder(
-            DecodeOptions(
-                schema=plan.schema,
-                check_crc=plan.check_crc,
-                corrupt=CorruptPolicy[plan.corrupt.upper()],
-                tags=tags,
-            )
-        )
+        self._decoder = Decoder(plan.decode_options(plan.schema))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -222,12 +188,12 @@ class _RangeReader:
             raise ReadOutageError(error, self._plan.settings.outage_ms) from error
         if self._decoder.skipped:
             _log.warning(
-                "%s left out, since corruptMessages=skip",
+                "%s skipped, since corruptMessages=skip",
                 plural(self._decoder.skipped, "corrupt message"),
             )
         if self._typed is not None and self._typed.dropped:
             _log.warning(
-                "%s with bad bodies left out, since bodyMode=dropmalformed",
+                "%s with bad bodies dropped, since bodyMode=dropmalformed",
                 plural(self._typed.dropped, "message"),
             )
 
@@ -241,7 +207,7 @@ class _RangeReader:
             if rows.num_rows:
                 yield rows
         if chunk.expected_count is None:
-            return  # Filtered: what is missing did not match.
+            return  # Filtered: missing messages did not match.
         count += self._decoder.skipped - skipped_before
         gone = chunk.expected_count - count
         if gone > 0:
@@ -250,11 +216,11 @@ class _RangeReader:
 
 
 def _freeze_imports() -> None:
-    """Take what is imported by now out of the garbage collector's sight.
+    """Hide the imported modules from the garbage collector.
 
-    Spark's daemon collects the whole heap after every task: 10 ms of each micro-batch's task would
-    go into looking at modules that live for ever. The first task imports most of them while it
-    runs: the transport, and what decoding needs. So each task looks at its end.
+    Spark's daemon collects the whole heap after every task, which would take 10 ms of each task for
+    modules that live for ever. The first task imports most of them while it runs, so each task
+    checks at its end.
     """
     global _frozen
     if _frozen != (os.getpid(), len(sys.modules)):

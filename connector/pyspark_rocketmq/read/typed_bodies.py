@@ -1,7 +1,7 @@
-"""A schema with fields of bodies -> what to decode of messages, and batches of those fields.
+"""A schema with fields of bodies -> the columns to decode, and record batches of those fields.
 
-A column is a field of the bodies, a column of messages with two underlines before its name
-(`__offset` is `queueOffset`), or the one that takes the texts of bad bodies.
+A column is a field of the bodies, a column of messages with two underscores before its name
+(`__offset` is `queueOffset`), or the column for the texts of bad bodies.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _PREFIX: Final = "__"
 _COLUMN_OF: Final = {f"{_PREFIX}{name}": name for name in COLUMNS} | {"__offset": "queueOffset"}
 _OFFSET: Final = pa.field("queueOffset", pa.int64())
 _BODY: Final = pa.field("body", pa.binary())
-# Rows of other ways to read, which do not come by here.
+# Options of reads whose rows do not pass this module.
 _UNFIT: Final = ("messageKey", "messageId", "consumeMode")
 _OF_TYPED: Final = ("bodyMode", "columnNameOfCorruptRecord")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedPlan:
-    """What the rows of a typed read are made of; it travels to the workers pickled."""
+    """The columns of a typed read; Spark carries it to the workers pickled."""
 
     output: pa.Schema
-    """As Spark expects it."""
+    """The schema that Spark expects."""
     fields: pa.Schema
     """The fields of bodies."""
     mode: str
@@ -43,7 +43,7 @@ class TypedPlan:
 
     @property
     def messages(self) -> pa.Schema:
-        """What is to be decoded of every message."""
+        """The columns to decode of every message."""
         wanted = {"queueOffset": _OFFSET, "body": _BODY}
         for field in self.output:
             column = _COLUMN_OF.get(field.name)
@@ -53,7 +53,7 @@ class TypedPlan:
 
 
 def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
-    """How the bodies are read, None if nobody wants that. Raises OptionError and SchemaError."""
+    """Plan how to read the bodies; None without bodyFormat. Raises OptionError, SchemaError."""
     if options.bodies.body_format is None:
         for name in _OF_TYPED:
             if name in options.given:
@@ -94,7 +94,7 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
     try:
         check_schema(plan.messages)
     except ValueError as error:
-        raise SchemaError(f"{error} (written with two underlines before it)") from error
+        raise SchemaError(f"{error} (written with two underscores before it)") from error
     return plan
 
 
@@ -136,16 +136,19 @@ def _check_field(field: pa.Field, path: str) -> None:
 
 
 class TypedBatches:
-    """Batches of messages -> batches of their bodies' fields. `name` is hexadecimal, in no body."""
+    """Turns batches of messages into batches of their bodies' fields.
+
+    `name` is hexadecimal text that is in no body.
+    """
 
     def __init__(self, plan: TypedPlan, name: str) -> None:
         self._plan = plan
         self._bodies = JsonBodies(plan.fields, name)
         self.dropped = 0
-        """Bad bodies left out in mode dropmalformed."""
+        """The number of bad bodies dropped in mode dropmalformed."""
 
     def convert(self, queue: QueueId, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of some messages of a queue. Raises BadBodyError in mode failfast."""
+        """Convert messages of a queue. Raises BadBodyError in mode failfast."""
         plan, bodies = self._plan, batch.column("body")
         read = self._bodies.read(bodies)
         if read.bad and plan.mode == "failfast":
@@ -175,11 +178,11 @@ def _mask(rows: list[int], count: int) -> np.ndarray[tuple[int], np.dtype[np.boo
 
 
 def _texts_of(bodies: pa.BinaryArray, bad: list[int]) -> pa.StringArray:
-    """The texts of bad bodies, null for the others."""
+    """Return the texts of bad bodies, null for the others."""
     if not bad:
         return pa.nulls(len(bodies), pa.string())
     rows = array_of(np.array(bad, np.int64))
     texts = as_text(bodies.take(rows))
-    places = np.zeros(len(bodies), np.int64)
-    places[bad] = np.arange(len(bad))
-    return texts.take(array_of(places, ~_mask(bad, len(bodies))))
+    indexes = np.zeros(len(bodies), np.int64)
+    indexes[bad] = np.arange(len(bad))
+    return texts.take(array_of(indexes, ~_mask(bad, len(bodies))))

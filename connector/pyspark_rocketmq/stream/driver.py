@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.read.task import ReadPlan
+from pyspark_rocketmq.read.plan import ReadPlan
 from rocketmq_wire.model import QueueId
 
 Offset = dict[str, Any]

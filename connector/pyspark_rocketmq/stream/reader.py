@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.batch_log import log_batch
-from pyspark_rocketmq.read.task import ReadPlan
+from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.stream.admission import (
     ReadAllAvailable,
     ReadLimit,

@@ -25,7 +25,8 @@ from pyspark_rocketmq.planning.batch import (
 )
 from pyspark_rocketmq.planning.split import Split
 from pyspark_rocketmq.read import task as partition_read
-from pyspark_rocketmq.read.task import ReadPlan, read_ranges, read_task, resolve_task
+from pyspark_rocketmq.read.plan import ReadPlan
+from pyspark_rocketmq.read.task import read_ranges, read_task, resolve_task
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_client.download.contract import RangeChunk
 from rocketmq_wire.errors import ConnectError, CorruptRecordError
@@ -271,7 +272,7 @@ def test_an_offset_that_does_not_come_is_a_loss(
     assert "1 message is gone" in caplog.text
 
 
-def test_a_damaged_message_fails_or_is_left_out_or_shown(
+def test_a_damaged_message_fails_or_is_skipped_or_shown(
     world: FakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     (a,) = world.create("orders", 1)
@@ -282,7 +283,7 @@ def test_a_damaged_message_fails_or_is_left_out_or_shown(
         rows(read_ranges(plan(), ranges))
     survivors = [row for row in offsets(a, 0, 10) if row != (0, 4)]
     assert rows(read_ranges(plan(corruptMessages="skip"), ranges)) == survivors
-    assert "1 corrupt message left out, since corruptMessages=skip" in caplog.text
+    assert "1 corrupt message skipped, since corruptMessages=skip" in caplog.text
     assert rows(read_ranges(plan(checkCrc="false"), ranges)) == offsets(a, 0, 10)
     emitting = replace(
         plan(corruptMessages="emit"), schema=arrow_schema(["queueOffset", "corruptReason"])

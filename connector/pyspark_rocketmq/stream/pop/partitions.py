@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_rocketmq.read.task import ReadPlan
-from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from pyspark_rocketmq.read.plan import ReadPlan
+from rocketmq_arrow.decode.decoder import Decoder
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.handles import ReceiptHandle
 
@@ -97,15 +96,9 @@ def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBa
     inner = wanted
     if _HANDLE in wanted.names and _OFFSET not in wanted.names:
         inner = wanted.append(pa.field(_OFFSET, pa.int64()))
-    options = DecodeOptions(
-        schema=inner,
-        check_crc=plan.check_crc,
-        corrupt=CorruptPolicy[plan.corrupt.upper()],
-        tags=_tags_of(plan),
-    )
     for popped in partition.queues:
         offsets = [offset for _, some in popped.handles for offset in some]
-        decoder = Decoder(options)
+        decoder = Decoder(plan.decode_options(inner))
         for batch in decoder.decode(popped.queue, min(offsets), max(offsets) + 1, popped.body):
             if batch.num_rows:
                 yield _with_handles(batch, wanted, popped) if _HANDLE in wanted.names else batch
@@ -125,14 +118,6 @@ def _with_handles(batch: pa.RecordBatch, wanted: pa.Schema, popped: PoppedQueue)
 
 def _head_of(handle: ReceiptHandle) -> str:
     return handle._replace(offset=0, position=None).text()[:-2]
-
-
-def _tags_of(plan: ReadPlan) -> frozenset[str] | None:
-    subscription = plan.spec.subscription
-    if subscription.kind != "TAG" or subscription.selects_all:
-        return None
-    expression = TagExpression.parse(subscription.expression)
-    return None if expression.matches_all else expression.tags
 
 
 def divide_queues(queues: Sequence[PoppedQueue], count: int) -> list[PopPartition]:
