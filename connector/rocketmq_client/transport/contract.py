@@ -58,7 +58,7 @@ class Transport(Protocol):
         ...
 
     def hint(self, addresses: Mapping[str, str]) -> None:
-        """Where another found brokers, for when nobody else can be asked."""
+        """Use these addresses of brokers if no name server answers."""
         ...
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:

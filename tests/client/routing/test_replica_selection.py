@@ -156,7 +156,7 @@ def test_commits_wait_for_the_master(master: ScriptedBroker, replica: ScriptedBr
         assert cluster.bounds([QUEUE])[QUEUE].is_current is False
         (error,) = cluster.commit("readers", {QUEUE: 5}).values()
         assert isinstance(error, ConnectError)
-        assert "master is away" in str(error)
+        assert "master is unavailable" in str(error)
         (error,) = cluster.committed_offsets("readers", [QUEUE]).values()
         assert isinstance(error, ConnectError)
         master.others = both

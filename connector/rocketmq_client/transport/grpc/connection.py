@@ -1,4 +1,4 @@
-"""One gRPC channel to one address: calls go out, their events come in on the inbox of its owner.
+"""One gRPC channel to one address: sends calls, and puts their events into its owner's inbox.
 
 grpcio is imported when the first connection is made, not with this module: Spark's workers are
 forked from a process that must not have it. Its threads do not survive a fork, so a forked process
@@ -7,7 +7,7 @@ whose parent had connections can have none.
 - A unary call puts its message and its end in the inbox. A streamed one has a thread of its own,
   which asks for a message when the one before was taken: what the peer sends beyond that waits in
   gRPC and in the sockets, up to the call's window.
-- Pings notice a peer that is away, also while a call is silent: a machine that vanished does not
+- Pings detect a peer that is down, also while a call is silent: a machine that vanished does not
   close its connections.
 """
 
@@ -79,7 +79,7 @@ Inbox = SimpleQueue[Event | None]
 
 
 def next_event(inbox: Inbox, timeout_ms: int) -> Event | None:
-    """The next event; None if none came in time, or somebody woke the owner."""
+    """The next event; None if none came in time, or the owner was woken."""
     try:
         return inbox.get(timeout=timeout_ms / 1_000) if timeout_ms > 0 else inbox.get_nowait()
     except Empty:
@@ -118,9 +118,9 @@ class _Library:
 def connect_to_first(
     addresses: Sequence[str], connect: Callable[[str], C]
 ) -> tuple[C, tuple[str, ...]]:
-    """A connection to the first address that can be reached, and all of them, that one in front.
+    """Connect to the first reachable address; return it and all addresses, that one first.
 
-    Raises the first address's ConnectError or WrongSettingsError when none can be.
+    Raises the first address's ConnectError or WrongSettingsError if none is reachable.
     """
     error: ConnectError | WrongSettingsError | None = None
     for address in addresses:
@@ -160,12 +160,12 @@ class GrpcConnection:
         self.address = address
         self.receive_window = receive_window
         self.heard_at = time.monotonic()
-        """When an answer came last, or the connection was made."""
+        """The time of the last answer, or of the connection's start."""
         self.was_answered = False
         self.is_ending = False
-        """The peer ended what was to stay open: it is going down."""
+        """True if the peer ended a stream that stays open: it is going down."""
         self.inbox = inbox
-        """The next call's; those under way keep theirs."""
+        """The inbox of the next calls; those in flight keep theirs."""
         self._tls = security.tls
         self._metadata = _metadata(security.credentials, metadata)
         self._error_class: type[Exception] = library.RpcError
@@ -216,13 +216,13 @@ class GrpcConnection:
             stream.outgoing.put(message)
 
     def taken(self, event: MessageReceived) -> None:
-        """A message was taken: the next one is waited for."""
+        """Read the next message of a stream, since this one was taken."""
         stream = self._streams.get(event.call)
         if stream is not None:
             stream.room.release()
 
     def cancel(self, number: int) -> None:
-        """Give a call up; its events mean nothing any more."""
+        """Give a call up; ignore its later events."""
         stream, future = self._streams.pop(number, None), self._unary.pop(number, None)
         if stream is not None:
             stream.cancel()
@@ -234,7 +234,7 @@ class GrpcConnection:
         return self.heard_at > at
 
     def error_of(self, ended: CallEnded) -> RocketMQError | None:
-        """The error that a call ended with. It may ask the peer which language it speaks."""
+        """Return a call's error, if any. May ask the peer which protocol it speaks."""
         if ended.status == OK:
             return None
         if ended.status == UNAVAILABLE and not self.was_answered:
@@ -244,7 +244,7 @@ class GrpcConnection:
         return error_of(self.address, ended.status, ended.text, ended.metadata)
 
     def close(self) -> None:
-        """Close the channel; the peer ends what is under way."""
+        """Close the channel; the peer ends the calls in flight."""
         if _Library.was_forked:
             _Library.abandoned.append(self._channel)
             return
@@ -295,7 +295,7 @@ class GrpcConnection:
         self.heard_at, self.was_answered = time.monotonic(), True
 
     def _explain(self) -> RocketMQError | None:
-        """Why no answer ever came: the peer wants TLS, or a certificate, or speaks no gRPC."""
+        """Why no answer ever came: the peer requires TLS or a certificate, or speaks no gRPC."""
         if self._tls is None:
             return explain_hang_up(self.address, HTTP2_GREETING, is_tls=False, is_grpc=True)
         if self._relay is not None and self._relay.error is not None:
@@ -355,16 +355,16 @@ def _ping_options(after_ms: int | None, silence_ms_max: int) -> list[tuple[str, 
     return [
         ("grpc.keepalive_time_ms", after_ms),
         ("grpc.keepalive_timeout_ms", silence_ms_max - after_ms),
-        # What counts with the gRPC libraries of today, where it is a minute unless set.
+        # Current gRPC libraries use this option; its default is a minute.
         ("grpc.http2.ping_timeout_ms", silence_ms_max - after_ms),
         ("grpc.http2.max_pings_without_data", 0),
     ]
 
 
 def _reach(address: str, timeout_ms: int, tls: TlsSettings | None) -> tuple[str, TlsRelay | None]:
-    """What gRPC is to connect to: the first place that an address names and that listens.
+    """Return gRPC's target for an address: its first host that listens, or a TLS relay to it.
 
-    gRPC would say late and in words of its own that nobody listens, or why TLS fails.
+    gRPC would report a refused connection or a TLS failure late and in words of its own.
     """
     give_up_at = time.monotonic() + timeout_ms / 1_000
     try:
@@ -396,7 +396,7 @@ def _reach(address: str, timeout_ms: int, tls: TlsSettings | None) -> tuple[str,
 def _metadata(
     credentials: Credentials | None, always: tuple[tuple[str, str], ...]
 ) -> Callable[[], tuple[tuple[str, str], ...]]:
-    """What makes the metadata of a call."""
+    """Return the function that makes a call's metadata."""
     if credentials is None:
         return lambda: always
 

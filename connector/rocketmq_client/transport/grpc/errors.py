@@ -1,4 +1,4 @@
-"""How a gRPC call ended -> the project's errors. The one place that knows gRPC's status codes."""
+"""Turns the end of a gRPC call into an error; the only module that knows gRPC's status codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_PERMISSION: Final = 16
 
 
 def error_of(address: str, status: int, details: str, metadata: Metadata) -> RocketMQError:
-    """The error of a call that did not end well."""
+    """Return the error of a failed call."""
     refusal = error_from_metadata(metadata)
     if refusal is not None:
         return refusal
@@ -66,7 +66,7 @@ def error_of(address: str, status: int, details: str, metadata: Metadata) -> Roc
 
 
 def _unavailable(address: str, text: str) -> RocketMQError:
-    # gRPC has one status for all ways to be without a connection, and tells them apart in words.
+    # gRPC has one status for every failed connection; only its text distinguishes them.
     if "Failed parsing HTTP/2" in text:
         return RemoteProtocolError(f"{address} does not speak HTTP/2: {text}")
     if any(words in text for words in _UNCONNECTED):

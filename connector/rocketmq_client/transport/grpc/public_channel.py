@@ -38,12 +38,12 @@ _STEP_MS_MAX: Final = 1_000
 _HEARTBEAT_SECONDS: Final = 10.0
 _STREAMED: Final = "ReceiveMessage"
 _CALLS_MAX: Final = 64
-"""Of one `call_many` under way: a peer may allow a hundred streams."""
+"""The calls of one `call_many` in flight: a peer may allow a hundred streams."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A call under way: its messages so far, and how it ended."""
+    """A call in flight: its messages so far, and how it ended."""
 
     frames: list[bytes] = field(default_factory=list)
     error: RocketMQError | None = None
@@ -51,12 +51,12 @@ class Pending:
 
 
 class PublicChannel:
-    """Connects when first used, and again after a connection broke."""
+    """Connects at first use, and again after a connection broke."""
 
     def __init__(
         self, settings: ConnectionSettings, client_id: str, telemetry: bytes, heartbeat: bytes
     ) -> None:
-        """`telemetry` holds the client's settings, `heartbeat` what keeps it known.
+        """`telemetry` holds the client's settings, `heartbeat` the message that keeps it known.
 
         Raises ValueError for endpoints that are no addresses.
         """
@@ -87,7 +87,7 @@ class PublicChannel:
     def call_many(
         self, name: str, messages: Sequence[bytes], *, timeout_ms: int
     ) -> list[bytes | RocketMQError]:
-        """The one answer of each call, or its error; many are under way at once."""
+        """Return the answer of each call, or its error; many are in flight at once."""
         answers: list[bytes | RocketMQError] = []
         for first in range(0, len(messages), _CALLS_MAX):
             some = [self.start(name, one, timeout_ms) for one in messages[first:][:_CALLS_MAX]]
@@ -98,14 +98,14 @@ class PublicChannel:
         return answers
 
     def call(self, name: str, message: bytes, *, timeout_ms: int) -> bytes:
-        """A call's one answer. Raises RocketMQError."""
+        """Return a call's answer. Raises RocketMQError."""
         (answer,) = self.call_many(name, [message], timeout_ms=timeout_ms)
         if isinstance(answer, RocketMQError):
             raise answer
         return answer
 
     def start(self, name: str, message: bytes, timeout_ms: int) -> Pending:
-        """Begin a call; `turn` until it is done. What goes wrong is its error."""
+        """Begin a call; `turn` until it is done. A failure is its error."""
         pending = Pending()
         self.turn(0)
         try:
@@ -119,7 +119,7 @@ class PublicChannel:
         return pending
 
     def turn(self, timeout_ms: int) -> None:
-        """Let something happen to what is under way; it raises nothing."""
+        """Wait for events of the calls in flight. Raises nothing."""
         if self._connection is None:
             return
         event = next_event(self._inbox, timeout_ms)
@@ -128,18 +128,18 @@ class PublicChannel:
             event = next_event(self._inbox, 0)
 
     def forget(self) -> None:
-        """Begin anew with the next call: the service knows this client no more."""
-        self._lose(ConnectionLostError(self._addresses[0], "the client begins anew"))
+        """Connect again with the next call: the service no longer knows this client."""
+        self._lose(ConnectionLostError(self._addresses[0], "the client connects again"))
 
     def close(self) -> None:
-        """Close the connection; what is under way ends with an error, whoever waits for it."""
+        """Close the connection; every call in flight ends with an error."""
         self.forget()
 
     # --- inside -------------------------------------------------------------------------------
 
     def _connected(self) -> GrpcConnection:
         connection = self._connection
-        # Without its stream, a service that was started again would not know us.
+        # A restarted service does not know this client until it has its stream.
         is_unknown = connection is not None and (self._stream is None or connection.is_stale)
         if is_unknown and not self._pending:
             self.forget()
@@ -155,7 +155,7 @@ class PublicChannel:
             connect_timeout_ms=self.settings.connect_timeout_ms,
             security=self.settings.security,
             metadata=self._metadata,
-            # The servers of proxies hang up on whoever pings within five minutes.
+            # The servers of proxies close connections with pings within five minutes.
             ping_after_ms=None,
         )
         connection, self._addresses = connect_to_first(self._addresses, connect)
@@ -180,7 +180,7 @@ class PublicChannel:
         self._heartbeat_due = time.monotonic()
 
     def _keep_known(self) -> None:
-        """A heartbeat now and then; it is answered whenever it is."""
+        """Send a heartbeat if it is due, and wait for no answer."""
         connection = self._connected()
         if time.monotonic() >= self._heartbeat_due:
             self._heartbeat_due = time.monotonic() + _HEARTBEAT_SECONDS
@@ -220,7 +220,7 @@ class PublicChannel:
                 self._lose(self._refusal)
             return
         try:
-            # Commands that ask something of a client are for producers and push consumers.
+            # Other commands are for producers and push consumers.
             self._is_known = pops.settings_answered(event.message) or self._is_known
         except RocketMQError as error:
             self._refusal = error

@@ -1,7 +1,7 @@
 """Batches of records over one stream of a connection: half the broker's work of a call for each.
 
-Answers come in the order of the batches. A stream that ends leaves what was not answered unknown:
-it may have been stored.
+Answers come in the order of the batches. If the stream ends, batches without an answer may have
+been stored.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rocketmq_wire.requests.contract import Reply
 
 OnAnswer = Callable[[Reply | RocketMQError], None]
 
-# One message over the broker's limit would end the stream for all: large ones get their own calls.
+# A message over the broker's limit would end the stream for all: large ones get their own calls.
 STREAMED_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Sent:
     on_answer: OnAnswer | None
-    """None once it was given up: its answer still has its place in the order."""
+    """None once the send was given up; its answer still comes in order."""
     started_at: float
     deadline_ms: int
 
 
 class SendStream:
-    """The stream of one connection at a time. Not thread-safe."""
+    """Sends batches over one stream at a time. Not thread-safe."""
 
     def __init__(self) -> None:
         self.call: int | None = None
@@ -51,12 +51,12 @@ class SendStream:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits for an answer."""
+        """True if no batch waits for its answer."""
         return not any(sent.on_answer for sent in self._waiting)
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the first wait expires."""
+        """The time when the first batch expires."""
         waiting = (sent.deadline_ms for sent in self._waiting if sent.on_answer)
         return min(waiting, default=None)
 
@@ -78,7 +78,7 @@ class SendStream:
         self._waiting.append(sent)
 
     def on_message(self, message: Buffer) -> None:
-        """The next answer came. Raises RemoteProtocolError for one that nobody asked for."""
+        """Take the next answer in. Raises RemoteProtocolError if no batch waits for one."""
         outcome = decode_send_outcome(message)
         if not self._waiting:
             raise RemoteProtocolError("a batch was answered that was not sent")
@@ -87,17 +87,17 @@ class SendStream:
             sent.on_answer(outcome)
 
     def on_end(self, connection: GrpcConnection, ended: CallEnded) -> None:
-        """The broker ended the stream."""
+        """End every batch that waits, since the broker ended the stream."""
         error = connection.error_of(ended)
-        # Any other error would claim to speak of every batch that waits.
+        # Any other error would claim to be about every batch that waits.
         if not isinstance(error, (ConnectError, UnsupportedRequestError, WrongSettingsError)):
             error = ConnectionLostError(connection.address, f"the stream of sends ended: {error}")
         self.fail(error)
 
     def expire(self, connection: GrpcConnection, now_ms: int) -> bool:
-        """Give up what took too long; it may have been stored.
+        """Give up batches that took too long; they may have been stored.
 
-        True if nothing at all was heard since one of them was sent.
+        True if no answer at all has come since one of them was sent.
         """
         is_silent = False
         for sent in self._waiting:
@@ -109,7 +109,7 @@ class SendStream:
         return is_silent
 
     def fail(self, error: RocketMQError) -> None:
-        """The stream is over: tell everybody who waits."""
+        """End the stream; every batch that waits ends with the error."""
         self.call = None
         waiting, self._waiting = self._waiting, deque()
         for sent in waiting:
@@ -117,6 +117,6 @@ class SendStream:
                 sent.on_answer(error)
 
     def forget(self) -> None:
-        """The stream is over, and nobody wants to know."""
+        """End the stream and forget the batches that wait."""
         self.call = None
         self._waiting.clear()

@@ -1,9 +1,9 @@
 """TLS of gRPC's connections by the same library, and so by the same rules, as of TCP remoting.
 
-grpcio has TLS of its own, but cannot be told to take any certificate, trusts other authorities than
-the operating system's, and says of a refusal only that there is no connection. Here gRPC speaks
-plaintext to a socket file that only this user can reach and that is gone once gRPC has connected,
-and a thread carries the bytes on.
+grpcio has its own TLS, but it cannot accept any certificate, trusts other authorities than the
+operating system's, and reports a refusal only as a missing connection. Here gRPC speaks plaintext
+to a socket file, and a thread carries the bytes on. Only this user can reach the file, which is
+deleted once gRPC has connected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PATH_SIZE_MAX: Final = 80
 
 
 class TlsRelay:
-    """One connection between gRPC and a server that has been greeted."""
+    """Carries one connection between gRPC and a server after the TLS handshake."""
 
     def __init__(self, encrypted: TlsSocket) -> None:
         self.error: TlsError | None = None
-        """Why the server ended the connection behind a greeting that went well."""
+        """Why the server ended the connection after a successful handshake."""
         self.is_over = False
         self._encrypted = encrypted
         # The path of a socket has room for a hundred bytes.
@@ -49,7 +49,7 @@ class TlsRelay:
         threading.Thread(target=self._run, name="grpc-tls", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread where gRPC never connected; else it ends with gRPC's connection."""
+        """End the thread if gRPC never connected; else it ends with gRPC's connection."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
 
@@ -118,7 +118,7 @@ class TlsRelay:
 
 
 def greet_again(address: str, tls: TlsSettings) -> bytes:
-    """What a server of HTTP/2 says to a greeting, if anything; raises as a connection does."""
+    """Return an HTTP/2 server's answer to a greeting, if any. Raises as a connection does."""
     reached = socket.create_connection(split_address(address), _PROBE_SECONDS)
     probe = connect_tls(reached, tls, address, _PROBE_SECONDS)
     try:

@@ -1,7 +1,7 @@
 """The bulk gRPC service as a transport: calls and streams over channels of grpcio.
 
-One thread uses a transport. What grpcio's threads report arrives in its inbox, and is looked at
-only while that thread waits in here.
+One thread uses a transport. The events of grpcio's threads arrive in its inbox, and the transport
+takes them only while its thread waits inside.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ R = TypeVar("R", bound=Reply)
 AnyRequest = Request[Any]
 Result = Reply | RocketMQError
 OnDone = Callable[[int, Result], None]
-"""Called once with every place of a call, and what became of the request there."""
+"""Called once for the index of each request, with its result."""
 
 _TURN_MS_MAX: Final = 1_000
 
@@ -57,18 +57,18 @@ _TURN_MS_MAX: Final = 1_000
 class _Pending:
     method: Method
     requests: Sequence[AnyRequest]
-    places: Sequence[int]
+    indexes: Sequence[int]
     on_done: OnDone
     started_at: float
     message: memoryview | None = None
 
-    def settle(self, result: Result) -> None:
-        for place in self.places:
-            self.on_done(place, result)
+    def finish(self, result: Result) -> None:
+        for index in self.indexes:
+            self.on_done(index, result)
 
 
 class GrpcTransport:
-    """One thread's way to a broker; connects when first used."""
+    """One thread's connections to a broker, made at first use."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         """Raises ValueError for endpoints that are no addresses."""
@@ -78,7 +78,7 @@ class GrpcTransport:
         self._clock = ActiveClock()
         self._connection: GrpcConnection | None = None
         self._unreachable: tuple[float, ConnectError] | None = None
-        """Why no connection could be made, and until when this answers what is submitted."""
+        """Why no connection could be made, and until when requests fail with it at once."""
         self._pending: dict[int, _Pending] = {}
         self._sends = SendStream()
         self._done: list[tuple[int, Result]] = []
@@ -98,7 +98,7 @@ class GrpcTransport:
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[R | RocketMQError]:
-        """See `Transport.call_many`. Questions about many queues share a call."""
+        """See `Transport.call_many`. Requests about many queues share a call."""
         self._check_process()
         self._unreachable = None
         wanted = [request for _, request in requests]
@@ -107,7 +107,7 @@ class GrpcTransport:
             self._start_all(wanted, results.__setitem__, timeout_ms)
             while len(results) < len(wanted):
                 self._turn(_TURN_MS_MAX)
-        return [cast("R | RocketMQError", results[place]) for place in range(len(wanted))]
+        return [cast("R | RocketMQError", results[index]) for index in range(len(wanted))]
 
     def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
         """See `Transport.submit`."""
@@ -117,7 +117,7 @@ class GrpcTransport:
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[int]:
-        """See `Transport.submit_many`. Questions about many queues share a call."""
+        """See `Transport.submit_many`. Requests about many queues share a call."""
         self._check_process()
         first = self._ticket + 1
         self._ticket += len(requests)
@@ -125,7 +125,7 @@ class GrpcTransport:
         wanted = [request for _, request in requests]
         with self._clock.inside():
             self._start_all(
-                wanted, lambda place, result: self._done.append((first + place, result)), timeout_ms
+                wanted, lambda index, result: self._done.append((first + index, result)), timeout_ms
             )
         return list(range(first, first + len(requests)))
 
@@ -144,15 +144,15 @@ class GrpcTransport:
         return done
 
     def broker_addresses(self) -> dict[str, str]:
-        """See `Transport.broker_addresses`: it asks one address for everything."""
+        """See `Transport.broker_addresses`: the endpoint answers for every broker."""
         return {}
 
     def hint(self, addresses: Mapping[str, str]) -> None:
-        """See `Transport.hint`: of no use here."""
+        """See `Transport.hint`: the endpoint answers for every broker."""
 
     def wake(self) -> None:
         """See `Transport.wake`."""
-        # The mark first: who begins to listen in between looks at it before waiting.
+        # The mark comes first: `completed` checks it before it waits.
         self._is_woken = True
         self._inbox.put(None)
 
@@ -162,7 +162,7 @@ class GrpcTransport:
         return Download(self, self._settings, self._channels, self._clock, ranges, spec).chunks()
 
     def close(self) -> None:
-        """Close every connection. What is under way is forgotten; a later call connects again."""
+        """Close every connection and forget all requests; a later one connects again."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -178,37 +178,37 @@ class GrpcTransport:
         try:
             calls = calls_of(wanted)
         except RocketMQError as error:
-            for place in range(len(wanted)):
-                on_done(place, error)
+            for index in range(len(wanted)):
+                on_done(index, error)
             return
-        for method, places in calls:
-            requests = [wanted[place] for place in places]
+        for method, indexes in calls:
+            requests = [wanted[index] for index in indexes]
             try:
-                self._start(method, requests, places, on_done, timeout_ms)
+                self._start(method, requests, indexes, on_done, timeout_ms)
             except RocketMQError as error:
-                for place in places:
-                    on_done(place, error)
+                for index in indexes:
+                    on_done(index, error)
 
     def _start(
         self,
         method: Method,
         requests: Sequence[AnyRequest],
-        places: Sequence[int],
+        indexes: Sequence[int],
         on_done: OnDone,
         timeout_ms: int,
     ) -> None:
         message = method.encode(requests)
         connection = self._connected()
         if _is_streamed(requests[0]):
-            on_answer, now_ms = partial(on_done, places[0]), self._clock.now_ms()
+            on_answer, now_ms = partial(on_done, indexes[0]), self._clock.now_ms()
             self._sends.send(connection, message, on_answer, now_ms=now_ms, timeout_ms=timeout_ms)
             return
         started_at = time.monotonic()
         number = connection.start(method.path, message, timeout_ms=timeout_ms)
-        self._pending[number] = _Pending(method, requests, places, on_done, started_at)
+        self._pending[number] = _Pending(method, requests, indexes, on_done, started_at)
 
     def _connected(self) -> GrpcConnection:
-        # The broker may have ended the stream of sends, or answered one that was given up.
+        # The broker may have ended the stream of sends, or answered a send that was given up.
         self._take_events()
         if self._connection is not None and not self._is_busy and self._connection.is_stale:
             self._drop()
@@ -217,11 +217,11 @@ class GrpcTransport:
         return self._connection
 
     def _connect_once(self) -> GrpcConnection:
-        """Connect; a failure serves all that is asked for as long again as it took.
+        """Connect; a failure also ends the requests of the next moments, as long as it took.
 
-        A machine that is away costs a whole time-out, and may not cost it for every request.
+        A machine that is down costs a whole time-out, but not for every request.
         """
-        # Not the transport's own clock, which stands still while nobody waits in here.
+        # The transport's own clock stands still while the caller is outside.
         began = time.monotonic()
         if self._unreachable is not None:
             until, error = self._unreachable
@@ -241,7 +241,7 @@ class GrpcTransport:
         return bool(self._pending) or not self._sends.is_idle
 
     def _turn(self, timeout_ms: int) -> None:
-        """Let something happen: an answer, an expiry, a wake, or `timeout_ms` passing by."""
+        """Wait up to `timeout_ms` for an answer, an expiry or a wake, and take it in."""
         deadline_ms = self._sends.deadline_ms
         if deadline_ms is not None:
             timeout_ms = min(timeout_ms, max(0, deadline_ms - self._clock.now_ms()))
@@ -290,31 +290,31 @@ class GrpcTransport:
         if error is None and call.message is None:
             error = RemoteProtocolError(f"{connection.address} ended a call without an answer")
         if error is not None:
-            call.settle(error)
-            self._look_after(connection, call, ended, error)
+            call.finish(error)
+            self._check_connection(connection, call, ended, error)
             return
         assert call.message is not None
         try:
             outcomes = call.method.decode_outcomes(call.requests, call.message)
         except RocketMQError as refusal:
-            call.settle(refusal)
+            call.finish(refusal)
             return
-        for place, outcome in zip(call.places, outcomes, strict=True):
-            call.on_done(place, outcome)
+        for index, outcome in zip(call.indexes, outcomes, strict=True):
+            call.on_done(index, outcome)
 
-    def _look_after(
+    def _check_connection(
         self, connection: GrpcConnection, call: _Pending, ended: CallEnded, error: RocketMQError
     ) -> None:
-        """Give the connection up if this end of a call speaks against it."""
+        """Give the connection up if the end of this call shows that it is broken."""
         if ended.status == UNAVAILABLE:
             if isinstance(error, ConnectError):
-                # This call was not sent; others may have been, before.
+                # This call was not sent; earlier ones may have been.
                 error = ConnectionLostError(connection.address, error.reason)
             self._lose(error)
         elif ended.status == DEADLINE_EXCEEDED and not connection.heard_since(call.started_at):
             waited_ms = (time.monotonic() - call.started_at) * 1_000
             if waited_ms < SILENCE_MS_MAX:
-                # No ping can have failed yet: the way itself is suspect, not this call.
+                # No ping can have failed yet: the connection is suspect, not this call.
                 self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
 
     def _expire_sends(self) -> None:
@@ -329,11 +329,11 @@ class GrpcTransport:
             connection.close()
 
     def _lose(self, error: RocketMQError) -> None:
-        """The connection is over: tell everybody who waits."""
+        """Give the connection up; every request that waits ends with the error."""
         connection, self._connection = self._connection, None
         pending, self._pending = self._pending, {}
         for call in pending.values():
-            call.settle(error)
+            call.finish(error)
         self._sends.fail(error)
         if connection is not None:
             connection.close()

@@ -46,7 +46,7 @@ from rocketmq_wire.requests.topics import (
 _FOR_MASTERS: Final = (
     CommitOffset, CreateTopic, DeleteTopic, GetCommittedOffset, SendBatch, SendMessage
 )  # fmt: skip
-_MASTER_IS_AWAY: Final = "its master is away, and replicas only serve reads"
+_MASTER_IS_DOWN: Final = "its master is unavailable, and replicas only serve reads"
 # The master can be asked instead, so a replica that stands still is not waited for as a master is.
 _REPLICA_SILENT_MS: Final = 5_000
 # A lookup before a request takes at most this share of the request's time.
@@ -123,7 +123,7 @@ class BrokerRequests:
         self._exchange.cut(calls)
 
     def close(self) -> None:
-        """Close every connection; each call that is under way ends with an error."""
+        """Close every connection; each call in flight ends with an error."""
         self._exchange.close()
         waiting = [call for calls in self._waiting.values() for call in calls]
         lookups = set(self._lookups)
@@ -146,7 +146,7 @@ class BrokerRequests:
             if isinstance(call.request, _FOR_MASTERS):
                 # The next try looks the broker up again: the master may be back by then.
                 self.directory.suspect(address)
-                self._finish(call, ConnectError(call.broker, _MASTER_IS_AWAY))
+                self._finish(call, ConnectError(call.broker, _MASTER_IS_DOWN))
                 return
             call.role = Role.LONE_REPLICA
         else:

@@ -51,7 +51,7 @@ class Role(enum.Enum):
     """What a broker's address is that a call was sent to."""
 
     MASTER = "the master"
-    LONE_REPLICA = "a replica that serves reads while the master is away"
+    LONE_REPLICA = "a replica that serves reads while the master is unavailable"
     SUGGESTED_REPLICA = "a replica that the master suggested for a pull"
 
 

@@ -119,7 +119,7 @@ class TcpTransport:
         return Download(self._settings, self._clock, self._requests, ranges, spec).chunks()
 
     def close(self) -> None:
-        """Close every connection; each request under way fails. A later call connects again."""
+        """Close every connection; each request in flight fails. A later call connects again."""
         self._requests.close()
         self._inbox.clear()
         self._tickets.clear()
