@@ -62,7 +62,7 @@ class Brokers:
         return lay_out(message)
 
 
-def test_pages_go_back_until_nothing_is_new():
+def test_pages_continue_backwards_until_nothing_is_new():
     # Thirty a second, one in ten a collision of hashes.
     stored = [(number * 1_000 // 30, "x" if number % 10 == 9 else "a k") for number in range(500)]
     brokers = Brokers(one=stored, two=[(5, "k")], three=[])

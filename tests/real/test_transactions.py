@@ -13,12 +13,12 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_a_delay_is_said_once_and_a_half_message_has_none": "no broker takes part in it"
+            "test_a_message_has_one_delay_and_a_half_message_none": "no broker takes part in it"
         },
         short=(
-            "test_what_is_committed_is_seen_and_what_is_rolled_back_never",
-            "test_the_broker_asks_about_what_nobody_ends",
-            "test_a_recalled_message_does_not_come",
+            "test_committed_messages_are_consumed_and_rolled_back_ones_never",
+            "test_the_broker_checks_a_half_message_that_is_not_ended",
+            "test_a_recalled_message_is_not_delivered",
         ),
     )
 )

@@ -40,7 +40,7 @@ class Brokers:
         return TopicStatsReply(stats, is_current=how != "replica")
 
 
-def test_many_queues_take_one_question_a_topic_and_broker():
+def test_many_queues_take_one_request_a_topic_and_broker():
     brokers = Brokers()
     assert ask_bounds(brokers, MANY) == dict.fromkeys(MANY, Bounds(5, 9))
     assert brokers.asked == {"GetTopicStats": 50}
@@ -49,7 +49,7 @@ def test_many_queues_take_one_question_a_topic_and_broker():
 @pytest.mark.parametrize(
     "how", [NotAuthorizedError(16, "no"), ConnectError("b0:1", "away"), "half"]
 )
-def test_what_statistics_do_not_tell_is_asked_one_by_one(how):
+def test_queues_missing_in_statistics_are_asked_for_one_by_one(how):
     brokers = Brokers(b0=how)
     assert ask_bounds(brokers, MANY) == dict.fromkeys(MANY, Bounds(5, 9))
     left = 100 if how == "half" else 200

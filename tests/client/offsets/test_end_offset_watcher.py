@@ -1,4 +1,4 @@
-"""The thread that watches for arrivals, when what it asks is in trouble."""
+"""The thread that watches the ends of queues, while brokers or the thread fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rocketmq_client.offsets import end_offset_watcher as arrivals
+from rocketmq_client.offsets import end_offset_watcher as watcher
 from rocketmq_client.offsets.end_offset_watcher import (
     HELD_QUEUES_MAX,
     EndOffsetWatcher,
@@ -25,7 +25,7 @@ QUEUES = [queue(index) for index in range(HELD_QUEUES_MAX)]
 CONNECT_MS = 500
 
 
-def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
+def test_no_caller_waits_for_connections_to_an_unreachable_machine() -> None:
     with unreachable_address() as address:
         settings = ConnectionSettings(endpoints=address, connect_timeout_ms=CONNECT_MS)
         watch = EndOffsetWatcher(settings, QUEUES)
@@ -44,7 +44,7 @@ def test_nobody_waits_for_the_connections_to_a_machine_that_is_away() -> None:
 
 
 @pytest.mark.parametrize("code", [3, 16])
-def test_many_queues_are_watched_one_by_one_where_statistics_are_refused(code: int) -> None:
+def test_many_queues_are_watched_one_by_one_without_statistics(code: int) -> None:
     many = [queue(index) for index in range(HELD_QUEUES_MAX + 1)]
     with ScriptedBroker({one: SimulatedQueue(0, one.index) for one in many}) as broker:
         refusal = broker_error(code, "not here")
@@ -78,10 +78,10 @@ class DyingTransport:
     def close(self) -> None: ...
 
 
-def test_a_watch_whose_thread_has_died_says_so_to_everybody_who_asks(
+def test_every_call_raises_after_the_threads_death(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrivals, "open_transport", lambda _: DyingTransport())
+    monkeypatch.setattr(watcher, "open_transport", lambda _: DyingTransport())
     watch = EndOffsetWatcher(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
     told = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
     with pytest.raises(WatchDiedError, match=told):

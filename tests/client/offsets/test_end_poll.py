@@ -47,7 +47,7 @@ def test_nothing_is_asked_without_demand_or_too_often() -> None:
 
 
 @pytest.mark.parametrize("code", [3, 16])
-def test_where_statistics_are_refused_queues_are_asked_one_by_one_at_once(code: int) -> None:
+def test_without_statistics_queues_are_asked_for_one_by_one_at_once(code: int) -> None:
     poll = EndPoll([*A, *B])
     assert len(poll.next_requests(1_000, 1)) == 2
     assert poll.on_answer(AT_A, broker_error(code, "no")) == {}
@@ -72,7 +72,7 @@ def test_a_queue_that_statistics_leave_out_is_asked_for_by_itself() -> None:
     assert targets(poll, 9_000, 2) == [AT_A]
 
 
-def test_a_broker_that_is_away_is_all_its_queues_error_and_asked_the_same_again() -> None:
+def test_a_broker_that_is_unavailable_is_all_its_queues_error_and_is_asked_again() -> None:
     poll = EndPoll(A)
     poll.next_requests(1_000, 1)
     lost = ConnectError("a", "away")

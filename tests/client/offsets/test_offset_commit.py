@@ -26,7 +26,7 @@ class Broker:
         return {queue: AWAY if queue in self.failing else "done" for queue in queues}
 
 
-def test_one_queue_of_each_broker_and_topic_goes_ahead() -> None:
+def test_one_queue_of_each_broker_and_topic_is_committed_first() -> None:
     first, second = QueueId("orders", "a", 0), QueueId("orders", "a", 1)
     elsewhere, other = QueueId("orders", "b", 0), QueueId("returns", "a", 0)
     broker, queues = Broker(), [first, second, elsewhere, other]
@@ -34,7 +34,7 @@ def test_one_queue_of_each_broker_and_topic_goes_ahead() -> None:
     assert broker.rounds == [[first, elsewhere, other], [second]]
 
 
-def test_nothing_is_asked_for_nothing() -> None:
+def test_without_offsets_nothing_is_committed() -> None:
     broker, alone = Broker(), QueueId("orders", "a", 0)
     assert commit_in_rounds([], broker) == {}
     assert broker.rounds == []
@@ -42,7 +42,7 @@ def test_nothing_is_asked_for_nothing() -> None:
     assert broker.rounds == [[alone]]
 
 
-def test_where_the_first_fails_the_others_wait_for_another_time() -> None:
+def test_if_the_first_commit_fails_the_others_are_not_sent() -> None:
     queues = [QueueId("orders", broker, index) for broker in "ab" for index in range(3)]
     broker = Broker(queues[0])
     answers = commit_in_rounds(queues, broker)

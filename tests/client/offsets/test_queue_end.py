@@ -1,4 +1,4 @@
-"""What the arrival watch asks about one queue, in virtual time."""
+"""The requests for one queue's end, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def held_at(end):
     return watch, request
 
 
-def test_nothing_is_asked_before_somebody_wants_to_know():
+def test_nothing_is_asked_without_demand():
     assert QueueWatch(QUEUE, "readers").next_request(0, 0) is None
 
 
-def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_somebody_waits():
+def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits():
     watch = QueueWatch(QUEUE, "readers")
     request, _ = watch.next_request(0, 1)
     assert request == GetMaxOffset(QUEUE)
@@ -38,7 +38,7 @@ def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_somebody_waits
     assert timeout_ms > HOLD_MS + 5_000
 
 
-def test_whoever_asks_again_learns_the_end_anew_before_a_pull_is_held():
+def test_new_demand_asks_for_the_end_again_before_a_pull_is_held():
     watch = QueueWatch(QUEUE, "readers")
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(42), 1)
@@ -48,13 +48,13 @@ def test_whoever_asks_again_learns_the_end_anew_before_a_pull_is_held():
     assert watch.next_request(3, 2, is_awaited=True)[0].start == 43
 
 
-def test_a_held_pull_needs_no_asking_however_often_somebody_wants_to_know():
+def test_while_a_pull_is_held_nothing_is_asked_for_any_demand():
     watch, _ = held_at(42)
     assert watch.next_request(10, 99) is None
     assert watch.is_settled(99)
 
 
-def test_an_arrival_moves_the_end_and_nothing_more_is_asked_until_somebody_wants_to_know():
+def test_an_arrival_moves_the_end_and_nothing_more_is_asked_without_demand():
     watch, _ = held_at(42)
     watch.on_answer(PullReply(PullStatus.FOUND, 43, 0, 57, (b"x",)), 9)
     assert watch.end == 57
@@ -65,13 +65,13 @@ def test_an_arrival_moves_the_end_and_nothing_more_is_asked_until_somebody_wants
     assert request == GetMaxOffset(QUEUE)
 
 
-def test_an_expired_hold_is_held_again_at_once():
+def test_a_held_pull_that_expires_is_sent_again_at_once():
     watch, _ = held_at(42)
     watch.on_answer(PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42), 15_000)
     assert watch.next_request(15_000, 1)[0].start == 42
 
 
-def test_a_broker_that_does_not_hold_is_not_asked_without_end():
+def test_a_broker_that_does_not_hold_pulls_is_asked_after_pauses():
     watch, _ = held_at(42)
     watch.on_answer(PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42), 2)
     assert watch.next_request(2, 1) is None

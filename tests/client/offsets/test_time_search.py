@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_client.offsets.bounds import ask_bounds, search_times
+from rocketmq_client.offsets.time_search import TimeSearch
 from rocketmq_wire.errors import ConnectError, RocketMQError
 from rocketmq_wire.model import Bounds, Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import encode_record
@@ -105,7 +106,7 @@ VERSIONS = ("4.9", "5.3", "before the first file")
     st.integers(-3, 24),
     st.integers(0, 9),
 )
-def test_every_version_is_made_to_answer_alike(version, start, times, timestamp_ms, seed):
+def test_every_broker_version_gives_the_same_result(version, start, times, timestamp_ms, seed):
     queue = TimedQueue(start, times, version, seed)
     lower = search_times(queue.ask, {QUEUE: timestamp_ms}, Boundary.LOWER)[QUEUE]
     upper = search_times(queue.ask, {QUEUE: timestamp_ms}, Boundary.UPPER)[QUEUE]
@@ -113,13 +114,13 @@ def test_every_version_is_made_to_answer_alike(version, start, times, timestamp_
     assert upper == max(start, start + sum(ms <= timestamp_ms for ms in times) - 1)
 
 
-def test_an_exact_broker_costs_two_pulls_beside_the_questions():
+def test_an_exact_broker_costs_two_pulls_beside_the_other_requests():
     queue = TimedQueue(0, list(range(1_000)), "5.3")
     assert search_times(queue.ask, {QUEUE: 500}, Boundary.LOWER) == {QUEUE: 500}
     assert queue.rounds == 4
 
 
-def test_failures_stay_in_their_place():
+def test_one_queues_error_leaves_the_others_their_results():
     queue, error = TimedQueue(0, [1, 2], "5.3"), ConnectError("broker-b", "refused")
     far = QueueId("orders", "broker-b", 0)
 
@@ -130,7 +131,7 @@ def test_failures_stay_in_their_place():
     assert search_times(ask, {QUEUE: 2, far: 2}, Boundary.LOWER) == {QUEUE: 1, far: error}
 
 
-def test_a_queue_that_will_not_hold_still_is_given_up():
+def test_a_queue_whose_bounds_keep_moving_is_given_up():
     queue = TimedQueue(0, list(range(100)), "5.3")
 
     def ask(requests):
@@ -152,3 +153,40 @@ def test_bounds_are_never_inside_out(start, end):
 
     bounds = ask_bounds(ask, [QUEUE])[QUEUE]
     assert 0 <= bounds.start <= bounds.end
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=60).map(sorted),
+    st.integers(0, 100),
+    st.integers(-5, 35),
+    st.integers(-10, 200),
+)
+def test_a_search_ends_at_the_first_message_late_enough_whatever_the_broker_guessed(
+    times, start, timestamp_ms, guess
+):
+    bounds = Bounds(start, start + len(times))
+    search = TimeSearch.start(timestamp_ms, bounds, guess)
+    rounds = 0
+    while search.answer is None:
+        assert bounds.start <= search.probe < bounds.end
+        search.on_store_time(search.probe, times[search.probe - start])
+        rounds += 1
+        assert rounds < 12
+    expected = next((i for i, ms in enumerate(times) if ms >= timestamp_ms), len(times))
+    assert search.answer == start + expected
+
+
+def test_a_right_guess_is_settled_by_two_store_times():
+    search = TimeSearch.start(50, Bounds(0, 1_000_000), 50)
+    search.on_store_time(search.probe, 50)
+    assert search.probe == 49
+    search.on_store_time(49, 49)
+    assert search.answer == 50
+
+
+def test_bounds_that_move_past_the_probe_are_followed():
+    search = TimeSearch.start(50, Bounds(0, 100), 10)
+    search.on_bounds(Bounds(40, 100))
+    while search.answer is None:
+        search.on_store_time(search.probe, search.probe)
+    assert search.answer == 50

@@ -81,7 +81,7 @@ def test_a_send_whose_answer_is_lost_may_be_stored(
     assert visible_bodies(direct, TOPIC) == [b"first", b"second"]
 
 
-def test_a_transaction_whose_end_is_not_answered_may_be_ended(
+def test_a_transaction_without_an_answer_to_its_end_may_be_ended(
     direct: ConnectionSettings, proxied: ConnectionSettings, proxy: FaultProxy
 ) -> None:
     with TransactionProducer(proxied, "p", Deaf(proxy), topics=[TOPIC]) as producer:

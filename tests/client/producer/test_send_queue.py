@@ -55,7 +55,7 @@ def test_a_busy_broker_gets_the_request_again_before_those_behind_it():
 
 
 @pytest.mark.parametrize("error", [BUSY, ConnectError("broker-a", "refused")])
-def test_what_stays_refused_is_given_up_after_the_retry_time(error):
+def test_a_send_that_stays_refused_is_given_up_after_the_limit(error):
     sends = sends_of(message(0, b"a"))
     now_ms, outcome = 0, None
     while outcome is None:

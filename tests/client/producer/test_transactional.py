@@ -76,11 +76,11 @@ class Listener:
 def until(is_done: Callable[[], bool]) -> None:
     end = time.monotonic() + SECONDS_MAX
     while not is_done():
-        assert time.monotonic() < end, "it does not come to that"
+        assert time.monotonic() < end, "the condition is not met in time"
         time.sleep(0.02)
 
 
-def test_what_is_committed_is_seen_and_what_is_rolled_back_never(
+def test_committed_messages_are_consumed_and_rolled_back_ones_never(
     connection: ConnectionSettings, topic: str
 ) -> None:
     listener = Listener()
@@ -100,7 +100,7 @@ def test_what_is_committed_is_seen_and_what_is_rolled_back_never(
     assert all(message.sys_flag & 0xC == 0x8 for message in messages)
 
 
-def test_nobody_sees_a_half_message_before_it_is_ended(
+def test_no_consumer_sees_a_half_message_before_it_is_committed(
     connection: ConnectionSettings, topic: str
 ) -> None:
     with TransactionProducer(connection, f"p-{topic}", Listener(), topics=[topic]) as producer:
@@ -110,7 +110,9 @@ def test_nobody_sees_a_half_message_before_it_is_ended(
         until(lambda: visible_bodies(connection, topic) == [b"half"])
 
 
-def test_the_broker_asks_about_what_nobody_ends(connection: ConnectionSettings, topic: str) -> None:
+def test_the_broker_checks_a_half_message_that_is_not_ended(
+    connection: ConnectionSettings, topic: str
+) -> None:
     listener = Listener()
     with TransactionProducer(connection, f"p-{topic}", listener, topics=[topic]) as producer:
         assert producer.wait_known()
@@ -124,7 +126,7 @@ def test_the_broker_asks_about_what_nobody_ends(connection: ConnectionSettings, 
     assert (asked[b"kept"].topic, asked[b"kept"].keys) == (topic, "UNKNOWN-COMMIT")
 
 
-def test_another_member_answers_for_one_that_died(
+def test_another_member_answers_the_checks_of_a_dead_one(
     connection: ConnectionSettings, topic: str
 ) -> None:
     group = f"p-{topic}"
@@ -134,7 +136,7 @@ def test_another_member_answers_for_one_that_died(
         until(lambda: visible_bodies(connection, topic) == [b"orphan"])
 
 
-def test_a_listener_that_fails_leaves_it_to_the_checks(
+def test_the_checks_decide_after_a_listener_has_failed(
     connection: ConnectionSettings, topic: str
 ) -> None:
     class Failing(Listener):
@@ -147,7 +149,9 @@ def test_a_listener_that_fails_leaves_it_to_the_checks(
         until(lambda: visible_bodies(connection, topic) == [b"x"])
 
 
-def test_an_end_of_something_else_is_refused(connection: ConnectionSettings, topic: str) -> None:
+def test_the_end_of_another_half_message_is_refused(
+    connection: ConnectionSettings, topic: str
+) -> None:
     with TransactionProducer(connection, f"p-{topic}", Listener(), topics=[topic]) as producer:
         half = producer.send_half(Message(topic, b"x", keys="ROLLBACK"))
         wrong = HalfMessage(
@@ -159,7 +163,7 @@ def test_an_end_of_something_else_is_refused(connection: ConnectionSettings, top
     assert visible_bodies(connection, topic) == []
 
 
-def test_a_time_of_delivery_is_kept(
+def test_a_delayed_message_is_delivered_in_time(
     connection: ConnectionSettings, topic: str, later_ms: int
 ) -> None:
     with Producer(connection) as producer:
@@ -174,7 +178,7 @@ def test_a_time_of_delivery_is_kept(
     assert later.store_ms >= sent_ms + (later_ms if later_ms < 1_000 else later_ms - 2_000)
 
 
-def test_a_recalled_message_does_not_come(
+def test_a_recalled_message_is_not_delivered(
     connection: ConnectionSettings, topic: str, later_ms: int
 ) -> None:
     with Producer(connection) as producer:
@@ -193,7 +197,7 @@ def test_a_recalled_message_does_not_come(
         assert refused.value.code == 604
 
 
-def test_thousands_of_questions_at_once_are_all_answered() -> None:
+def test_thousands_of_checks_at_once_are_all_answered() -> None:
     begin, answered = threading.Event(), []
 
     def on_check(message: ReceivedMessage) -> Resolution:
@@ -215,7 +219,7 @@ def test_thousands_of_questions_at_once_are_all_answered() -> None:
     service._pool.shutdown()
 
 
-def test_a_delay_is_said_once_and_a_half_message_has_none() -> None:
+def test_a_message_has_one_delay_and_a_half_message_none() -> None:
     with pytest.raises(LocalProtocolError, match="one of level, at_ms and after_ms"):
         delayed(Message("t", b""), level=1, after_ms=5)
     with pytest.raises(LocalProtocolError, match="1 to 18"):

@@ -87,7 +87,7 @@ def test_pulls_return_to_the_master_when_the_replica_says_so(
     assert not replica.pulls()
 
 
-def test_what_a_replica_does_not_have_yet_is_asked_of_the_master(
+def test_the_master_is_asked_for_messages_that_a_replica_lacks(
     master: ScriptedBroker, replica: ScriptedBroker
 ) -> None:
     replica.queues[QUEUE].end = 500
@@ -105,7 +105,7 @@ def test_a_suggested_replica_that_is_down_costs_nothing_but_a_try(
     assert read(master) == list(range(END))
 
 
-def test_a_suggested_replica_that_stands_still_is_left_alone_after_a_try(
+def test_a_suggested_replica_that_does_not_answer_is_asked_once(
     master: ScriptedBroker, replica: ScriptedBroker
 ) -> None:
     replica.script = lambda _: replica.SILENCE
@@ -114,7 +114,7 @@ def test_a_suggested_replica_that_stands_still_is_left_alone_after_a_try(
     assert 0 < len(replica.pulls()) <= ReadLimits().pulls_in_flight
 
 
-def test_a_suggested_replica_that_refuses_is_left_alone_after_a_try(
+def test_a_suggested_replica_that_refuses_is_asked_once(
     master: ScriptedBroker, replica: ScriptedBroker
 ) -> None:
     replica.script = lambda _: broker_error(2, "[REJECTREQUEST] slave read is disabled")
@@ -140,7 +140,7 @@ def test_a_replica_that_failed_is_tried_again_after_a_pause_that_grows() -> None
     assert not suggestions.is_shunned("s:1", now_ms + 30_000)
 
 
-def test_a_suggested_replica_that_nobody_lists_is_passed_over(
+def test_a_suggested_replica_without_an_address_is_not_asked(
     master: ScriptedBroker, replica: ScriptedBroker
 ) -> None:
     queue_that_suggests(master, 7)
@@ -161,11 +161,11 @@ def test_commits_wait_for_the_master(master: ScriptedBroker, replica: ScriptedBr
         assert isinstance(error, ConnectError)
         master.others = both
         assert cluster.commit("readers", {QUEUE: 5}) == {QUEUE: None}
-    assert master.progress == {("readers", QUEUE): 5}
-    assert replica.progress == {}
+    assert master.committed == {("readers", QUEUE): 5}
+    assert replica.committed == {}
 
 
-def test_a_master_that_was_away_is_looked_for_again_after_a_while() -> None:
+def test_the_route_of_a_broker_without_a_master_is_asked_for_again() -> None:
     directory = BrokerDirectory({})
     directory.learn([BrokerAddresses("a", "c", {1: "s:1"})], 1_000)
     assert directory.is_settled("a", 1_000 + MASTER_LOOKUP_INTERVAL_MS - 1)

@@ -1,0 +1,37 @@
+"""Settings of connections: which are refused, and that they travel."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
+
+
+def test_addresses_are_split_and_checked():
+    assert split_addresses(" a:1; b:22;") == ("a:1", "b:22")
+    assert split_address("[::1]:9876") == ("::1", 9876)
+    for wrong in ("a", "a:", ":1", "a:x", "a:0", "a:65536"):
+        with pytest.raises(ValueError, match=r"address|port"):
+            split_address(wrong)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"name_servers": ("a:1",), "endpoints": "b:2"},
+        {"name_servers": ("a",)},
+        {"name_servers": ("a:1",), "request_timeout_ms": 0},
+        {"name_servers": ("a:1",), "retry_delay_ms": 9_000},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(options):
+    with pytest.raises(ValueError, match=r"must be|host:port|not a range"):
+        ConnectionSettings(**options)
+
+
+def test_settings_travel_to_workers():
+    settings = ConnectionSettings(("a:1",), address_map={"x": "y"})
+    assert pickle.loads(pickle.dumps(settings)) == settings
