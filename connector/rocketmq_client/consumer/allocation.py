@@ -15,6 +15,9 @@ from typing import Final, Protocol
 
 from rocketmq_wire.model import QueueId
 
+Queues = Sequence[QueueId]
+Share = tuple[QueueId, ...]
+
 _VIRTUAL_NODES: Final = 10
 _HASH_SIZE: Final = 4
 
@@ -27,9 +30,7 @@ class Strategy(Protocol):
         """RocketMQ's name of the strategy."""
         ...
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         """The queues of `own_id`."""
         ...
 
@@ -55,9 +56,7 @@ class Average:
 
     name: str = "AVG"
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         size, rest = divmod(len(queues), len(client_ids))
         index = client_ids.index(own_id)
         start = index * size + min(index, rest)
@@ -70,9 +69,7 @@ class AverageByCircle:
 
     name: str = "AVG_BY_CIRCLE"
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         return tuple(queues[client_ids.index(own_id) :: len(client_ids)])
 
 
@@ -83,9 +80,7 @@ class ByConfiguration:
     queues: tuple[QueueId, ...]
     name: str = "CONFIG"
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         del own_id, queues, client_ids
         return self.queues
 
@@ -97,9 +92,7 @@ class ByMachineRoom:
     rooms: frozenset[str]
     name: str = "MACHINE_ROOM"
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         ours = [queue for queue in queues if self._is_ours(queue.broker)]
         size, rest = divmod(len(ours), len(client_ids))
         index = client_ids.index(own_id)
@@ -127,9 +120,7 @@ class NearbyMachineRoom:
         """RocketMQ's name, with that of the strategy within a room."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         members: dict[str, list[str]] = {}
         for client_id in client_ids:
             members.setdefault(self.room_of_client(client_id), []).append(client_id)
@@ -156,9 +147,7 @@ class ConsistentHash:
         if self.virtual_nodes < 1:
             raise ValueError(f"virtual_nodes must be at least 1, got {self.virtual_nodes}")
 
-    def share(
-        self, own_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
-    ) -> tuple[QueueId, ...]:
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         ring = {
             self.hash_text(f"{client_id}-{node}"): client_id
             for client_id in client_ids

@@ -19,7 +19,7 @@ from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.consuming.send_backs import send_back
+from rocketmq_client.consumer.consuming.consumption import send_back
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import HOLD_GRACE_MS, NoPulls
 from rocketmq_client.settings import ConnectionSettings

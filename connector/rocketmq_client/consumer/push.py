@@ -17,10 +17,12 @@ from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
     ConsumeCounts,
     ConsumeHook,
+    Listener,
     OrderlyListener,
 )
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
+from rocketmq_client.consumer.consuming.consumption import Consumption
 from rocketmq_client.consumer.consuming.listener_calls import consume_for_tool
 from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
@@ -189,9 +191,7 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
         """See `Member.consume_directly`."""
-        listener = self._listener or self._orderly_listener
-        assert listener is not None
-        is_orderly = self._listener is None
+        listener, is_orderly = self._any_listener, self._listener is None
         if not self._pool.put(
             lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))
         ):
@@ -212,6 +212,12 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         # Offsets are stored before the group is left: the next owner reads them at once.
         with self._rebalance_lock:
             self._queues.lose_all()
+
+    @property
+    def _any_listener(self) -> Listener:
+        listener = self._listener or self._orderly_listener
+        assert listener is not None
+        return listener
 
     def _rebalance_queues(self) -> bool:
         if self._pops is None:
@@ -246,15 +252,13 @@ class PushConsumer(GroupConsumer, ConsumerContext):
     def _consume_counts(self) -> ConsumeCounts:
         return self.counts
 
-    def _consumption_of(
-        self, instance: ClientInstance
-    ) -> ConcurrentConsumption | OrderlyConsumption:
-        io, settings, pool, hooks = instance.io, self.settings, self._pool, self._hooks
-        if self._listener is not None:
-            return ConcurrentConsumption(
-                io, settings, self._listener, pool, hooks, resume_pulls=self._puller.start
-            )
-        assert self._orderly_listener is not None
-        return OrderlyConsumption(
-            io, settings, self._orderly_listener, pool, hooks, resume_pulls=self._puller.start
+    def _consumption_of(self, instance: ClientInstance) -> Consumption:
+        kind = OrderlyConsumption if self._listener is None else ConcurrentConsumption
+        return kind(
+            instance.io,
+            self.settings,
+            self._any_listener,
+            self._pool,
+            self._hooks,
+            resume_pulls=self._puller.start,
         )

@@ -63,6 +63,8 @@ class ConsumeContext:
 
 ConcurrentListener = Callable[[list[ReceivedMessage], ConsumeContext], "ConsumeStatus | None"]
 OrderlyListener = Callable[[list[ReceivedMessage], ConsumeContext], "OrderlyStatus | None"]
+Listener = Callable[[list[ReceivedMessage], ConsumeContext], object]
+"""A listener of either kind, whose status is checked when it is used."""
 
 
 class ConsumeHook(Protocol):

@@ -6,6 +6,7 @@ The fixed header of a record is decoded at once; properties stay bytes until one
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
@@ -29,70 +30,33 @@ _V6_FLAGS: Final = 0x30
 _SHORT: Final = struct.Struct(">h")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ReceivedMessage:
     """A message that a consumer received. Listeners may change `properties`."""
 
-    __slots__ = (
-        "_properties",
-        "_raw_properties",
-        "body",
-        "born_host",
-        "born_ms",
-        "broker",
-        "consume_start_ms",
-        "flag",
-        "physical_offset",
-        "queue_index",
-        "queue_offset",
-        "reconsume_times",
-        "store_host",
-        "store_ms",
-        "store_size",
-        "sys_flag",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        broker: str,
-        queue_index: int,
-        queue_offset: int,
-        body: bytes,
-        raw_properties: bytes,
-        flag: int,
-        physical_offset: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: tuple[bytes, int],
-        store_ms: int,
-        store_host: tuple[bytes, int],
-        reconsume_times: int,
-        store_size: int,
-    ) -> None:
-        self.topic = topic
-        self.broker = broker
-        self.queue_index = queue_index
-        self.queue_offset = queue_offset
-        self.body = body
-        self._raw_properties = raw_properties
-        self._properties: dict[str, str] | None = None
-        self.flag = flag
-        self.physical_offset = physical_offset
-        self.sys_flag = sys_flag
-        self.born_ms = born_ms
-        self.born_host = born_host
-        self.store_ms = store_ms
-        self.store_host = store_host
-        self.reconsume_times = reconsume_times
-        self.store_size = store_size
-        self.consume_start_ms = 0
+    topic: str
+    broker: str
+    queue_index: int
+    queue_offset: int
+    body: bytes
+    raw_properties: bytes
+    flag: int
+    physical_offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: tuple[bytes, int]
+    store_ms: int
+    store_host: tuple[bytes, int]
+    reconsume_times: int
+    store_size: int
+    consume_start_ms: int = 0
+    _properties: dict[str, str] | None = field(default=None, init=False)
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties by name."""
         if self._properties is None:
-            self._properties = decode_properties(self._raw_properties)
+            self._properties = decode_properties(self.raw_properties)
             if self.consume_start_ms:
                 self._properties[CONSUME_START_TIME] = str(self.consume_start_ms)
         return self._properties

@@ -18,17 +18,16 @@ from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
-    ConcurrentListener,
     ConsumeContext,
-    ConsumeCounts,
     ConsumeHook,
     ConsumeStatus,
+    Listener,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.consumption import Consumption, send_back
 from rocketmq_client.consumer.consuming.listener_calls import call_listener
-from rocketmq_client.consumer.consuming.send_backs import send_back
-from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 
 _LOG = logging.getLogger(__name__)
@@ -54,31 +53,22 @@ class _Running:
     is_expired: bool = False
 
 
-class ConcurrentConsumption:
-    """Calls one listener for all queues of a consumer."""
+class ConcurrentConsumption(Consumption):
+    """See the module."""
 
     def __init__(
         self,
         io: IoThread,
         settings: ConsumerSettings,
-        listener: ConcurrentListener,
+        listener: Listener,
         pool: ConsumePool,
         hooks: Sequence[ConsumeHook],
         *,
         resume_pulls: Callable[[OwnedQueue], None],
     ) -> None:
-        self._io = io
-        self._settings = settings
-        self._listener = listener
-        self._hooks = hooks
-        self._resume_pulls = resume_pulls
-        self._submitter = Submitter(pool, io)
+        super().__init__(io, settings, listener, pool, hooks, resume_pulls=resume_pulls)
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
-        self.counts = ConsumeCounts()
-
-    def stop(self) -> None:
-        """Nothing to do: the pool drops batches that have not begun."""
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Give a pull's messages to the threads in batches."""
@@ -174,13 +164,6 @@ class ConcurrentConsumption:
                     kept = {id(message) for message in refused}
                     messages = [message for message in messages if id(message) not in kept]
         self._finish(owned, messages)
-
-    def _finish(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        with owned.lock:
-            owned.process.remove(messages)
-            may_pull = owned.control.on_consumed(owned.process)
-        if may_pull:
-            self._resume_pulls(owned)
 
     def _send_back(
         self, messages: Sequence[ReceivedMessage], delay_level: int

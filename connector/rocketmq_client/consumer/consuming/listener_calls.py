@@ -11,6 +11,7 @@ from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
     ConsumeHook,
     ConsumeStatus,
+    Listener,
     OrderlyStatus,
     ReturnType,
 )
@@ -33,7 +34,7 @@ _RESULTS: Final[dict[object, ConsumeResult]] = {
 
 
 def consume_for_tool(
-    listener: Callable[[list[ReceivedMessage], ConsumeContext], object],
+    listener: Listener,
     request: ConsumeDirectly,
     *,
     is_orderly: bool,
@@ -56,7 +57,7 @@ def consume_for_tool(
 
 
 def call_listener(
-    listener: Callable[[list[ReceivedMessage], ConsumeContext], object],
+    listener: Listener,
     messages: list[ReceivedMessage],
     context: ConsumeContext,
     hooks: Sequence[ConsumeHook],

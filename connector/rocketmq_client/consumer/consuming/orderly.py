@@ -11,23 +11,21 @@ queue is leaving         the queue pauses until it is given up, or stays after a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
+from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
-    ConsumeCounts,
-    ConsumeHook,
-    OrderlyListener,
     OrderlyStatus,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.consuming.consumption import (
+    DEAD_LETTER_LEVEL,
+    Consumption,
+    send_back,
+)
 from rocketmq_client.consumer.consuming.listener_calls import call_listener
-from rocketmq_client.consumer.consuming.send_backs import send_back
-from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 
 _LOG = logging.getLogger(__name__)
@@ -36,34 +34,10 @@ TURN_MS_MAX: Final = 60_000
 _TURN_PAUSE_MS: Final = 10
 _UNLOCKED_PAUSE_MS: Final = 3_000
 _LEAVING_PAUSE_MS: Final = 1_000
-_DEAD_LETTER_LEVEL: Final = -1
 
 
-class OrderlyConsumption:
-    """Calls one listener for all queues of a consumer."""
-
-    def __init__(
-        self,
-        io: IoThread,
-        settings: ConsumerSettings,
-        listener: OrderlyListener,
-        pool: ConsumePool,
-        hooks: Sequence[ConsumeHook],
-        *,
-        resume_pulls: Callable[[OwnedQueue], None],
-    ) -> None:
-        self._io = io
-        self._settings = settings
-        self._listener = listener
-        self._hooks = hooks
-        self._resume_pulls = resume_pulls
-        self._submitter = Submitter(pool, io)
-        self.counts = ConsumeCounts()
-        self._is_stopping = False
-
-    def stop(self) -> None:
-        """Begin no more batches: the next owner of a queue consumes its waiting messages."""
-        self._is_stopping = True
+class OrderlyConsumption(Consumption):
+    """See the module."""
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Consume the queue, unless a thread does so already."""
@@ -73,9 +47,6 @@ class OrderlyConsumption:
                 return
             owned.is_consuming = True
         self._submitter.put(partial(self._consume, owned))
-
-    def expire(self, time_ms: int) -> None:
-        """Nothing to do: an orderly listener has no time limit."""
 
     def _consume(self, owned: OwnedQueue) -> None:
         """Consume until the queue is empty or lost, or its thread is for other queues."""
@@ -142,11 +113,7 @@ class OrderlyConsumption:
     def _commit(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> None:
         consumed = [*owned.uncommitted, *batch]
         owned.uncommitted.clear()
-        with owned.lock:
-            owned.process.remove(consumed)
-            may_pull = owned.control.on_consumed(owned.process)
-        if may_pull:
-            self._resume_pulls(owned)
+        self._finish(owned, consumed)
 
     def _give_up_exhausted(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> bool:
         """Count the attempt; True if the batch has no message left to retry."""
@@ -158,7 +125,7 @@ class OrderlyConsumption:
                 self._io,
                 self._settings,
                 exhausted,
-                delay_level=_DEAD_LETTER_LEVEL,
+                delay_level=DEAD_LETTER_LEVEL,
                 attempts_max=limit or 0,
             )
         for message in kept:

@@ -247,10 +247,8 @@ class ClientInstance:
 
         Raises the last broker's error if none answers.
         """
-        route = self._routes.get(topic)
-        names = sorted({queues.broker for queues in route.queue_sets}) if route else []
         error: RocketMQError | None = None
-        for name in names:
+        for name in self._brokers_of(topic):
             (reply,) = self.io.call_many([(name, ListGroupClients(group))], timeout_ms=_TIMEOUT_MS)
             if isinstance(reply, ClientsReply):
                 return reply.client_ids
@@ -261,9 +259,8 @@ class ClientInstance:
 
     def check_subscription(self, group: str, topic: str, wanted: Subscription) -> None:
         """Let a broker of the topic check an expression. Raises BrokerError if it is refused."""
-        route = self._routes.get(topic)
-        for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
-            request = CheckSubscription(self.client_id, group, topic, wanted)
+        request = CheckSubscription(self.client_id, group, topic, wanted)
+        for name in self._brokers_of(topic):
             (reply,) = self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
             if isinstance(reply, BrokerError):
                 raise reply
@@ -314,17 +311,13 @@ class ClientInstance:
             )
         self._files[group] = file
 
-    def _masters(self) -> tuple[str, ...]:
-        return tuple(
-            sorted(
-                {
-                    broker.name
-                    for route in self._routes.values()
-                    for broker in route.brokers
-                    if MASTER_ID in broker.addresses
-                }
-            )
-        )
+    def _brokers_of(self, topic: str) -> list[str]:
+        route = self._routes.get(topic)
+        return sorted({queues.broker for queues in route.queue_sets}) if route else []
+
+    def _masters(self) -> list[str]:
+        brokers = [broker for route in self._routes.values() for broker in route.brokers]
+        return sorted({broker.name for broker in brokers if MASTER_ID in broker.addresses})
 
     def _send_to_masters(self, request: Request[Reply], what: str) -> None:
         names = self._masters()

@@ -25,8 +25,8 @@ from rocketmq_client.consumer.common.listener import (
 )
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.consuming.concurrent import split_outcome
+from rocketmq_client.consumer.consuming.consumption import DEAD_LETTER_LEVEL, send_back
 from rocketmq_client.consumer.consuming.listener_calls import call_listener
-from rocketmq_client.consumer.consuming.send_backs import send_back
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.popping.acks import PopAcks
 from rocketmq_client.consumer.popping.messages import Popped
@@ -37,7 +37,6 @@ from rocketmq_wire.requests.pop import AT_ONCE_MS, ChangeInvisibleTime, change_o
 _LOG = logging.getLogger(__name__)
 _MARGIN_MS: Final = 500
 """The time before a message becomes visible in which no listener begins with it."""
-_DEAD_LETTER_LEVEL: Final = -1
 
 
 class PopConsumption:
@@ -171,7 +170,7 @@ class PopConsumption:
             self._io,
             self._settings,
             [one.message for one in dead],
-            delay_level=_DEAD_LETTER_LEVEL,
+            delay_level=DEAD_LETTER_LEVEL,
             attempts_max=self._settings.attempts,
         )
         refused = {id(message) for message in failed}
