@@ -1,11 +1,12 @@
-"""Keeps a group's progress at the broker up to the last durable batch, off the planning path.
+"""Commits a group's offsets at the broker, up to the last durable batch, off the planning path.
 
-Rules: what is offered is committed two-way, at once, by a thread of its own, and looked at again
-every few seconds, as RocketMQ's own clients send theirs again. Progress is for people and tools,
-the checkpoint is the truth: a failing commit is logged and tried again, never fatal. A commit
-overwrites whatever is stored, also with less; so a group with live members is refused before the
-first commit, and a queue whose stored progress is above everything that this query planned belongs
-to another committer: it is reported once and left alone from then on.
+- A thread commits offered offsets at once, waits for the answer, and compares them every few
+  seconds, as RocketMQ's own clients repeat their commits.
+- Committed offsets are for people and tools, the checkpoint is the truth: a failed commit is logged
+  and retried, never fatal.
+- A commit overwrites any stored offset, also with a lower one. So a group with live members is
+  refused before the first commit. A queue whose stored offset is above everything that this query
+  planned belongs to another committer: it is reported once and not committed any more.
 """
 
 from __future__ import annotations
@@ -38,25 +39,26 @@ def to_commit(
     planned: Mapping[QueueId, int],
     committed: Mapping[QueueId, int],
 ) -> tuple[dict[QueueId, int], list[QueueId]]:
-    """Which of the wanted progress to send, and which queues somebody else commits.
+    """The offsets to commit, and the queues that another committer owns.
 
-    A queue that `stored` does not hold is sent. Stored progress above everything wanted, planned
-    or `committed` by us is another's. What we committed ourselves goes back with a place that was
-    corrected; what lies between wanted and planned a listener in the driver committed for us.
+    - A queue that is missing in `stored` is committed.
+    - A stored offset above everything wanted, planned or `committed` by us is another's.
+    - An offset that we committed ourselves goes back if the wanted one was corrected.
+    - An offset between wanted and planned was committed by a listener in the driver.
     """
     due: dict[QueueId, int] = {}
-    foreign: list[QueueId] = []
+    others: list[QueueId] = []
     for queue, offset in wanted.items():
         known, own = stored.get(queue), committed.get(queue, offset)
         if known is None or known < offset or offset < known == own:
             due[queue] = offset
         elif known > max(offset, planned.get(queue, offset), own):
-            foreign.append(queue)
-    return due, foreign
+            others.append(queue)
+    return due, others
 
 
 class OffsetCommitter:
-    """The thread that commits. `open` makes a connection of its own."""
+    """The thread that commits. `open` makes its connection."""
 
     def __init__(
         self, open: Callable[[], Cluster], group: str, topics: Callable[[], tuple[str, ...]]
@@ -76,7 +78,7 @@ class OffsetCommitter:
         self._thread: threading.Thread | None = None
 
     def claim(self, cluster: Cluster) -> None:
-        """Check that nobody else uses the group; left to the thread if nobody can tell now.
+        """Check that the group has no live members; the thread repeats it if no broker answers.
 
         Raises GroupInUseError.
         """
@@ -90,7 +92,7 @@ class OffsetCommitter:
         self._is_alone = True
 
     def planned(self, ends: Mapping[QueueId, int]) -> None:
-        """Note how far this query planned: progress up to there is its own."""
+        """Note how far this query planned: committed offsets up to there are its own."""
         self._planned = ends
 
     def offer(self, ends: Mapping[QueueId, int]) -> None:
@@ -101,24 +103,24 @@ class OffsetCommitter:
             return
         with self._changed:
             self._wanted = ends
-            # Nobody would take it up any more: who flushes must not wait for that.
+            # If the thread has ended, `flush` must not wait for it.
             self._is_pending = not self._is_over
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, name="rocketmq-progress", daemon=True
+                    target=self._run, name="rocketmq-offset-commit", daemon=True
                 )
                 self._thread.start()
             self._changed.notify_all()
 
     def flush(self, timeout_ms: int) -> bool:
-        """Wait until what was offered is committed; False when it is not in time."""
+        """Wait until the offered offsets are committed; False after the time-out."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not (self._is_pending or self._is_busy), timeout_ms / 1_000
             )
 
     def close(self, timeout_ms: int = 2_000) -> None:
-        """Commit what is left, if that goes quickly, and stop."""
+        """Commit the rest within the time-out, and stop."""
         if self._thread is None:
             return
         self.flush(timeout_ms)
@@ -152,8 +154,8 @@ class OffsetCommitter:
                     if delay_ms and not self._is_closed:
                         self._changed.wait(delay_ms / 1_000)
         except Exception:  # noqa: BLE001 - the thread's outermost frame.
-            # Progress stops, the query goes on.
-            _log.exception("group %s: progress is no longer committed", self._group)
+            # Commits stop, the query continues.
+            _log.exception("group %s: offsets are no longer committed", self._group)
         finally:
             with self._changed:
                 self._is_busy = self._is_pending = False
@@ -193,12 +195,12 @@ class OffsetCommitter:
                 wanted.pop(queue)
             else:
                 stored[queue] = answer
-        due, foreign = to_commit(wanted, stored, self._planned, self._committed)
-        for queue in foreign:
+        due, others = to_commit(wanted, stored, self._planned, self._committed)
+        for queue in others:
             self._disowned.add(queue)
             _log.warning(
-                "[ROCKETMQ_GROUP.FOREIGN_COMMIT] group=%s %s: stored progress %s is above %s, the "
-                "furthest this query planned: somebody else commits for this group, so this query "
+                "[ROCKETMQ_GROUP.FOREIGN_COMMIT] group=%s %s: committed offset %s is above %s, the "
+                "furthest this query planned: another client commits for this group, so this query "
                 "no longer does for this queue. Use a group of its own for each query.",
                 self._group,
                 queue,

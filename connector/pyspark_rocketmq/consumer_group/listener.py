@@ -1,11 +1,12 @@
-"""OffsetCommitListener: commits a group's progress when Spark reports a batch, from the driver.
+"""OffsetCommitListener: commits a group's offsets when Spark reports a batch, from the driver.
 
-The source commits when Spark asks it for the next batch. Between the ticks of a long trigger, after
-Trigger.Once and after `stop()` nobody asks; Spark's progress reports close that gap.
+The source commits when Spark asks for the next batch. Spark does not ask between the ticks of a
+long trigger, after Trigger.Once and after `stop()`; its progress reports close that gap.
 
-It keeps the source's rules: a group with live members is left alone, and so is stored progress
-above what was reported, unless it is the listener's own. Under asynchronous progress tracking a
-report comes before its batch is in the checkpoint, which is what commitOffsets=confirmed waits for.
+The rules are the source's: a group with live members is not committed, nor is a queue whose stored
+offset is above the reported one, unless the listener committed it. Under asynchronous progress
+tracking a report comes before its batch is in the checkpoint; commitOffsets=confirmed waits for
+that.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _log = logging.getLogger("pyspark_rocketmq")
 class OffsetCommitListener(StreamingQueryListener):
     """`spark.streams.addListener(OffsetCommitListener(options))`, with the source's own options.
 
-    Of the options the connection, `group`, `commitOffsets` and the selection count: queues that are
-    not selected are left alone. `query` is a query's name or id: only its progress counts then.
-    Nothing is committed under commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
+    It uses the connection, `group`, `commitOffsets` and the selection: it commits only selected
+    queues. `query` is a query's name or id, to commit only its batches. It commits nothing under
+    commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class OffsetCommitListener(StreamingQueryListener):
         self._options = read_options(dict(options))
         require_connection(self._options)
         if self._options.consumer.group is None:
-            raise OptionError("group", "is missing: whose progress shall be committed?", "MISSING")
+            raise OptionError(
+                "group", "is missing: name the group whose offsets are to be committed", "MISSING"
+            )
         self._group, self._query = self._options.consumer.group, query
         mode = self._options.consumer.commit_offsets
-        # A member of its group commits by itself, and only for queues that it has.
+        # A member of its group commits by itself, and only the queues that it owns.
         self._is_active = not self._options.consumer.join_group and (
             mode == "true" or (mode == "confirmed" and also_unconfirmed)
         )
@@ -70,13 +73,13 @@ class OffsetCommitListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         self._ended: dict[str, dict[QueueId, int]] = {}
-        """Where the last batch of each query ended, as far as it was committed."""
+        """The committed end offsets of each query's last batch."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing was read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done, and in the checkpoint unless progress is tracked asynchronously."""
+        """Commit the batch; it is in the checkpoint, unless progress is tracked asynchronously."""
         progress = event.progress
         if not self._is_active or self._query not in (None, progress.name, str(progress.id)):
             return
@@ -112,8 +115,8 @@ class OffsetCommitListener(StreamingQueryListener):
                     self._cluster = open_cluster(connection_settings(self._options.connection))
                 self._send(self._cluster, due, before)
             except RocketMQError as error:
-                # Progress is for people and tools: the next report tries again.
-                _log.warning("group %s: progress is not committed: %s", self._group, error)
+                # Committed offsets are for people and tools: the next report retries.
+                _log.warning("group %s: offsets are not committed: %s", self._group, error)
 
     def _send(
         self, cluster: Cluster, wanted: Mapping[QueueId, int], before: dict[QueueId, int]
@@ -134,7 +137,7 @@ class OffsetCommitListener(StreamingQueryListener):
         asked = {queue: offset for queue, offset in wanted.items() if queue in stored}
         due, others = to_commit(asked, stored, {}, before)
         for queue in others:
-            # Another committer, or the source itself, which may be a batch ahead of this report.
+            # Another committer, or the source itself, which may be one batch ahead of this report.
             _log.info("group %s %s: %s is left as it is", self._group, queue, stored[queue])
         for queue, result in (cluster.commit(self._group, due) if due else {}).items():
             if isinstance(result, RocketMQError):

@@ -1,4 +1,4 @@
-"""A job's command line -> the source's options: what every job that reads topics has in common."""
+"""A job's command line -> options of the source or sink."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS_US: Final = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
-# Spark takes fractions of seconds alone, and has 32 bits for a number of days.
+# Spark takes fractions only of seconds, and 32 bits for a number of days.
 _PART: Final = rf"([0-9]{{1,8}}(?:\.[0-9]{{1,6}}(?=\s+second))?)\s+({'|'.join(_UNITS_US)})s?\b"
 _LENGTH: Final = re.compile(rf"(?:interval\s+)?{_PART}(?:\s+{_PART})*", re.IGNORECASE)
 # Spark counts microseconds in 64 bits.
@@ -31,10 +31,10 @@ _INTERVAL_US_MAX: Final = 36_500 * _UNITS_US["day"]
 
 
 class JobParser(argparse.ArgumentParser):
-    """Argparse's parser, which says in one line what is wrong with a command line."""
+    """Argparse's parser with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}. {self.prog} --help says more.\n")
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,37 +56,37 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the cluster, the topics, the group and `--option`."""
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True, help="several are separated by commas")
-    parser.add_argument("--group", help="consumer group whose offsets at the broker shall follow")
+    parser.add_argument("--group", help="consumer group whose offsets are committed")
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the checkpoint, where to begin, and when batches are made and how large."""
+    """Add the checkpoint, the start, the trigger and the size of batches."""
     parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
     parser.add_argument(
         "--starting-offsets",
         default="earliest",
-        help="where a query without a checkpoint begins: earliest (default), latest, group, JSON",
+        help="start of a query without a checkpoint: earliest (default), latest, group, JSON",
     )
     parser.add_argument("--max-offsets-per-trigger", type=count, metavar="N")
     parser.add_argument(
-        "--max-partitions", type=count, metavar="N", help="tasks of a batch at most"
+        "--max-partitions", type=count, metavar="N", help="largest number of tasks of a batch"
     )
     add_trigger_argument(parser)
 
 
 def add_trigger_argument(parser: argparse.ArgumentParser, usual: str = "10 seconds") -> None:
-    """Add when batches are made."""
+    """Add `--trigger`."""
     parser.add_argument(
         "--trigger",
         default=usual,
         type=_trigger,
         metavar="INTERVAL|available-now",
-        help=f"a batch every interval, or all that is there and then end (default: {usual})",
+        help=f"a batch every interval, or read what is there and end (default: {usual})",
     )
 
 
 def stream_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
-    """`source_options` of a stream: those of `add_stream_arguments` too."""
+    """`source_options` of a stream, with those of `add_stream_arguments`."""
     return source_options(
         args,
         startingOffsets=args.starting_offsets,
@@ -97,7 +97,7 @@ def stream_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
 
 
 def triggered(writer: DataStreamWriter, args: argparse.Namespace) -> DataStreamWriter:
-    """The writer with the trigger that was asked for."""
+    """Set the trigger of the command line."""
     if args.trigger == _AT_ONCE:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=args.trigger)
@@ -120,23 +120,23 @@ def count(text: str) -> int:
 
 
 def interval(text: str) -> str:
-    """A length of time as Spark takes it, for `type=`."""
+    """A duration as Spark takes it, for `type=`."""
     microseconds_of(text)
     return text
 
 
 def period(text: str) -> str:
-    """A length of time that is not zero, for `type=`."""
+    """A duration above zero, for `type=`."""
     if not microseconds_of(text):
         raise argparse.ArgumentTypeError(f"must be above 0, got {text!r}")
     return text
 
 
 def microseconds_of(text: str) -> float:
-    """How long a length of time is. Raises ArgumentTypeError."""
+    """A duration in microseconds. Raises ArgumentTypeError."""
     if _LENGTH.fullmatch(text.strip()) is None:
         raise argparse.ArgumentTypeError(
-            f"no length of time: {text!r}, say '10 seconds', '1 minute' or '1 day 12 hours'"
+            f"no duration: {text!r}, write '10 seconds', '1 minute' or '1 day 12 hours'"
         )
     parts: list[tuple[str, str]] = re.findall(_PART, text, re.IGNORECASE)
     total = sum(float(number) * _UNITS_US[unit.lower()] for number, unit in parts)
@@ -148,7 +148,7 @@ def microseconds_of(text: str) -> float:
 def source_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
     """The source's options: those of `add_source_arguments`, the job's own, then `--option`s.
 
-    What is None is left out, and an `--option` beats what has a name of its own here.
+    Leaves out what is None. An `--option` overrides the argument of the same name.
     """
     options = {
         "nameServer": args.name_server,
@@ -167,7 +167,7 @@ def source_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
 
 
 def connection_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Of a read's options those that say where the cluster is and who asks: for a write."""
+    """The connection options of a read, for a write to the same cluster."""
     names = _spellings(
         definition.name for definition in DEFINITIONS if definition.group == "connect"
     )
@@ -175,7 +175,7 @@ def connection_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def take_sending(args: argparse.Namespace, **usual: str) -> dict[str, str]:
-    """Take what is about sending out of a reading job's `--option`s; `usual` where none says so."""
+    """Move the options of sending out of a reading job's `--option`s; `usual` are defaults."""
     names = _spellings(SENDING_OPTIONS)
     sending = {key: text for key, text in args.option if key.lower() in names}
     args.option = [(key, text) for key, text in args.option if key not in sending]

@@ -1,7 +1,7 @@
-"""run_job: a job's main function -> its process, whose failures are one line on standard error.
+"""run_job: runs a job's main function; its failures are one line on standard error.
 
-Exit codes: 0 done, 1 it failed, 2 the command line is wrong (`job_arguments`), or what the job says
-itself. Only what nobody foresaw keeps its traceback, for whoever has to find out.
+Exit codes: 0 done, 1 failed, 2 wrong command line (`arguments`), or the job's own. Only an
+unforeseen error keeps its traceback.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark_rocketmq.errors import JobError
 from rocketmq_wire.errors import RocketMQError
 
-# How an error of ours begins, wherever Spark puts it: the rest of its line belongs to it.
+# The line of an error of ours, anywhere in Spark's text.
 _OURS: Final = re.compile(r"\[ROCKETMQ_[A-Z0-9_.]+\] .*")
 
 
 def stop_session() -> None:
-    """Without it Python's daemon would find Spark gone, and end with a traceback."""
+    """Stop Spark, so that its Python daemon does not end with a traceback."""
     spark = SparkSession.getActiveSession()
     if spark is not None:
         spark.stop()
@@ -34,21 +34,21 @@ def run_job(main: Callable[[], int | None], *, stop: Callable[[], None] = stop_s
     try:
         code = main()
     except Exception as error:
-        told = told_in_one_line(error)
-        if told is None:
+        message = one_line_of(error)
+        if message is None:
             raise
-        # Below what Spark has to say at its end.
+        # The message comes last, below Spark's own at its end.
         stop()
-        sys.exit(told)
+        sys.exit(message)
     stop()
     sys.exit(code)
 
 
-def told_in_one_line(error: Exception) -> str | None:
-    """What an error comes down to, in one line; None: nobody foresaw it.
+def one_line_of(error: Exception) -> str | None:
+    """The one line of an error of ours; None for any other error.
 
-    What failed in a task or in a source's own process comes as Spark's error with its traceback
-    inside, whose last error of ours is the one that was raised.
+    An error in a task or in a source's process arrives as Spark's error with a traceback inside;
+    the last error of ours in it is the one that was raised.
     """
     if isinstance(error, (JobError, RocketMQError)):
         return str(error)
@@ -57,11 +57,11 @@ def told_in_one_line(error: Exception) -> str | None:
 
 
 @contextmanager
-def refused_as(condition: str, told: str) -> Iterator[None]:
-    """Raise JobError, which says what to do, where Spark refuses with this error condition."""
+def refused_as(condition: str, message: str) -> Iterator[None]:
+    """Raise JobError with `message` if Spark refuses with this error condition."""
     try:
         yield
     except PySparkException as error:
         if error.getCondition() != condition:
             raise
-        raise JobError(told) from None
+        raise JobError(message) from None

@@ -1,6 +1,6 @@
-"""What a job asks Spark and the cluster before it begins, so that it fails before anything is done.
+"""Preflight checks of a job: a wrong topic or path fails in one line before anything is done.
 
-A wrong topic or path that only a running query finds is told amid its tracebacks.
+A running query would report it amid Spark's tracebacks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SHOWN_MAX: Final = 5
 
 
 def files_in(spark: SparkSession, path: str) -> list[str] | None:
-    """The files of a folder, on whichever file system; None: there is no such folder."""
+    """The files of a folder on any file system; None if there is no such folder."""
     try:
-        # Twice: a single path Spark takes for a stream's output first, and where there is none, it
-        # logs Java's traceback.
+        # Named twice: Spark would take a single path for a stream's output, and log Java's
+        # traceback if there is none.
         reader = spark.read.option("recursiveFileLookup", True)
         return reader.text([path, path]).inputFiles()
     except AnalysisException as error:
@@ -43,30 +43,30 @@ def files_in(spark: SparkSession, path: str) -> list[str] | None:
 def require_topics_to_read(
     spark: SparkSession, options: Mapping[str, str], checkpoint: str
 ) -> None:
-    """Look at a new query's topics as its source will: raises what that would raise.
+    """Look up a new query's topics as its source will; raises what the source would raise.
 
-    A query that has begun knows by its checkpoint what a missing topic means, and waits for a
-    cluster that is away: it is left alone.
+    A query with a checkpoint is not checked: the checkpoint tells it what a missing topic means,
+    and it waits for an unavailable cluster.
     """
     parsed = read_options(options, Use.STREAM)
     if files_in(spark, f"{checkpoint}/offsets"):
         return
     with open_cluster(connection_settings(parsed.connection)) as cluster:
-        survey = first_scan(cluster, parsed, is_whole=True, with_first_store_times=False)
-    require_topics(survey, parsed)
+        scan = first_scan(cluster, parsed, is_whole=True, with_first_store_times=False)
+    require_topics(scan, parsed)
 
 
 def queues_to_write(
     options: Mapping[str, str], topics: Iterable[str] | None = None
 ) -> dict[str, tuple[QueueId, ...]]:
-    """The queues of each topic that take messages; without topics, of that of a write's options.
+    """The writable queues of each topic; without `topics`, of the topic in a write's options.
 
-    Raises OptionError, TopicNotFoundError for all that are not there, and what asking raises.
+    Raises OptionError, TopicNotFoundError for all missing topics, and connection errors.
     """
     parsed = write_options(options)
     found: dict[str, tuple[QueueId, ...]] = {}
     absent = []
-    # Whoever starts a job is waiting, and a write would have the patience of its tasks.
+    # A person waits for the job to start: do not retry as long as a task would.
     settings = replace(
         connection_settings(parsed.connection), outage_ms=parsed.connection.connect_timeout_ms
     )
@@ -75,7 +75,7 @@ def queues_to_write(
         for topic in (parsed.subscribe or ()) if topics is None else topics:
             try:
                 found[topic] = tuple(producer.queues(topic))
-            except TopicNotFoundError:  # noqa: PERF203 - each try takes a network's time.
+            except TopicNotFoundError:  # noqa: PERF203 - each try costs a round trip.
                 absent.append(topic)
     if absent:
         raise no_route(absent)
@@ -83,7 +83,7 @@ def queues_to_write(
 
 
 def require_rows_fit(rows: DataFrame, names: list[str], queues: Collection[QueueId]) -> None:
-    """Raise JobError where these columns of rows name a queue that is not among a topic's.
+    """Raise JobError if these columns of the rows name a queue that the topic does not have.
 
     A row without a queue goes to any.
     """

@@ -1,4 +1,4 @@
-"""What every job says while it runs, and how it ends when it is asked to."""
+"""The progress lines of a job, and its end on SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import FrameType
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from pyspark_rocketmq.monitoring.progress_display import BatchSeen, Tally
 from rocketmq_wire.plural import plural
 
 __all__ = ["ask_at_sigterm", "follow", "plural", "say"]
@@ -25,7 +26,7 @@ def say(text: str) -> None:
 
 
 def ask_at_sigterm() -> threading.Event:
-    """Set when the process is asked to end: the main thread, inside a call to Spark, looks."""
+    """An event that SIGTERM sets; the main thread checks it between calls to Spark."""
     asked_to_end = threading.Event()
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
@@ -38,30 +39,23 @@ def ask_at_sigterm() -> threading.Event:
 def follow(
     query: StreamingQuery,
     asked_to_end: threading.Event,
-    what: str = "messages",
     on_batch: Callable[[StreamingQueryProgress], None] | None = None,
 ) -> int:
-    """Say what every batch read until the query ends; returns how many in all.
+    """Print a line for every batch until the query ends. Returns the number of rows.
 
-    `on_batch` is called once for each of them: Spark itself remembers the last hundred only.
-    Raises what the query failed with.
+    `on_batch` is called once for each batch: Spark itself keeps only the last hundred. Raises the
+    error of a failed query.
     """
-    total = 0
-    seen = -1
+    tally = Tally()
     while True:
         is_active = not query.awaitTermination(_POLL_S)
         if is_active and asked_to_end.is_set():
             say("asked to end")
             query.stop()
         for progress in query.recentProgress:
-            if progress.batchId > seen and progress.numInputRows:
-                seen = progress.batchId
-                total += progress.numInputRows
-                say(
-                    f"batch {seen}: {progress.numInputRows:,} {what} in"
-                    f" {progress.durationMs['triggerExecution']} ms, {total:,} in all"
-                )
+            if progress.numInputRows and tally.add(BatchSeen.from_progress(progress)):
+                say(tally.text())
                 if on_batch is not None:
                     on_batch(progress)
         if not is_active:
-            return total
+            return tally.rows

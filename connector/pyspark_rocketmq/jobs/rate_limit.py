@@ -1,4 +1,4 @@
-"""at_rate: a DataFrame's rows, no faster than so many a second."""
+"""at_rate: limits the rows per second of a DataFrame."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-# How many pieces a second: the shorter, the steadier, and the more there is to do.
+# Pieces per second: more are steadier and cost more.
 _PIECES_A_SECOND: Final = 10
 
 
 def at_rate(frame: DataFrame, rows_per_second: float, tasks: int = 1) -> DataFrame:
-    """The same rows through so many tasks, together at most `rows_per_second`.
+    """The same rows through `tasks` tasks, together at most `rows_per_second`.
 
     Rows keep their order within a task. Fewer free cores than tasks make it slower, never faster.
     """
@@ -31,7 +31,7 @@ def pace(
     now_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """Each row when it is due, counted from the first: a pause of the taker is not made up for."""
+    """Yield each row when it is due; a pause of the consumer is not caught up."""
     piece_rows = max(1, int(rows_per_second / _PIECES_A_SECOND))
     due_s = now_s()
     for batch in batches:

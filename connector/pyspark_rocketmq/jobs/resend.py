@@ -1,4 +1,4 @@
-"""as_new_messages: rows that were read from topics -> rows to write, as if not sent before."""
+"""as_new_messages: rows that were read from topics -> rows to write as new messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LIFE: Final = (*LIFECYCLE, _GROUP)
 
 
 def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:
-    """The columns of messages to write: body, keys, tags, and from properties what is its sender's.
+    """The columns of new messages: body, keys, tags, and the sender's own properties.
 
-    A message group stays one. `columns` are added by name, such as topic or queueId.
+    Keeps the message group. `columns` are added by name, such as topic or queueId.
     """
     kept: dict[str, Column] = {
         name: sf.col(name) for name in ("body", "keys", "tags") if name in frame.columns

@@ -1,4 +1,4 @@
-"""The session of a job: the format is known also where the package came along as a file."""
+"""The session of a job; registers the source if the package came by `--py-files`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pyspark_rocketmq.source import RocketMQDataSource
 def job_session(name: str) -> SparkSession:
     """The session that spark-submit prepared.
 
-    Spark's own lookup gives executors nothing of `--py-files`: a source that came so must be
-    registered.
+    Spark's own lookup does not search `--py-files`: such a source must be registered.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
     if spark.conf.get("spark.submit.pyFiles", ""):

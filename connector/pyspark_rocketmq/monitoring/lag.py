@@ -1,4 +1,4 @@
-"""How far a query is behind: messages and seconds, per queue and in total."""
+"""The lag of a query or a group: messages and seconds, per queue and in total."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far one queue is behind."""
+    """The lag of one queue."""
 
     messages: int
     seconds: float | None
-    """Age of the next unread message; 0 when there is none, None when nobody could tell."""
+    """The age of the next unread message; 0 if there is none, None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a query is behind."""
+    """The lag of a query or a group."""
 
     queues: Mapping[QueueId, QueueLag]
 
     @property
     def messages(self) -> int:
-        """Messages behind in total."""
+        """The number of unread messages."""
         return sum(lag.messages for lag in self.queues.values())
 
     @property
     def seconds(self) -> float | None:
-        """Age of the oldest unread message; None when it is unknown for a queue that is behind."""
+        """The age of the oldest unread message; None if it is unknown for a queue with lag."""
         ages = [lag.seconds for lag in self.queues.values()]
         return None if None in ages else max((age for age in ages if age is not None), default=0.0)
 
 
 def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> Lag:
-    """How far the sources of `query.lastProgress` are behind.
+    """The lag of the sources in `query.lastProgress`.
 
     Messages come from the progress itself. With the connection's options (nameServer or endpoints)
-    the queues are looked at anew, and the store time of each next unread message gives seconds.
-    Queues that options with a selection leave out do not count.
+    end offsets are read again, and the store time of each next unread message gives seconds. Queues
+    outside the options' selection do not count.
     """
     sources = source_progress(progress)
     offsets = {queue: offset for source in sources for queue, offset in source.end.items()}
@@ -84,10 +84,10 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
 
 
 def measure_group_lag(options: Mapping[str, str]) -> Lag:
-    """How far a consumer group is behind in the topics that the options of a read select.
+    """The lag of a consumer group in the topics that the options of a read select.
 
-    Queues in which the group has no progress count from their first message. Raises what planning
-    a read from the group's progress raises.
+    Queues without a committed offset count from their first message. Raises the errors of planning
+    a read from the group's committed offsets.
     """
     given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
     parsed = read_options(given, Use.BATCH)
@@ -137,8 +137,8 @@ def _lag(
 class LagListener(StreamingQueryListener):
     """Measures the lag after every batch and hands it to `report`, or logs it.
 
-    `spark.streams.addListener(LagListener(options))`. `query` is a query's name or id: only its
-    progress counts then.
+    `spark.streams.addListener(LagListener(options))`. `query` is a query's name or id, to measure
+    only that one.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LagListener(StreamingQueryListener):
         """Nothing was read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done, or the query reports that it is idle."""
+        """Measure the lag after a batch, or when the query reports that it is idle."""
         progress = event.progress
         name = progress.name or str(progress.id)
         if self._query not in (None, progress.name, str(progress.id)):

@@ -24,17 +24,17 @@ _BAR_WIDTH: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class BatchSeen:
-    """What one batch of a query's progress says."""
+    """One batch in a query's progress."""
 
     batch_id: int
     rows: int
     duration_ms: int
     behind: int | None
-    """Messages that its sources had left; None when the report does not say."""
+    """Unread messages of its sources; None if the report does not contain them."""
 
     @classmethod
     def from_progress(cls, progress: object) -> BatchSeen:
-        """Read one of `query.recentProgress`: an object or a dict, as Spark's flavours give it."""
+        """Read an item of `query.recentProgress`: an object or a dict, depending on Spark's API."""
         sources = source_progress(progress)
         behind = None
         if sources and all(source.latest for source in sources):
@@ -54,13 +54,13 @@ class BatchSeen:
 
 @dataclass(slots=True)
 class Tally:
-    """All batches so far."""
+    """The sum of all batches so far."""
 
     rows: int = 0
     last: BatchSeen | None = None
 
     def add(self, batch: BatchSeen) -> bool:
-        """Count a batch once; False for one that was counted."""
+        """Count a batch; False if it was counted before."""
         if self.last is not None and batch.batch_id <= self.last.batch_id:
             return False
         self.rows += batch.rows
@@ -69,11 +69,11 @@ class Tally:
 
     @property
     def share(self) -> float | None:
-        """How much of what is known to be there has been read; None when nobody knows."""
+        """The share of known messages that has been read; None if it is unknown."""
         if self.last is None or self.last.behind is None:
             return None
-        there = self.rows + self.last.behind
-        return self.rows / there if there else 1.0
+        known = self.rows + self.last.behind
+        return self.rows / known if known else 1.0
 
     def text(self) -> str:
         """`batch 7  12,000 rows  40,000/s  3,000 behind`."""
@@ -88,14 +88,14 @@ class Tally:
 
 
 class Display(Protocol):
-    """Where progress is shown."""
+    """A place to show progress: log, terminal or notebook."""
 
     def show(self, tally: Tally, *, is_new: bool) -> None:
-        """Show where the query is; `is_new` when a batch has ended since the last call."""
+        """Show the tally; `is_new` if a batch has ended since the last call."""
         ...
 
     def close(self) -> None:
-        """Leave what was shown last."""
+        """Finish the display, keeping what was shown last."""
         ...
 
 
@@ -113,7 +113,7 @@ class Lines:
 
 
 class Terminal:
-    """One line, drawn again in its place."""
+    """One line, redrawn in place."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -127,7 +127,7 @@ class Terminal:
 
 
 class Notebook:
-    """A widget that changes in place, without any script."""
+    """A widget that changes in place, without scripts."""
 
     def __init__(self, display: Callable[..., Any], html_of: Callable[[str], object]) -> None:
         self._html_of = html_of
@@ -144,7 +144,7 @@ class Notebook:
 
 
 def bar(share: float | None) -> str:
-    """`[#####.....]  50 % `, nothing when the share is not known."""
+    """`[#####.....]  50 % `; empty if the share is unknown."""
     if share is None:
         return ""
     full = round(share * _BAR_WIDTH)
@@ -152,9 +152,9 @@ def bar(share: float | None) -> str:
 
 
 def show_progress(query: StreamingQuery, timeout_s: float | None = None) -> None:
-    """Show a streaming query's progress until it ends, or for so many seconds.
+    """Show a streaming query's progress until it ends, or for `timeout_s` seconds.
 
-    Ctrl-C stops the showing, not the query. A query that failed raises its error here.
+    Ctrl-C stops the display, not the query. Raises the error of a failed query.
     """
     display = _display()
     tally = Tally()
@@ -170,7 +170,7 @@ def show_progress(query: StreamingQuery, timeout_s: float | None = None) -> None
                 break
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 return
-            # Raises what the query failed with.
+            # Raises the error of a failed query.
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
     except KeyboardInterrupt:
         return
@@ -181,7 +181,7 @@ def show_progress(query: StreamingQuery, timeout_s: float | None = None) -> None
 def _display() -> Display:
     shell = sys.modules.get("IPython")
     if shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", {}):
-        # There only where a notebook runs: no requirement of ours.
+        # Present only in a notebook, so it is no requirement.
         widgets = importlib.import_module("IPython.display")
         return Notebook(widgets.display, widgets.HTML)
     return Terminal(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)

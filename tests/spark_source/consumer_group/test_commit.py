@@ -103,7 +103,7 @@ def test_nobody_waits_for_a_thread_that_has_died(caplog: pytest.LogCaptureFixtur
     mine = OffsetCommitter(open_by_mistake, "g", lambda: ("orders",))  # type: ignore[arg-type]
     mine.offer({A: 5})
     assert mine.flush(60_000)
-    assert "progress is no longer committed" in caplog.text
+    assert "offsets are no longer committed" in caplog.text
     for end in (6, 7):
         mine.offer({A: end})
         # Nothing is under way: whoever waited for it would wait to the end of his time.

@@ -74,8 +74,8 @@ def test_a_wrong_command_line_is_told_in_one_line(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(["--times", "0"])
     assert ended.value.code == 2
-    told = "a_job.py: argument --times: must be 1 or more, got 0. a_job.py --help says more.\n"
-    assert capsys.readouterr().err == told
+    message = "a_job.py: argument --times: must be 1 or more, got 0. See a_job.py --help.\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_a_length_of_time_is_told_from_garbage(text: str, seconds: float) -> Non
         "99999999 weeks",
     ],
 )
-def test_what_is_no_length_of_time_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"length of time|hundred years"):
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"duration|hundred years"):
         interval(text)
 
 
@@ -237,15 +237,15 @@ NEEDED: dict[ModuleType, list[str]] = {
     [
         (parquet_to_topic, ["--rate", "0"], "must be above 0"),
         (parquet_to_topic, ["--tasks", "0"], "must be 1 or more"),
-        (parquet_to_topic, ["--trigger", "soon"], "--trigger: no length of time: 'soon'"),
-        (stream_to_parquet, ["--trigger", "soon"], "--trigger: no length of time: 'soon'"),
+        (parquet_to_topic, ["--trigger", "soon"], "--trigger: no duration: 'soon'"),
+        (stream_to_parquet, ["--trigger", "soon"], "--trigger: no duration: 'soon'"),
         (stream_to_parquet, ["--max-partitions", "0"], "must be 1 or more"),
-        (windowed_totals, ["--trigger", "available"], "no length of time: 'available'"),
-        (windowed_totals, ["--window", "garbage"], "--window: no length of time: 'garbage'"),
+        (windowed_totals, ["--trigger", "available"], "no duration: 'available'"),
+        (windowed_totals, ["--window", "garbage"], "--window: no duration: 'garbage'"),
         (windowed_totals, ["--window", "0 seconds"], "--window: must be above 0"),
-        (windowed_totals, ["--slide", "garbage"], "--slide: no length of time"),
+        (windowed_totals, ["--slide", "garbage"], "--slide: no duration"),
         (windowed_totals, ["--slide", "2 minutes"], "is longer than --window '1 minute'"),
-        (windowed_totals, ["--watermark", "garbage"], "--watermark: no length of time"),
+        (windowed_totals, ["--watermark", "garbage"], "--watermark: no duration"),
         (windowed_totals, ["--by", "customer"], "or a field as '$.customer', got 'customer'"),
         (windowed_totals, ["--time", "at"], "must be stored, born, or a field"),
         (windowed_totals, ["--sum", "amount"], "must be a field as"),
@@ -266,9 +266,9 @@ def test_what_a_job_cannot_do_is_refused_in_one_line(
     with pytest.raises(SystemExit) as ended:
         job.parse_arguments([*NEEDED[job], *words])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert complaint in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert complaint in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize("job", NEEDED)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from pyspark_rocketmq.errors import JobError, OptionError
-from pyspark_rocketmq.jobs.failures import refused_as, run_job, told_in_one_line
+from pyspark_rocketmq.jobs.failures import one_line_of, refused_as, run_job
 
 # As Spark tells what failed in a Python process: the cause, then what was raised.
 NESTED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] Traceback:
@@ -72,7 +72,7 @@ def test_what_was_foreseen_is_a_jobs_only_words() -> None:
 
 
 def test_what_nobody_foresaw_keeps_its_traceback() -> None:
-    assert told_in_one_line(ZeroDivisionError("division by zero")) is None
+    assert one_line_of(ZeroDivisionError("division by zero")) is None
     with pytest.raises(ZeroDivisionError):
         run_job(failing(ZeroDivisionError("division by zero")), stop=lambda: None)
 
@@ -82,8 +82,8 @@ def test_one_refusal_of_sparks_becomes_the_jobs_words() -> None:
         with refused_as("PATH_NOT_FOUND", "give --input"):
             raise Refusal(condition)
 
-    with pytest.raises(JobError, match=r"^give --input$") as told:
+    with pytest.raises(JobError, match=r"^give --input$") as message:
         refuse("PATH_NOT_FOUND")
-    assert told.value.__suppress_context__
+    assert message.value.__suppress_context__
     with pytest.raises(Refusal):
         refuse("CANNOT_PARSE_INTERVAL")

@@ -257,7 +257,7 @@ def test_stop_ends_every_thread(loader: Loader, topic: str, reader: Make) -> Non
     made = reader(group="g-threads")
     made.latestOffset(made.latestOffset(made.initialOffset()))
     names = {thread.name for thread in set(threading.enumerate()) - before}
-    assert {"rocketmq-end-offsets", "rocketmq-discovery", "rocketmq-progress"} <= names
+    assert {"rocketmq-end-offsets", "rocketmq-discovery", "rocketmq-offset-commit"} <= names
     made.stop()
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert not left
