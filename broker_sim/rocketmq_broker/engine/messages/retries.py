@@ -84,9 +84,8 @@ class SendBacks:
                 message,
                 now_ms,
                 tables,
-                topic=queue.topic,
-                queue_index=queue.index,
-                properties=properties,
+                queue,
+                properties,
                 reconsume_times=message.reconsume_times + 1,
             )
         except ProtocolError as error:

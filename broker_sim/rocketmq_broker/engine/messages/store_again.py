@@ -15,7 +15,7 @@ from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import ProtocolError
-from rocketmq_wire.model import StoredMessage
+from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_record
 
@@ -32,10 +32,9 @@ def store_again(
     message: StoredMessage,
     now_ms: int,
     tables: Tables,
-    *,
-    topic: str,
-    queue_index: int,
+    queue: QueueId,
     properties: Mapping[str, str],
+    *,
     reconsume_times: int | None = None,
     prepared_offset: int = 0,
 ) -> Appended:
@@ -44,8 +43,8 @@ def store_again(
     Raises LocalProtocolError if its properties became too large.
     """
     block = block_from_message(
-        topic=topic,
-        queue_index=queue_index,
+        topic=queue.topic,
+        queue_index=queue.index,
         body=message.body,
         properties=encode_properties(properties),
         flag=message.flag,
@@ -57,22 +56,16 @@ def store_again(
         reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
         prepared_transaction_offset=prepared_offset,
     )
-    return tables.store.append(topic, queue_index, block, now_ms)
+    return tables.store.append(queue.topic, queue.index, block, now_ms)
 
 
 def store_own(
-    body: bytes,
-    now_ms: int,
-    tables: Tables,
-    *,
-    topic: str,
-    queue_index: int,
-    properties: Mapping[str, str],
+    body: bytes, now_ms: int, tables: Tables, queue: QueueId, properties: Mapping[str, str]
 ) -> Appended:
     """Store a record that the broker itself writes."""
     block = block_from_message(
-        topic=topic,
-        queue_index=queue_index,
+        topic=queue.topic,
+        queue_index=queue.index,
         body=body,
         properties=encode_properties(properties),
         flag=0,
@@ -81,14 +74,14 @@ def store_own(
         born_host=tables.store_host,
         store_host=tables.store_host,
     )
-    return tables.store.append(topic, queue_index, block, now_ms)
+    return tables.store.append(queue.topic, queue.index, block, now_ms)
 
 
 def read_message(
-    store: Store, topic: str, queue_index: int, offset: int, *, check_crc: bool = True
+    store: Store, queue: QueueId, offset: int, *, check_crc: bool = True
 ) -> StoredMessage | None:
     """The message at an offset; None if it expired. Raises StorageError, CorruptRecordError."""
-    found = store.read(topic, queue_index, offset, count_max=1, bytes_max=1)
+    found = store.read(queue.topic, queue.index, offset, count_max=1, bytes_max=1)
     return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
 
 
@@ -115,9 +108,7 @@ def deliver(message: StoredMessage, now_ms: int, tables: Tables) -> Appended | N
     target = (REAL_TOPIC, REAL_QUEUE)
     properties = {name: v for name, v in message.properties.items() if name not in target}
     try:
-        return store_again(
-            message, now_ms, tables, topic=topic, queue_index=int(index), properties=properties
-        )
+        return store_again(message, now_ms, tables, QueueId(topic, "", int(index)), properties)
     except ProtocolError as error:
         _LOG.error("topic=%s: a delayed message cannot be delivered: %s", topic, error)
         return None

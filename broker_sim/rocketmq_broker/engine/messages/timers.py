@@ -44,6 +44,7 @@ from rocketmq_wire.requests.messages import RecallMessage, RecallReply
 _LOG = logging.getLogger(__name__)
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+_QUEUE: Final = QueueId(TIMER_TOPIC, "", 0)
 DUE: Final = "TIMER_OUT_MS"
 DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
 DELAY_MS: Final = "TIMER_DELAY_MS"
@@ -197,7 +198,7 @@ class Timers:
             return False
         try:
             # The delivered record gets a new checksum, so compare the old one now.
-            message = read_message(self._store, TIMER_TOPIC, 0, offset)
+            message = read_message(self._store, _QUEUE, offset)
         except (StorageError, CorruptRecordError) as error:
             reason = error.reason if isinstance(error, CorruptRecordError) else str(error)
             self._hold(offset, now_ms, reason)
@@ -255,7 +256,7 @@ class Timers:
 
     def _find(self, due_ms: int, handle: RecallHandle) -> int | None:
         for offset in self._slots.get(due_ms, ()):
-            message = read_message(self._store, TIMER_TOPIC, 0, offset, check_crc=False)
+            message = read_message(self._store, _QUEUE, offset, check_crc=False)
             if message is not None and _key_of(message) == f"{handle.topic}+{handle.unique_key}":
                 return offset
         return None
@@ -273,9 +274,7 @@ class Timers:
             REAL_QUEUE: "0",
             "PGROUP": request.group,
         }
-        appended = store_own(
-            b"0", now_ms, self._tables, topic=TIMER_TOPIC, queue_index=0, properties=properties
-        )
+        appended = store_own(b"0", now_ms, self._tables, _QUEUE, properties)
         return appended.end_position
 
     # --- the configuration file ----------------------------------------------------------------
@@ -327,7 +326,7 @@ class Timers:
             for offset in tuple(self._slots.get(due_ms, ())):
                 if offset >= before:
                     continue
-                message = read_message(self._store, TIMER_TOPIC, 0, offset, check_crc=False)
+                message = read_message(self._store, _QUEUE, offset, check_crc=False)
                 if message is not None and _key_of(message) == key:
                     self._slots[due_ms].remove(offset)
                     self._remove(offset)

@@ -151,15 +151,9 @@ class Revival:
         topics = self._tables.topics
         if topics.get(self.topic) is None:
             topics.ensure_group_topic(self.topic, REVIVE_QUEUE_COUNT)
-        appended = store_own(
-            body,
-            now_ms,
-            self._tables,
-            topic=self.topic,
-            queue_index=revive_queue,
-            # RocketMQ's reviver reads a record's time from DELIVER_MS.
-            properties={TAGS: tag, DELIVER_MS: str(due_ms)},
-        )
+        # RocketMQ's reviver reads a record's time from DELIVER_MS.
+        properties = {TAGS: tag, DELIVER_MS: str(due_ms)}
+        appended = store_own(body, now_ms, self._tables, self._queue(revive_queue), properties)
         self._own[revive_queue].add(appended.start)
         self._in_flight.note_revive_end(revive_queue, appended.start + 1)
         return appended
@@ -299,7 +293,7 @@ class Revival:
             if pop.finished >> index & 1:
                 continue
             try:
-                message = read_message(self._store, key.topic, key.queue_index, offset)
+                message = read_message(self._store, pop.group_queue.queue, offset)
             except (DamagedStoreError, CorruptRecordError) as error:
                 # This message waits for its repair; the others of this pop do not.
                 unreadable = error
@@ -342,14 +336,9 @@ class Revival:
         self._tables.topics.ensure_group_topic(topic, 1)
 
         def store(properties: Mapping[str, str]) -> int:
+            queue = QueueId(topic, "", 0)
             return store_again(
-                message,
-                now_ms,
-                self._tables,
-                topic=topic,
-                queue_index=0,
-                properties=properties,
-                reconsume_times=attempts,
+                message, now_ms, self._tables, queue, properties, reconsume_times=attempts
             ).end_position
 
         try:

@@ -130,11 +130,13 @@ class Transactions:
 
     def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
         """Note a stored half message."""
-        first_ms = immunity_ms(properties)
-        wait_ms = self._limits.first_check_ms if first_ms is None else first_ms
         key = properties.get(UNIQUE_KEY, "")
-        half = HalfMessage(appended.start, appended.physical_start, key, now_ms + wait_ms)
-        self._table.add(half)
+        due_ms = self._first_check_at(now_ms, properties)
+        self._table.add(HalfMessage(appended.start, appended.physical_start, key, due_ms))
+
+    def _first_check_at(self, stored_ms: int, properties: Mapping[str, str]) -> int:
+        own_ms = immunity_ms(properties)
+        return stored_ms + (self._limits.first_check_ms if own_ms is None else own_ms)
 
     # --- ends ---------------------------------------------------------------------------------
 
@@ -198,9 +200,8 @@ class Transactions:
                 ),
                 now_ms,
                 self._tables,
-                topic=topic,
-                queue_index=index,
-                properties=properties,
+                QueueId(topic, "", index),
+                properties,
                 prepared_offset=half.position,
             )
         except ProtocolError as error:
@@ -216,14 +217,9 @@ class Transactions:
         """Store the end records that are due."""
         while self._unwritten:
             offset, ended = self._unwritten[0]
-            appended = store_own(
-                f"{offset},".encode(),
-                now_ms,
-                self._tables,
-                topic=END_TOPIC,
-                queue_index=0,
-                properties={TAGS: _END_TAG, _HOW_ENDED: ended.value},
-            )
+            properties = {TAGS: _END_TAG, _HOW_ENDED: ended.value}
+            body = f"{offset},".encode()
+            appended = store_own(body, now_ms, self._tables, _END_QUEUE, properties)
             self._unwritten.popleft()
             self._table.note_record(
                 offset, end_offset=appended.start, end_position=appended.end_position
@@ -311,14 +307,8 @@ class Transactions:
             UNRESOLVED_TOPIC,
         )
         self._tables.topics.ensure_group_topic(UNRESOLVED_TOPIC, 1)
-        store_again(
-            message,
-            now_ms,
-            self._tables,
-            topic=UNRESOLVED_TOPIC,
-            queue_index=0,
-            properties=message.properties,
-        )
+        queue = QueueId(UNRESOLVED_TOPIC, "", 0)
+        store_again(message, now_ms, self._tables, queue, message.properties)
         self._end(half, Ended.UNRESOLVED)
         self._write_ends(now_ms)
 
@@ -371,14 +361,12 @@ class Transactions:
             if message.queue_offset in ended or (first.isdecimal() and int(first) in ended):
                 continue
             count = checks.get(str(message.queue_offset), properties.get(CHECK_COUNT, "0"))
-            first_ms = immunity_ms(properties)
-            wait_ms = self._limits.first_check_ms if first_ms is None else first_ms
             table.add(
                 HalfMessage(
                     message.queue_offset,
                     message.physical_offset,
                     properties.get(UNIQUE_KEY, ""),
-                    message.store_ms + wait_ms,
+                    self._first_check_at(message.store_ms, properties),
                     int(count) if str(count).isdecimal() else 0,
                 )
             )
