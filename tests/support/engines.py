@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, TypeVar, cast
+
+import pytest
 
 from rocketmq_broker.config import config_from
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Hold, Outcome, Peer
@@ -12,9 +15,11 @@ from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullReply
 from support.storage_blocks import block_of
 
 R = TypeVar("R", bound=Reply)
@@ -81,6 +86,24 @@ class EngineUnderTest:
         (file,) = (file for file in self.engine.config_files if file.name == name)
         return file.take_changes()
 
+    def refusal(self, request: Request[Reply]) -> BrokerError:
+        """The error of a request that the engine refuses."""
+        with pytest.raises(BrokerError) as caught:
+            self.outcome(request)
+        return caught.value
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, deliver due messages, and make them visible."""
+        self.now_ms += ms
+        while self.engine.deliver_delayed(self.now_ms):
+            pass
+        self.make_visible()
+
+    def make_visible(self) -> None:
+        """Make stored messages durable and visible."""
+        self.store.sync()
+        self.store.publish()
+
     def held(self, request: Request[Reply]) -> Hold:
         outcome = self.outcome(request)
         assert isinstance(outcome, Hold)
@@ -93,8 +116,7 @@ class EngineUnderTest:
         """Store messages in a queue, bypassing the rules of sends."""
         block = block_of(queue.topic, *bodies, tags=tags)
         self.store.append(queue.topic, queue.index, block, self.now_ms)
-        self.store.sync()
-        self.store.publish()
+        self.make_visible()
 
     def messages(self, queue: QueueId, start: int = 0) -> list[StoredMessage]:
         """The visible messages of a queue, some thousands at most."""
@@ -106,6 +128,20 @@ class EngineUnderTest:
             message, at = decode_record(data, at)
             decoded.append(message)
         return decoded
+
+    def bodies(self, queue: QueueId) -> list[bytes]:
+        return [message.body for message in self.messages(queue)]
+
+
+def offsets_of(reply: PullReply) -> list[int]:
+    """The queue offsets of the records in a reply, whose sizes must match."""
+    data, offsets, position = b"".join(map(bytes, reply.records)), [], 0
+    while position < len(data):
+        offsets.append(struct.unpack_from(">q", data, position + 20)[0])
+        position += struct.unpack_from(">i", data, position)[0]
+    if reply.sizes is not None:
+        assert sum(struct.unpack(f"<{len(offsets)}i", reply.sizes)) == len(data)
+    return offsets
 
 
 def reply_of(outcome: Outcome) -> Reply:

@@ -96,8 +96,7 @@ def turn(broker: EngineUnderTest, *, after_ms: int = 0) -> None:
     broker.now_ms += after_ms
     for _ in range(3):
         broker.engine.pops.turn(broker.now_ms)
-        broker.store.sync()
-        broker.store.publish()
+        broker.make_visible()
     broker.engine.pops.advance()
 
 

@@ -86,8 +86,7 @@ def damaged(broker: EngineUnderTest, body: bytes) -> tuple[EngineUnderTest, int]
 def advance(broker: EngineUnderTest, ms: int) -> None:
     broker.now_ms += ms
     for _ in itertools.takewhile(broker.engine.deliver_delayed, itertools.repeat(broker.now_ms)):
-        broker.store.sync()
-        broker.store.publish()
+        broker.make_visible()
 
 
 def bodies(broker: EngineUnderTest) -> list[bytes]:

@@ -92,8 +92,7 @@ def advance(broker: EngineUnderTest, ms: int) -> None:
     broker.now_ms += ms
     while broker.engine.deliver_delayed(broker.now_ms):
         pass
-    broker.store.sync()
-    broker.store.publish()
+    broker.make_visible()
 
 
 def fill(broker: EngineUnderTest) -> None:

@@ -43,8 +43,7 @@ class CrashingEngine:
         assert isinstance(self.broker.outcome(request), AfterSync)
 
     def sync(self) -> None:
-        self.broker.store.sync()
-        self.broker.store.publish()
+        self.broker.make_visible()
 
     def pass_time(self, ms: int) -> None:
         self.broker.now_ms += ms

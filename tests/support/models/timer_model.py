@@ -61,8 +61,7 @@ class TimerModel:
     def turn(self) -> None:
         """Deliver the due messages and make them durable."""
         while self.broker.engine.timers.deliver(self.broker.now_ms):
-            self.broker.store.sync()
-            self.broker.store.publish()
+            self.broker.make_visible()
         self.check(is_delivered=True)
 
     def check(self, *, is_delivered: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_broker.engine.core.activity import Activity, Rate
-from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
@@ -61,12 +60,6 @@ def send(broker, queue=ORDERS_0, **properties):
     return broker.ask(SendMessage("p", queue, NOW_MS, b"x", encode_properties(properties)))
 
 
-def refusal(broker, request):
-    with pytest.raises(BrokerError) as caught:
-        broker.outcome(request)
-    return caught.value.code
-
-
 class TestSettings:
     def test_settings_are_shown_under_rocketmqs_names(self, broker):
         shown = broker.ask(GetBrokerSettings()).settings
@@ -89,8 +82,8 @@ class TestSettings:
     def test_creation_on_first_use_can_be_switched_off(self, broker):
         change = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"}
         broker.ask(ChangeBrokerSettings(change))
-        assert refusal(broker, SendMessage("p", queue_of("new"), NOW_MS, b"x")) == 17
-        assert refusal(broker, PullMessages("new", ORDERS_0, 0, 32)) == 26
+        assert broker.refusal(SendMessage("p", queue_of("new"), NOW_MS, b"x")).code == 17
+        assert broker.refusal(PullMessages("new", ORDERS_0, 0, 32)).code == 26
 
     def test_unknown_names_are_ignored_as_in_rocketmq(self, broker):
         before = broker.ask(GetBrokerSettings()).settings
@@ -110,7 +103,7 @@ class TestSettings:
     def test_a_refused_change_leaves_everything_as_it_was(self, broker, name, text):
         before = broker.ask(GetBrokerSettings()).settings
         change = {"longPollingEnable": "false", "autoCreateTopicEnable": "false", name: text}
-        assert refusal(broker, ChangeBrokerSettings(change)) == 1
+        assert broker.refusal(ChangeBrokerSettings(change)).code == 1
         assert broker.ask(GetBrokerSettings()).settings == before
 
 
@@ -173,7 +166,7 @@ class TestGroups:
         ],
     )
     def test_groups_that_cannot_be_are_refused(self, broker, settings, code):
-        assert refusal(broker, PutGroup(settings)) == code
+        assert broker.refusal(PutGroup(settings)).code == code
 
     def test_groups_of_a_topic_are_found_online_and_by_committed_offsets(self, broker):
         subscriptions = (("orders", "A", "TAG", 5),)
@@ -191,8 +184,8 @@ class TestGroups:
             {"orders": (Subscription("A"), 5)},
         )
         assert broker.ask(GetProducers("p")).connections == (connection,)
-        assert refusal(broker, GetConsumers("stored")) == 206
-        assert refusal(broker, GetProducers("absent")) == 1
+        assert broker.refusal(GetConsumers("stored")).code == 206
+        assert broker.refusal(GetProducers("absent")).code == 1
 
     def test_committed_offsets_of_every_group_come_in_one_reply(self, broker):
         send(broker)
@@ -239,10 +232,10 @@ class TestResets:
         assert consumed.ask(PullMessages("h", ORDERS_0, 0, 32)).status is PullStatus.FOUND
 
     def test_resets_that_cannot_be_are_refused(self, consumed):
-        assert refusal(consumed, ResetClientOffsets("g", "absent", -1)) == 17
-        assert refusal(consumed, ResetClientOffsets("absent", "orders", -1)) == 26
+        assert consumed.refusal(ResetClientOffsets("g", "absent", -1)).code == 17
+        assert consumed.refusal(ResetClientOffsets("absent", "orders", -1)).code == 26
         beyond = ResetClientOffsets("g", "orders", -1, queue_index=0, offset=6)
-        assert refusal(consumed, beyond) == 1
+        assert consumed.refusal(beyond).code == 1
 
 
 class TestWritePermission:
@@ -272,8 +265,8 @@ class TestMessages:
         send(broker, KEYS="k")
         (record,) = broker.ask(ViewMessage(end)).records
         assert decode_record(record)[0].properties["KEYS"] == "k"
-        assert refusal(broker, ViewMessage(end + 1)) == 1
-        assert refusal(broker, ViewMessage(-1)) == 1
+        assert broker.refusal(ViewMessage(end + 1)).code == 1
+        assert broker.refusal(ViewMessage(-1)).code == 1
 
     def test_messages_are_found_by_key_and_by_their_own_id(self, broker):
         for number in range(3):
@@ -289,8 +282,8 @@ class TestMessages:
         assert found("k1") == [1]
         assert found("all") == [0, 1, 2]
         assert found("id2", is_unique_key=True) == [2]
-        assert refusal(broker, QueryMessages("orders", "no", 32, 0, NOW_MS + 1)) == 22
-        assert refusal(broker, QueryMessages("other", "all", 32, 0, NOW_MS + 1)) == 22
+        assert broker.refusal(QueryMessages("orders", "no", 32, 0, NOW_MS + 1)).code == 22
+        assert broker.refusal(QueryMessages("other", "all", 32, 0, NOW_MS + 1)).code == 22
 
 
 def test_housekeeping_of_queues_and_of_entries_succeeds(broker):

@@ -7,7 +7,6 @@ import pytest
 from rocketmq_broker.engine.core.outcomes import Answer, Peer
 from rocketmq_broker.engine.core.routes import Identity, record_host
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
-from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import (
     CommittedOffset,
     ConsumerInfo,
@@ -68,12 +67,6 @@ def filled(broker):
     return broker
 
 
-def code_of(broker, request):
-    with pytest.raises(BrokerError) as caught:
-        broker.outcome(request)
-    return caught.value.code
-
-
 def value(broker, request):
     return broker.ask(request).value
 
@@ -124,33 +117,33 @@ class TestCommittedOffsets:
         assert value(filled, GetCommittedOffset("g", ORDERS_0)) == 4
 
     def test_unknown_group_and_topic_are_refused(self, filled):
-        assert code_of(filled, CommitOffset("g", ORDERS_0, 4)) == 26
-        assert code_of(filled, CommitOffset("g", ABSENT, 4)) == 17
+        assert filled.refusal(CommitOffset("g", ORDERS_0, 4)).code == 26
+        assert filled.refusal(CommitOffset("g", ABSENT, 4)).code == 17
 
     def test_unknown_group_may_commit_where_that_is_allowed(self):
         broker = EngineUnderTest(commit_needs_group=False)
         broker.ask(CreateTopic(TopicConfig("orders")))
         broker.ask(CommitOffset("g", ORDERS_0, 4))
         assert value(broker, GetCommittedOffset("g", ORDERS_0)) == 4
-        assert code_of(broker, CommitOffset("a b", ORDERS_0, 4)) == 26
+        assert broker.refusal(CommitOffset("a b", ORDERS_0, 4)).code == 26
 
     def test_any_offset_is_taken(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32))
         filled.ask(CommitOffset("g", ORDERS_0, 10**12))
         assert value(filled, GetCommittedOffset("g", ORDERS_0)) == 10**12
         filled.ask(CommitOffset("g", ORDERS_0, -1))
-        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
+        assert filled.refusal(GetCommittedOffset("g", ORDERS_0)).code == 22
 
     def test_new_group_begins_at_zero_only_in_a_young_queue_and_if_it_asks_so(self, filled):
-        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
+        assert filled.refusal(GetCommittedOffset("g", ORDERS_0)).code == 22
         assert value(filled, GetCommittedOffset("g", ORDERS_0, zero_if_absent=True)) == 0
-        assert code_of(filled, GetCommittedOffset("g", ORDERS_1, zero_if_absent=True)) == 22
+        assert filled.refusal(GetCommittedOffset("g", ORDERS_1, zero_if_absent=True)).code == 22
 
     def test_deleting_a_topic_deletes_its_committed_offsets(self, filled):
         filled.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
         filled.ask(DeleteTopic("orders"))
         filled.ask(CreateTopic(TopicConfig("orders")))
-        assert code_of(filled, GetCommittedOffset("g", ORDERS_0)) == 22
+        assert filled.refusal(GetCommittedOffset("g", ORDERS_0)).code == 22
 
 
 class TestStatistics:
@@ -159,7 +152,7 @@ class TestStatistics:
             ORDERS_0: QueueStats(0, 5, NOW_MS + 3_000),
             ORDERS_1: QueueStats(0, 0, 0),
         }
-        assert code_of(filled, GetTopicStats("absent")) == 17
+        assert filled.refusal(GetTopicStats("absent")).code == 17
 
     def test_statistics_include_read_only_and_write_only_queues(self, filled):
         filled.ask(CreateTopic(TopicConfig("orders", 1, 3)))
@@ -190,7 +183,7 @@ class TestTopicsAndRoutes:
         broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))
         (config,) = broker.ask(GetTopicConfig("orders")).configs
         assert config == TopicConfig("orders", 5, 3, permission=4)
-        assert code_of(broker, GetTopicConfig("absent")) == 17
+        assert broker.refusal(GetTopicConfig("absent")).code == 17
 
     def test_route_follows_changes_of_the_topic(self, broker):
         broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))
@@ -202,7 +195,7 @@ class TestTopicsAndRoutes:
         broker.ask(DeleteTopic("orders"))
         broker.ask(DeleteTopic("orders"))
         broker.ask(DeleteTopicFromNameServer("orders"))
-        assert code_of(broker, GetRoute("orders")) == 17
+        assert broker.refusal(GetRoute("orders")).code == 17
 
     def test_cluster_is_this_broker(self, broker):
         cluster = broker.ask(GetCluster()).cluster
@@ -261,14 +254,14 @@ class TestGroups:
         if code is None:
             assert broker.ask(request) == Done()
         else:
-            assert code_of(broker, request) == code
+            assert broker.refusal(request).code == code
 
 
 def test_request_without_a_rule_is_refused_by_name(broker):
     class PopMessages(Request[Done]):
         pass
 
-    assert code_of(broker, PopMessages()) == 3
+    assert broker.refusal(PopMessages()).code == 3
 
 
 def test_files_of_an_engine_are_read_by_the_next_one(broker):

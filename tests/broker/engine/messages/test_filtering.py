@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 
 from rocketmq_wire.errors import BrokerError
@@ -13,7 +11,7 @@ from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.groups import CheckSubscription, Heartbeat
 from rocketmq_wire.requests.messages import PullMessages, PullStatus, SendMessage
 from rocketmq_wire.requests.topics import CreateTopic
-from support.engines import NOW_MS, EngineUnderTest, queue_of, reply_of
+from support.engines import NOW_MS, EngineUnderTest, offsets_of, queue_of, reply_of
 
 ORDERS_0 = queue_of("orders")
 
@@ -36,22 +34,6 @@ def pull(expression, start=0, count_max=32, **more):
 def send(broker, body=b"x", **properties):
     encoded = encode_properties(properties)
     broker.ask(SendMessage("p", ORDERS_0, NOW_MS, body, encoded))
-
-
-def offsets_of(reply):
-    data, offsets, position = b"".join(reply.records), [], 0
-    while position < len(data):
-        offsets.append(struct.unpack_from(">q", data, position + 20)[0])
-        position += struct.unpack_from(">i", data, position)[0]
-    sizes = struct.unpack(f"<{len(offsets)}i", reply.sizes)
-    assert sum(sizes) == len(data)
-    return offsets
-
-
-def code_of(broker, request):
-    with pytest.raises(BrokerError) as caught:
-        broker.outcome(request)
-    return caught.value.code
 
 
 def test_only_matching_messages_come_and_the_next_offset_is_behind_the_examined_ones(broker):
@@ -117,7 +99,7 @@ def test_registered_expressions_filter_and_wrong_ones_are_refused(broker):
     register("a = 2", 5)
     assert offsets_of(broker.ask(request)) == [1]
     register("a =", 6)
-    assert code_of(broker, request) == 27
+    assert broker.refusal(request).code == 27
 
 
 @pytest.mark.parametrize(
@@ -129,7 +111,7 @@ def test_expressions_can_be_checked_before_use(broker, subscription, code):
     if code is None:
         assert broker.ask(request) == Done()
     else:
-        assert code_of(broker, request) == code
+        assert broker.refusal(request).code == code
 
 
 def test_expressions_are_refused_unless_the_broker_allows_them():
@@ -137,4 +119,4 @@ def test_expressions_are_refused_unless_the_broker_allows_them():
     broker.ask(CreateTopic(TopicConfig("orders")))
     with pytest.raises(BrokerError, match="does not support consumer to filter message by SQL92"):
         broker.outcome(pull("a = 1"))
-    assert code_of(broker, CheckSubscription("c1", "g", "orders", sql("a = 1"))) == 1
+    assert broker.refusal(CheckSubscription("c1", "g", "orders", sql("a = 1"))).code == 1

@@ -13,7 +13,7 @@ from rocketmq_wire.requests.groups import Heartbeat
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset
 from rocketmq_wire.requests.topics import CreateTopic
-from support.engines import NOW_MS, EngineUnderTest, queue_of, reply_of
+from support.engines import NOW_MS, EngineUnderTest, offsets_of, queue_of, reply_of
 from support.storage_blocks import bodies_of
 
 ORDERS_0 = queue_of("orders")
@@ -34,20 +34,6 @@ def pull(start=0, count_max=32, **more):
 
 def filled(broker, count, **more):
     broker.store_messages(ORDERS_0, *(b"%d" % number for number in range(count)), **more)
-
-
-def code_of(broker, request):
-    with pytest.raises(BrokerError) as caught:
-        broker.outcome(request)
-    return caught.value.code
-
-
-def offsets_of(reply):
-    data, offsets, position = b"".join(reply.records), [], 0
-    while position < len(data):
-        offsets.append(struct.unpack_from(">q", data, position + 20)[0])
-        position += struct.unpack_from(">i", data, position)[0]
-    return offsets
 
 
 @pytest.mark.parametrize(
@@ -147,39 +133,39 @@ class TestFilters:
         ],
     )
     def test_filter_that_cannot_be_used_is_refused(self, broker, subscription, code):
-        assert code_of(broker, pull(subscription=subscription)) == code
+        assert broker.refusal(pull(subscription=subscription)).code == code
 
     def test_registered_subscription_filters(self, broker):
         filled(broker, 2, tags="A")
         filled(broker, 2, tags="B")
         request = pull(uses_registered_subscription=True, subscription_version=5)
-        assert code_of(broker, request) == 24
+        assert broker.refusal(request).code == 24
         heartbeat = Heartbeat(
             "c1", (), (ConsumerInfo("g", "", "", "", (("orders", "B", "TAG", 5),)),)
         )
         broker.ask(heartbeat)
         assert offsets_of(broker.ask(request)) == [2, 3]
-        assert code_of(broker, replace(request, subscription_version=6)) == 25
+        assert broker.refusal(replace(request, subscription_version=6)).code == 25
 
 
 class TestRefusals:
     def test_unknown_topic(self, broker):
-        assert code_of(broker, pull(queue=queue_of("absent"))) == 17
+        assert broker.refusal(pull(queue=queue_of("absent"))).code == 17
 
     def test_queue_out_of_range(self, broker):
-        assert code_of(broker, pull(queue=queue_of("orders", 2))) == 29
+        assert broker.refusal(pull(queue=queue_of("orders", 2))).code == 29
 
     def test_topic_that_may_not_be_read(self, broker):
         broker.ask(CreateTopic(TopicConfig("orders", 2, 2, permission=2)))
-        assert code_of(broker, pull()) == 16
+        assert broker.refusal(pull()).code == 16
 
     def test_illegal_group(self, broker):
-        assert code_of(broker, replace(pull(), group="")) == 26
+        assert broker.refusal(replace(pull(), group="")).code == 26
 
     def test_unknown_group_when_groups_are_not_made(self):
         broker = EngineUnderTest(auto_create_group=False)
         broker.ask(CreateTopic(TopicConfig("orders")))
-        assert code_of(broker, pull()) == 26
+        assert broker.refusal(pull()).code == 26
 
 
 class TestCommitOnTheWay:
@@ -188,8 +174,8 @@ class TestCommitOnTheWay:
         assert broker.ask(GetCommittedOffset("g", ORDERS_0)).value == 7
 
     def test_refused_pull_stores_nothing(self, broker):
-        assert code_of(broker, pull(0, commit=7, subscription=Subscription("||"))) == 23
-        assert code_of(broker, GetCommittedOffset("g", ORDERS_0)) == 22
+        assert broker.refusal(pull(0, commit=7, subscription=Subscription("||"))).code == 23
+        assert broker.refusal(GetCommittedOffset("g", ORDERS_0)).code == 22
 
     def test_held_pull_stores_it_only_once(self, broker):
         hold = broker.held(pull(0, commit=7, suspend_ms=1_000))

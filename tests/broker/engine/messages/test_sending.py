@@ -56,16 +56,6 @@ def stored(broker, queue=ORDERS_0):
     return messages
 
 
-def refusal(broker, request):
-    with pytest.raises(BrokerError) as caught:
-        broker.outcome(request)
-    return caught.value
-
-
-def code_of(broker, request):
-    return refusal(broker, request).code
-
-
 class TestSingleMessages:
     def test_message_is_stored_as_it_was_sent(self, broker):
         properties = {"TAGS": "A", "KEYS": "k1 k2", "colour": "blau", "UNIQ_KEY": "0A" * 16}
@@ -106,9 +96,9 @@ class TestSingleMessages:
     def test_limits(self):
         broker = EngineUnderTest(message_bytes_max=10)
         broker.ask(send(b"x" * 10))
-        assert code_of(broker, send(b"x" * 11)) == 13
-        assert code_of(broker, send(b"")) == 13
-        assert code_of(broker, send(properties=b"a\x01" + b"b" * 32_767)) == 13
+        assert broker.refusal(send(b"x" * 11)).code == 13
+        assert broker.refusal(send(b"")).code == 13
+        assert broker.refusal(send(properties=b"a\x01" + b"b" * 32_767)).code == 13
         assert broker.ask(GetMaxOffset(ORDERS_0)).value == 1
 
     def test_properties_at_their_limit_are_stored_without_additions(self, broker):
@@ -148,8 +138,8 @@ class TestBatches:
         whole = encode_batch(entries(b"one", b"two"))
         for cut in range(1, len(whole)):
             if cut != len(whole) // 2:
-                assert code_of(broker, SendBatch("p", ORDERS_0, BORN_MS, whole[:cut])) == 13
-        assert code_of(broker, SendBatch("p", ORDERS_0, BORN_MS, b"")) == 13
+                assert broker.refusal(SendBatch("p", ORDERS_0, BORN_MS, whole[:cut])).code == 13
+        assert broker.refusal(SendBatch("p", ORDERS_0, BORN_MS, b"")).code == 13
         assert broker.ask(GetMaxOffset(ORDERS_0)).value == 0
 
 
@@ -169,17 +159,17 @@ class TestRecords:
 
     def test_records_of_another_topic_are_refused(self, broker):
         records, _ = make_records(3, topic="other")
-        error = refusal(broker, SendRecords("p", ORDERS_0, records))
+        error = broker.refusal(SendRecords("p", ORDERS_0, records))
         assert error.code == 13
         assert "topic" in error.remark
 
     def test_broken_records_are_refused(self, broker):
         records, _ = make_records(2, topic="orders")
         for cut in (0, 1, 50, len(records) - 1):
-            assert code_of(broker, SendRecords("p", ORDERS_0, records[:cut])) == 13
+            assert broker.refusal(SendRecords("p", ORDERS_0, records[:cut])).code == 13
         damaged = bytearray(records)
         damaged[90] ^= 1
-        assert code_of(broker, SendRecords("p", ORDERS_0, damaged)) == 13
+        assert broker.refusal(SendRecords("p", ORDERS_0, damaged)).code == 13
 
     def test_a_record_over_the_limit_is_refused_as_a_message_is(self):
         small = EngineUnderTest(message_bytes_max=100)
@@ -189,7 +179,7 @@ class TestRecords:
         larger, sizes = make_records(1, topic="orders", body_size=101)
         both = SendRecords("p", ORDERS_0, fits + larger)
         for request in (both, SendRecords("p", ORDERS_0, larger, sizes)):
-            error = refusal(small, request)
+            error = small.refusal(request)
             assert error.code == 13
             assert "message body size 101 is over the limit of 100" in error.remark
         assert small.ask(GetMaxOffset(ORDERS_0)).value == 3
@@ -197,7 +187,7 @@ class TestRecords:
     def test_records_of_transactions_are_refused(self, broker):
         records = bytearray(make_records(1, topic="orders")[0])
         records[39] |= 0x4
-        assert code_of(broker, SendRecords("p", ORDERS_0, records)) == 13
+        assert broker.refusal(SendRecords("p", ORDERS_0, records)).code == 13
 
 
 class TestRefusals:
@@ -211,13 +201,13 @@ class TestRefusals:
         ],
     )
     def test_a_batch_refuses_delayed_and_transactional_messages(self, broker, more, remark):
-        error = refusal(broker, batch(b"one", **more))
+        error = broker.refusal(batch(b"one", **more))
         assert error.code == 13
         assert remark in error.remark
         assert broker.ask(GetMaxOffset(ORDERS_0)).value == 0
 
     def test_a_prepared_message_must_say_that_it_is_one(self, broker):
-        error = refusal(broker, send(sys_flag=0x4))
+        error = broker.refusal(send(sys_flag=0x4))
         assert error.code == 13
         assert "without TRAN_MSG=true" in error.remark
 
@@ -229,10 +219,10 @@ class TestRefusals:
         broker = EngineUnderTest(auto_create_topic=False)
         broker.ask(CreateTopic(TopicConfig("orders", 2, 3)))
         broker.ask(CreateTopic(TopicConfig("closed", permission=4)))
-        assert code_of(broker, make(b"x", queue=queue_of("orders", 3))) == 29
-        assert code_of(broker, make(b"x", queue=queue_of("closed"))) == 16
-        assert code_of(broker, make(b"x", queue=queue_of("absent"))) == 17
-        assert code_of(broker, make(b"x", queue=queue_of("a b"))) in (17, 29)
+        assert broker.refusal(make(b"x", queue=queue_of("orders", 3))).code == 29
+        assert broker.refusal(make(b"x", queue=queue_of("closed"))).code == 16
+        assert broker.refusal(make(b"x", queue=queue_of("absent"))).code == 17
+        assert broker.refusal(make(b"x", queue=queue_of("a b"))).code in (17, 29)
 
     def test_a_full_store_is_refused_as_busy(self):
         broker = EngineUnderTest(flush="sync")
@@ -272,7 +262,7 @@ class TestTopicsThroughSends:
     def test_recreated_topic_is_empty(self, broker):
         broker.ask(send())
         broker.ask(DeleteTopic("orders"))
-        assert code_of(broker, PullMessages("g", ORDERS_0, 0, 32)) == 17
+        assert broker.refusal(PullMessages("g", ORDERS_0, 0, 32)).code == 17
         broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
         reply = broker.ask(PullMessages("g", ORDERS_0, 0, 32))
         assert (reply.status, reply.end) == (PullStatus.NO_NEW_MESSAGE, 0)
@@ -285,5 +275,5 @@ class TestTopicsThroughSends:
         broker.ask(CreateTopic(TopicConfig("orders", 2, 1)))
         broker.ask(PullMessages("g", second, 0, 32))
         broker.ask(CreateTopic(TopicConfig("orders", 1, 1)))
-        assert code_of(broker, PullMessages("g", second, 0, 32)) == 29
-        assert code_of(broker, send(queue=second)) == 29
+        assert broker.refusal(PullMessages("g", second, 0, 32)).code == 29
+        assert broker.refusal(send(queue=second)).code == 29

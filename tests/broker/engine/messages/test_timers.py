@@ -52,24 +52,12 @@ def send_in(broker: EngineUnderTest, ms: int, body: bytes = b"x") -> SendReply:
     return send(broker, body, TIMER_DELIVER_MS=broker.now_ms + ms, UNIQ_KEY=body.hex() or "0")
 
 
-def advance(broker: EngineUnderTest, ms: int) -> None:
-    broker.now_ms += ms
-    while broker.engine.deliver_delayed(broker.now_ms):
-        pass
-    broker.store.sync()
-    broker.store.publish()
-
-
-def bodies(broker: EngineUnderTest) -> list[bytes]:
-    return [message.body for message in broker.messages(ORDERS)]
-
-
 @pytest.mark.parametrize(("name", "value"), [("TIMER_DELAY_SEC", 60), ("TIMER_DELAY_MS", 60_000)])
 def test_a_delay_counts_from_the_send(broker: EngineUnderTest, name: str, value: int) -> None:
     send(broker, b"late", TAGS="TagA", **{name: value})
-    advance(broker, 59_999)
+    broker.advance(59_999)
     assert broker.ask(PullMessages("g", ORDERS, 0, 9)).status is PullStatus.NO_NEW_MESSAGE
-    advance(broker, 1)
+    broker.advance(1)
     (message,) = broker.messages(ORDERS)
     assert (message.body, message.flag, message.queue_index) == (b"late", 7, 1)
     assert (message.properties["TAGS"], message.properties[name]) == ("TagA", str(value))
@@ -79,16 +67,16 @@ def test_a_delay_counts_from_the_send(broker: EngineUnderTest, name: str, value:
 def test_messages_come_in_the_order_of_their_times(broker: EngineUnderTest) -> None:
     for ms, body in ((300, b"c"), (100, b"a"), (200, b"b1"), (200, b"b2"), (100_000, b"d")):
         send_in(broker, ms, body)
-    advance(broker, 250)
-    assert bodies(broker) == [b"a", b"b1", b"b2"]
-    advance(broker, 50)
-    assert bodies(broker) == [b"a", b"b1", b"b2", b"c"]
+    broker.advance(250)
+    assert broker.bodies(ORDERS) == [b"a", b"b1", b"b2"]
+    broker.advance(50)
+    assert broker.bodies(ORDERS) == [b"a", b"b1", b"b2", b"c"]
 
 
 def test_a_time_that_is_over_means_at_once(broker: EngineUnderTest) -> None:
     sent = send_in(broker, 0)
     assert sent.recall_handle is None
-    assert bodies(broker) == [b"x"]
+    assert broker.bodies(ORDERS) == [b"x"]
 
 
 def test_it_waits_where_rocketmq_would_have_put_it(broker: EngineUnderTest) -> None:
@@ -132,14 +120,14 @@ def test_three_days_are_the_limit_unless_set_otherwise(broker: EngineUnderTest) 
 
 def test_a_level_wins_over_a_time(broker: EngineUnderTest) -> None:
     send(broker, DELAY=1, TIMER_DELIVER_MS="nonsense")
-    advance(broker, 1_000)
-    assert bodies(broker) == [b"x"]
+    broker.advance(1_000)
+    assert broker.bodies(ORDERS) == [b"x"]
 
 
 def test_a_message_whose_topic_is_gone_is_dropped(broker: EngineUnderTest) -> None:
     send_in(broker, 5)
     broker.ask(DeleteTopic("orders"))
-    advance(broker, 5)
+    broker.advance(5)
     assert broker.engine.timers.waiting_count == 0
     assert broker.store.bounds("orders", 1).end == 0
 
@@ -155,8 +143,8 @@ def recall(broker: EngineUnderTest, handle: str | None, topic: str = "orders") -
 def test_a_recalled_message_never_comes(broker: EngineUnderTest) -> None:
     first, second = send_in(broker, 5, b"a"), send_in(broker, 5, b"b")
     assert recall(broker, first.recall_handle) == RecallReply("61")
-    advance(broker, 5)
-    assert bodies(broker) == [b"b"]
+    broker.advance(5)
+    assert broker.bodies(ORDERS) == [b"b"]
     with pytest.raises(BrokerError, match="recall failed, timestamp invalid") as refused:
         recall(broker, second.recall_handle)
     assert refused.value.code == 604
@@ -202,24 +190,24 @@ def test_a_kill_loses_nothing_that_waits_and_recalls_stay_recalled() -> None:
     broker = opened(CrashFiles())
     sent = [send_in(broker, 1_000 * n, str(n).encode()) for n in (5, 3, 1, 4, 2)]
     recall(broker, sent[1].recall_handle)
-    advance(broker, 2_000)
-    assert bodies(broker) == [b"1", b"2"]
+    broker.advance(2_000)
+    assert broker.bodies(ORDERS) == [b"1", b"2"]
     again = killed(broker, saved=True)
     assert again.engine.timers.waiting_count == 2
     recall(again, sent[3].recall_handle)
     again = killed(again, saved=True)
-    advance(again, 10_000)
-    assert bodies(again) == [b"1", b"2", b"5"]
+    again.advance(10_000)
+    assert again.bodies(ORDERS) == [b"1", b"2", b"5"]
 
 
 def test_without_the_file_deliveries_are_repeated_and_none_is_lost() -> None:
     broker = opened(CrashFiles())
     for n in (1, 3):
         send_in(broker, 1_000 * n, str(n).encode())
-    advance(broker, 1_000)
+    broker.advance(1_000)
     again = killed(broker, saved=False)
-    advance(again, 2_000)
-    assert bodies(again) == [b"1", b"1", b"3"]
+    again.advance(2_000)
+    assert again.bodies(ORDERS) == [b"1", b"1", b"3"]
 
 
 def test_the_file_covers_only_durable_deliveries() -> None:
@@ -235,23 +223,23 @@ def test_the_file_covers_only_durable_deliveries() -> None:
 def test_a_clock_that_steps_back_delays_and_loses_nothing() -> None:
     broker = opened(CrashFiles())
     send_in(broker, 10_000, b"a")
-    advance(broker, 10_000)
+    broker.advance(10_000)
     broker.now_ms -= 8_000
     send_in(broker, 1_000, b"b")
     again = killed(broker, saved=True)
     assert again.engine.timers.waiting_count == 1
-    advance(again, 8_001)
-    assert bodies(again) == [b"a", b"b"]
+    again.advance(8_001)
+    assert again.bodies(ORDERS) == [b"a", b"b"]
 
 
 def test_a_body_is_not_mistaken_for_properties() -> None:
     broker = opened(CrashFiles())
     send_in(broker, 5_000, b"TIMER_DEL_UNIQKEY\x01orders+61\x02TIMER_OUT_MS\x017\x02")
     again = killed(broker, saved=True)
-    advance(again, 4_999)
-    assert bodies(again) == []
-    advance(again, 1)
-    assert len(bodies(again)) == 1
+    again.advance(4_999)
+    assert again.bodies(ORDERS) == []
+    again.advance(1)
+    assert len(again.bodies(ORDERS)) == 1
 
 
 STEPS = st.lists(
@@ -278,7 +266,7 @@ def test_nothing_comes_early_nothing_is_lost_and_repeats_only_follow_kills(
             assert sent.recall_handle is not None
             handles[body] = sent.recall_handle
         elif step == "pass":
-            advance(broker, choice)
+            broker.advance(choice)
         elif step == "recall":
             waiting = [b for b in due if due[b] > broker.now_ms and b not in recalled]
             if waiting:
@@ -288,11 +276,11 @@ def test_nothing_comes_early_nothing_is_lost_and_repeats_only_follow_kills(
         else:
             kills += step == "kill"
             broker = killed(broker, saved=step == "save")
-        came = bodies(broker)
+        came = broker.bodies(ORDERS)
         assert all(due[body] <= broker.now_ms and body not in recalled for body in came)
         assert max((came.count(body) for body in came), default=1) <= kills + 1
-    advance(broker, 10_000)
-    assert set(bodies(broker)) == set(due) - recalled
+    broker.advance(10_000)
+    assert set(broker.bodies(ORDERS)) == set(due) - recalled
 
 
 # --- directories of RocketMQ ----------------------------------------------------------------
@@ -325,5 +313,5 @@ def test_messages_that_rocketmq_delivered_are_not_delivered_again() -> None:
     adopt_timers(state, Configs(state))
     adopted = EngineUnderTest(state, flush="sync")
     adopted.now_ms = broker.now_ms
-    advance(adopted, 10_000)
-    assert bodies(adopted) == [b"due", b"rolled", b"late"]
+    adopted.advance(10_000)
+    assert adopted.bodies(ORDERS) == [b"due", b"rolled", b"late"]

@@ -182,8 +182,7 @@ def test_the_newer_names_of_retry_topics_drain_the_older_ones() -> None:
 def restarted(broker: EngineUnderTest) -> MemoryFiles:
     """The files of a broker that was stopped cleanly."""
     broker.engine.pops.write_all(broker.now_ms)
-    broker.store.sync()
-    broker.store.publish()
+    broker.make_visible()
     broker.save_files()
     broker.store.close()
     return broker.files

@@ -64,15 +64,10 @@ def end_of(sent: SendReply, resolution: Resolution = COMMIT) -> EndTransaction:
     return EndTransaction("p", sent.start, position, resolution, sent.message_id)
 
 
-def bodies(broker: EngineUnderTest) -> list[bytes]:
-    return [message.body for message in broker.messages(ORDERS)]
-
-
 def checks_after(broker: EngineUnderTest, ms: int) -> list[ClientCheck]:
     broker.now_ms += ms
     checks, _ = broker.engine.take_checks(broker.now_ms)
-    broker.store.sync()
-    broker.store.publish()
+    broker.make_visible()
     return checks
 
 
@@ -104,7 +99,7 @@ def test_the_log_holds_the_same_records_as_rocketmqs(broker: EngineUnderTest) ->
 def test_a_rolled_back_message_stays_invisible(broker: EngineUnderTest) -> None:
     sent = send_half(broker)
     broker.ask(end_of(sent, ROLLBACK))
-    assert bodies(broker) == []
+    assert broker.bodies(ORDERS) == []
     assert broker.engine.transactions.pending_count == 0
     with pytest.raises(BrokerError, match="ended already: rollback"):
         broker.ask(end_of(sent, COMMIT))
@@ -114,7 +109,7 @@ def test_a_commit_that_is_repeated_makes_no_second_copy(broker: EngineUnderTest)
     sent = send_half(broker)
     for _ in range(3):
         assert broker.ask(end_of(sent)) == Done()
-    assert bodies(broker) == [b"x"]
+    assert broker.bodies(ORDERS) == [b"x"]
 
 
 def test_an_unknown_state_changes_nothing(broker: EngineUnderTest) -> None:
@@ -153,7 +148,7 @@ def test_a_transaction_can_be_ended_by_its_id_alone(broker: EngineUnderTest) -> 
     send_half(broker, b"a", UNIQ_KEY="0A")
     by_id = EndTransaction("p", -1, -1, COMMIT, transaction_id="0A")
     broker.ask(by_id)
-    assert bodies(broker) == [b"a"]
+    assert broker.bodies(ORDERS) == [b"a"]
     with pytest.raises(BrokerError, match=r"transaction\[0A\] is not pending"):
         broker.ask(by_id)
 
@@ -165,7 +160,7 @@ def test_an_end_after_its_immunity_must_come_from_a_check(broker: EngineUnderTes
         broker.ask(end_of(sent))
     assert refused.value.code == 604
     broker.ask(replace(end_of(sent), is_from_check=True))
-    assert bodies(broker) == [b"x"]
+    assert broker.bodies(ORDERS) == [b"x"]
 
 
 def test_half_messages_in_batches_or_with_delays_are_refused(broker: EngineUnderTest) -> None:
@@ -181,7 +176,7 @@ def test_a_missing_producer_group_is_that_of_the_sender(broker: EngineUnderTest)
     properties = encode_properties({"TRAN_MSG": "true"})
     sent = broker.ask(SendMessage("p", ORDERS, broker.now_ms, b"x", properties, sys_flag=4))
     broker.ask(end_of(sent))
-    assert bodies(broker) == [b"x"]
+    assert broker.bodies(ORDERS) == [b"x"]
 
 
 # --- checks ---------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ def test_the_producer_is_asked_after_the_timeout_with_the_message_it_sent(
     broker.ask(
         EndTransaction("p", request.half_offset, request.position, COMMIT, transaction_id="0A")
     )
-    assert bodies(broker) == [b"body"]
+    assert broker.bodies(ORDERS) == [b"body"]
     assert checks_after(broker, 60_000) == []
 
 
@@ -220,7 +215,7 @@ def test_after_fifteen_checks_the_message_goes_where_people_look(broker: EngineU
     assert (lost.body, lost.properties["REAL_TOPIC"]) == (b"lost", "orders")
     with pytest.raises(BrokerError, match="ended already: unresolved"):
         broker.ask(end_of(sent))
-    assert bodies(broker) == []
+    assert broker.bodies(ORDERS) == []
 
 
 def test_an_absent_producer_is_given_up_as_well(broker: EngineUnderTest) -> None:
@@ -261,11 +256,11 @@ def test_a_kill_keeps_pending_half_messages_and_no_ended_ones(is_saved: bool) ->
         broker.ask(end_of(half_messages[index], resolution))
     again = reopened(broker, is_saved=is_saved)
     assert again.engine.transactions.pending_count == 3
-    assert bodies(again) == [b"0", b"1"]
+    assert again.bodies(ORDERS) == [b"0", b"1"]
     again.ask(end_of(half_messages[0]))
     for index in (2, 4, 5):
         again.ask(end_of(half_messages[index]))
-    assert bodies(again) == [b"0", b"1", b"2", b"4", b"5"]
+    assert again.bodies(ORDERS) == [b"0", b"1", b"2", b"4", b"5"]
 
 
 def test_committed_offsets_are_those_of_rocketmqs_own_group(broker: EngineUnderTest) -> None:
@@ -309,11 +304,11 @@ def test_a_message_whose_end_was_torn_off_the_log_is_not_committed_twice() -> No
     broker.outcome(end_of(sent))
     # The crash keeps only the first bytes of the last record.
     again = _cut_at(broker, broker.store.appended_end - 80)
-    assert bodies(again) == [b"once"]
+    assert again.bodies(ORDERS) == [b"once"]
     assert again.engine.transactions.pending_count == 1
     again.ask(end_of(sent))
     again.ask(end_of(other))
-    assert bodies(again) == [b"once", b"other"]
+    assert again.bodies(ORDERS) == [b"once", b"other"]
 
 
 def _cut_at(broker: EngineUnderTest, position: int) -> EngineUnderTest:

@@ -16,9 +16,8 @@ from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import BrokerError, GroupNotFoundError
 from rocketmq_wire.model import ConsumerInfo as Consumer
-from rocketmq_wire.model import QueueId, StoredMessage, Subscription, TopicConfig
+from rocketmq_wire.model import QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueuesReply, UnlockQueues
 from rocketmq_wire.requests.messages import (
@@ -49,23 +48,6 @@ def send(broker: EngineUnderTest, body: bytes = b"x", **properties: str) -> None
     broker.ask(SendMessage("p", ORDERS, broker.now_ms, body, encode_properties(properties), flag=7))
 
 
-def messages(broker: EngineUnderTest, queue: QueueId, start: int = 0) -> list[StoredMessage]:
-    reply = broker.ask(PullMessages("g", queue, start, 100))
-    data, at, found = b"".join(map(bytes, reply.records)), 0, []
-    while at < len(data):
-        message, at = decode_record(data, at)
-        found.append(message)
-    return found
-
-
-def advance(broker: EngineUnderTest, ms: int) -> None:
-    """Let time pass, and the broker do what is due."""
-    broker.now_ms += ms
-    broker.engine.deliver_delayed(broker.now_ms)
-    broker.store.sync()
-    broker.store.publish()
-
-
 # --- delays ---------------------------------------------------------------------------------
 
 
@@ -87,10 +69,10 @@ def test_a_delayed_message_is_delivered_when_it_is_due_and_not_before(
     broker: EngineUnderTest,
 ) -> None:
     send(broker, b"late", DELAY="2", TAGS="TagA")
-    advance(broker, 4_999)
+    broker.advance(4_999)
     assert broker.ask(PullMessages("g", ORDERS, 0, 9)).status is PullStatus.NO_NEW_MESSAGE
-    advance(broker, 1)
-    (message,) = messages(broker, ORDERS)
+    broker.advance(1)
+    (message,) = broker.messages(ORDERS)
     assert (message.body, message.flag, message.queue_index) == (b"late", 7, 1)
     assert message.properties["TAGS"] == "TagA"
     assert message.properties["DELAY"] == "2"
@@ -100,7 +82,7 @@ def test_a_delayed_message_is_delivered_when_it_is_due_and_not_before(
 
 def test_a_delivered_message_passes_a_filter_by_its_tag(broker: EngineUnderTest) -> None:
     send(broker, DELAY="1", TAGS="TagA")
-    advance(broker, 1_000)
+    broker.advance(1_000)
     wanted = PullMessages("g", ORDERS, 0, 9, subscription=Subscription("TagA"))
     assert broker.ask(wanted).status is PullStatus.FOUND
 
@@ -109,24 +91,24 @@ def test_delayed_messages_lie_in_the_schedule_topic(broker: EngineUnderTest) -> 
     send(broker, DELAY="3")
     assert broker.store.bounds(SCHEDULE_TOPIC, 2).end == 1
     assert broker.engine.delays.waiting() == {3: 1}
-    advance(broker, 10_000)
+    broker.advance(10_000)
     assert broker.engine.delays.waiting() == {}
 
 
 def test_a_delayed_message_is_delivered_once(broker: EngineUnderTest) -> None:
     send(broker, DELAY="1")
     for _ in range(3):
-        advance(broker, 1_000)
-    assert len(messages(broker, ORDERS)) == 1
+        broker.advance(1_000)
+    assert len(broker.messages(ORDERS)) == 1
 
 
 def test_levels_do_not_wait_for_each_other(broker: EngineUnderTest) -> None:
     send(broker, b"five", DELAY="2")
     send(broker, b"one", DELAY="1")
-    advance(broker, 1_000)
-    assert [message.body for message in messages(broker, ORDERS)] == [b"one"]
-    advance(broker, 4_000)
-    assert [message.body for message in messages(broker, ORDERS)] == [b"one", b"five"]
+    broker.advance(1_000)
+    assert broker.bodies(ORDERS) == [b"one"]
+    broker.advance(4_000)
+    assert broker.bodies(ORDERS) == [b"one", b"five"]
 
 
 def restarted(broker: EngineUnderTest, *, is_saved: bool) -> EngineUnderTest:
@@ -143,20 +125,20 @@ def test_delayed_messages_survive_a_restart() -> None:
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"first", DELAY="1")
     send(broker, b"second", DELAY="2")
-    advance(broker, 1_000)
+    broker.advance(1_000)
     broker = restarted(broker, is_saved=True)
-    advance(broker, 4_000)
-    assert [message.body for message in messages(broker, ORDERS)] == [b"first", b"second"]
+    broker.advance(4_000)
+    assert broker.bodies(ORDERS) == [b"first", b"second"]
 
 
 def test_unsaved_delay_offsets_repeat_deliveries_and_lose_none() -> None:
     broker = EngineUnderTest(MemoryFiles(), flush="sync")
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"x", DELAY="1")
-    advance(broker, 1_000)
+    broker.advance(1_000)
     broker = restarted(broker, is_saved=False)
-    advance(broker, 0)
-    assert [message.body for message in messages(broker, ORDERS)] == [b"x", b"x"]
+    broker.advance(0)
+    assert broker.bodies(ORDERS) == [b"x", b"x"]
 
 
 def test_a_delivery_counts_only_once_it_is_durable() -> None:
@@ -182,15 +164,15 @@ def test_offsets_beyond_a_shortened_log_are_taken_back() -> None:
     broker = EngineUnderTest(files)
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, b"new", DELAY="1")
-    advance(broker, 1_000)
-    assert [message.body for message in messages(broker, ORDERS)] == [b"new"]
+    broker.advance(1_000)
+    assert broker.bodies(ORDERS) == [b"new"]
 
 
 def test_the_file_is_rocketmqs() -> None:
     broker = EngineUnderTest()
     broker.ask(CreateTopic(TopicConfig("orders")))
     send(broker, DELAY="18")
-    advance(broker, 7_200_000)
+    broker.advance(7_200_000)
     content = broker.take_changes("delayOffset.json")
     assert json.loads(json.dumps(content))["offsetTable"]["18"] == 1
 
@@ -200,7 +182,7 @@ def test_a_message_for_a_topic_that_was_deleted_is_dropped(
 ) -> None:
     send(broker, DELAY="1")
     broker.ask(DeleteTopic("orders"))
-    advance(broker, 1_000)
+    broker.advance(1_000)
     assert "a delayed message is dropped" in caplog.text
     assert broker.engine.delays.waiting() == {}
 
@@ -234,12 +216,12 @@ def test_a_message_sent_back_is_redelivered_through_the_retry_topic(
     broker: EngineUnderTest,
 ) -> None:
     send(broker, b"hard", TAGS="TagA", UNIQ_KEY="0A")
-    (message,) = messages(broker, ORDERS)
+    (message,) = broker.messages(ORDERS)
     assert broker.ask(SendBack("g", message.physical_offset)) == Done()
-    advance(broker, 9_999)
+    broker.advance(9_999)
     assert broker.store.bounds(RETRY.topic, 0).end == 0
-    advance(broker, 1)
-    (again,) = messages(broker, RETRY)
+    broker.advance(1)
+    (again,) = broker.messages(RETRY)
     assert (again.body, again.reconsume_times) == (b"hard", 1)
     assert again.properties["RETRY_TOPIC"] == "orders"
     assert again.properties["ORIGIN_MESSAGE_ID"] == "0A"
@@ -248,18 +230,18 @@ def test_a_message_sent_back_is_redelivered_through_the_retry_topic(
 
 def test_sixteen_attempts_end_among_the_dead_letters(broker: EngineUnderTest) -> None:
     send(broker, b"poison", UNIQ_KEY="0A")
-    (message,) = messages(broker, ORDERS)
+    (message,) = broker.messages(ORDERS)
     waits = []
     for attempt in range(16):
         broker.ask(SendBack("g", message.physical_offset))
         (level,) = broker.engine.delays.waiting()
         waits.append(DELAYS_MS[level - 1] // 1_000)
-        advance(broker, DELAYS_MS[level - 1])
-        (message,) = messages(broker, RETRY, attempt)
+        broker.advance(DELAYS_MS[level - 1])
+        (message,) = broker.messages(RETRY, attempt)
         assert message.reconsume_times == attempt + 1
     assert waits == [10, 30, *(60 * n for n in (*range(1, 11), 20, 30)), 3_600, 7_200]
     broker.ask(SendBack("g", message.physical_offset))
-    (dead,) = messages(broker, DEAD)
+    (dead,) = broker.messages(DEAD)
     assert (dead.body, dead.properties["RETRY_TOPIC"]) == (b"poison", "orders")
     assert dead.properties["ORIGIN_MESSAGE_ID"] == "0A"
     assert broker.engine.delays.waiting() == {}
@@ -267,14 +249,14 @@ def test_sixteen_attempts_end_among_the_dead_letters(broker: EngineUnderTest) ->
 
 def test_the_consumers_own_limit_wins(broker: EngineUnderTest) -> None:
     send(broker)
-    (message,) = messages(broker, ORDERS)
+    (message,) = broker.messages(ORDERS)
     broker.ask(SendBack("g", message.physical_offset, attempts_max=0))
-    assert len(messages(broker, DEAD)) == 1
+    assert len(broker.messages(DEAD)) == 1
 
 
 def test_an_unknown_group_or_offset_is_refused(broker: EngineUnderTest) -> None:
     send(broker)
-    (message,) = messages(broker, ORDERS)
+    (message,) = broker.messages(ORDERS)
     with pytest.raises(GroupNotFoundError, match=r"^\[ROCKETMQ_GROUP\.NOT_FOUND\] "):
         broker.ask(SendBack("nobody", message.physical_offset))
     with pytest.raises(BrokerError, match="look message by offset failed") as refused:
@@ -287,7 +269,7 @@ def test_a_send_back_is_answered_once_it_is_durable() -> None:
     broker.ask(CreateTopic(TopicConfig("orders")))
     broker.ask(PullMessages("g", ORDERS, 0, 1))
     send(broker)
-    (message,) = messages(broker, ORDERS)
+    (message,) = broker.messages(ORDERS)
     outcome = broker.outcome(SendBack("g", message.physical_offset))
     assert isinstance(outcome, AfterSync)
     assert outcome.position == broker.store.appended_end
