@@ -330,7 +330,7 @@ class DataLossError(RocketMQError):
 
     def __str__(self) -> str:
         resumes = _LOSS_RESUMES[self.loss.reason].format(next=self.loss.next_offset)
-        return f"{self.facts} Set failOnDataLoss=false to go on {resumes}."
+        return f"{self.facts} Set failOnDataLoss=false to continue {resumes}."
 
 
 def raise_or_skip_loss(loss: Loss, *, fail_on_data_loss: bool) -> int:
@@ -338,5 +338,5 @@ def raise_or_skip_loss(loss: Loss, *, fail_on_data_loss: bool) -> int:
     error = DataLossError(loss)
     if fail_on_data_loss:
         raise error
-    _log.warning("%s Going on, since failOnDataLoss=false.", error.facts)
+    _log.warning("%s Continuing, since failOnDataLoss=false.", error.facts)
     return loss.start if loss.next_offset is None else loss.next_offset

@@ -177,7 +177,7 @@ def test_the_message_names_the_facts_and_what_to_do() -> None:
     assert str(DataLossError(loss)) == (
         "[ROCKETMQ_DATA_LOSS.OFFSET_EXPIRED] topic=orders broker=broker-a queue=3 requested=1000 "
         "available=[5000,9000): 4000 messages are gone, deleted by retention before they were "
-        "read. Set failOnDataLoss=false to go on from 5000."
+        "read. Set failOnDataLoss=false to continue from 5000."
     )
     one = lost_range(LossReason.EXPIRED, QUEUE, 4_999, 5_000, Bounds(5_000, 9_000))
     assert "1 message is gone" in str(DataLossError(one))

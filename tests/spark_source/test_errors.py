@@ -50,7 +50,7 @@ def test_every_loss_says_how_to_continue(reason: LossReason) -> None:
     assert f"[ROCKETMQ_DATA_LOSS.{reason.value}] topic=orders broker=broker-a queue=3" in text
     assert "requested=7 available=[0,5)" in text
     assert "2 messages" in text or "2 of" in text
-    assert "Set failOnDataLoss=false to go on" in text
+    assert "Set failOnDataLoss=false to continue" in text
 
 
 def test_every_error_class_is_in_the_errors_module_and_its_tree() -> None:

@@ -104,7 +104,7 @@ class JoinedQuery:
     def __init__(self, world: GroupWorld, name: str, **options: str) -> None:
         self.world, self.name = world, name
         raw = {"nameServer": "h:1", "subscribe": "orders", "group": GROUP, "joinGroup": "true"}
-        # Nobody else does anything while this query waits for its first queues.
+        # No other query runs while this one waits for its first queues.
         raw["connectTimeoutMs"] = "1"
         self.options = read_options({**raw, "startingOffsets": "earliest", **options})
         self.logged: list[dict[str, Any]] = []

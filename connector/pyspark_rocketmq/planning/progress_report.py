@@ -24,7 +24,7 @@ class SourceProgress:
     latest: Mapping[QueueId, int]
     """How far its queues reached then; empty before Spark 4.2."""
     is_initial: bool = False
-    """True while nothing was read: such a place is never committed."""
+    """True while nothing was read: such an offset is never committed."""
 
 
 def source_progress(progress: object) -> list[SourceProgress]:

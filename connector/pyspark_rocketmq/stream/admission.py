@@ -83,7 +83,7 @@ _POP_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 def default_read_limit(options: ReadOptions) -> ReadLimit:
-    """The limit that Spark shall pass in an ordinary call, so that `Once` can be told from it."""
+    """Return the limit for Spark to pass in an ordinary call: `Once` passes none."""
     if options.consumer.consume_mode == "pop":
         return ReadMaxRows(options.max_offsets_per_trigger or _POP_ROWS_MAX)
     if not options.has_limits:
@@ -187,7 +187,7 @@ class OffsetAdmission:
         if not backlog.waiting:
             watcher.wait(backlog.offsets, WAIT_MS)
             return
-        # A wait for arrivals asks the broker again after each one. One message is seldom enough
+        # A wait for messages asks the broker again after each one. One message is seldom enough
         # here, so the driver sleeps, and asks for the ends once afterwards.
         left_ms = self._limits_of(is_unlimited=is_unlimited).delay_ms_max - self._waited_ms()
         self._sleep_ms(min(WAIT_MS, max(1, left_ms)))

@@ -101,7 +101,7 @@ def test_other_connectors_spellings_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"startingtimestamp": "soon"}, "option 'startingTimestamp' must be"),
         ({"consumergroup": "a b"}, "option 'consumerGroup' must have"),
@@ -109,8 +109,8 @@ def test_other_connectors_spellings_are_taken(
         ({"consumergroup": "a", "group": "b"}, "'group' contradicts option 'consumerGroup'"),
     ],
 )
-def test_errors_show_options_as_they_are_documented(given: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_errors_show_options_as_they_are_documented(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(OptionError, match=expected):
         read_options({"nameServer": "host:1", **given})
 
 
@@ -322,7 +322,7 @@ def test_a_path_beside_a_topic_is_refused_with_what_to_call(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"compressionThreshold": "1k"}, "'compressionThreshold' has no effect: set compression="),
         ({"compressionThreshold": "1k", "compression": "none"}, "set compression=zlib"),
@@ -338,8 +338,10 @@ def test_a_path_beside_a_topic_is_refused_with_what_to_call(path: str) -> None:
         ),
     ],
 )
-def test_options_of_a_write_without_an_effect_are_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=rf"CONFLICT\] option .*{told}"):
+def test_options_of_a_write_without_an_effect_are_refused(
+    given: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"CONFLICT\] option .*{expected}"):
         write_options({"nameServer": "h:1", **given})
 
 

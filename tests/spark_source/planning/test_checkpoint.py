@@ -79,7 +79,7 @@ def test_an_initial_offset_differs_from_one_that_was_read_to() -> None:
     assert not SourceOffset({A0: 5}, {}).is_initial
     assert not SourceOffset({A0: 5}, {A0: 4}).is_initial
     assert not SourceOffset({A0: 5, A1: 3}, {A1: 3}).is_initial
-    # A place corrected after a loss starts where it stands as well, and was read to.
+    # An offset corrected after a loss is its own start, too, but was read to.
     assert not SourceOffset({A0: 5}, {A0: 5}).is_initial
 
 

@@ -348,8 +348,8 @@ def test_a_plan_made_before_its_query_is_refused() -> None:
     check_query(query_id(1_000), 1_000)
     check_query(query_id(2_000, version=4), 1_000)
     check_query(None, 1_000)
-    told = r"^\[ROCKETMQ_UNSUPPORTED\.PUSH_DOWN_REUSED\] .*load\(\) again"
-    with pytest.raises(UnsupportedError, match=told):
+    expected = r"^\[ROCKETMQ_UNSUPPORTED\.PUSH_DOWN_REUSED\] .*load\(\) again"
+    with pytest.raises(UnsupportedError, match=expected):
         check_query(query_id(1_001), 1_000)
 
 

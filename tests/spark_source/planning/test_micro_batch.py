@@ -91,7 +91,7 @@ def test_batch_0_anchors_every_queue_and_replays_from_its_anchor() -> None:
     end = advance(start, start.offsets, sized(10), {})
     assert end == SourceOffset(sized(110, 20), sized(100, 20))
     assert ranges_between(start, end) == [OffsetRange(Q[0], 100, 110)]
-    # After a crash the initial offset is found anew, and may be past the logged end.
+    # After a crash the initial offset is found again, and may be past the logged end.
     later = SourceOffset.initial(sized(130, 20), {})
     assert ranges_between(later, end) == [OffsetRange(Q[0], 100, 110)]
 

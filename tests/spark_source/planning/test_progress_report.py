@@ -126,14 +126,14 @@ def test_the_progress_listener_leaves_other_committers_alone(
     world.create("orders", 2)
     monkeypatch.setattr(listener, "open_cluster", world.open_cluster)
     listening = OffsetCommitListener({**OPTIONS, "group": "g", "subscribe": "orders"})
-    world.live_members["g"] = ("somebody",)
+    world.live_members["g"] = ("another",)
     listening.onQueryProgress(report("mine", END))
     assert world.committed == {}
     world.live_members.clear()
     world.committed["g", A] = 9
     listening.onQueryProgress(report("mine", END))
     assert world.committed == {("g", A): 9, ("g", B): 7}
-    # Its own commit goes back with a place that was corrected.
+    # Its own commit goes back with a corrected offset.
     corrected = {**END, "offsets": {"orders": {"broker-a": {"0": 12, "1": 6}}}}
     listening.onQueryProgress(report("mine", corrected))
     assert world.committed == {("g", A): 12, ("g", B): 6}

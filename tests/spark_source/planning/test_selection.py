@@ -65,8 +65,8 @@ def test_numbers_without_a_broker_are_the_only_brokers() -> None:
 
 
 def test_an_error_names_a_missing_queue_and_a_missing_broker_level() -> None:
-    told = r"queue=1: use -2.*leaves out the level of brokers, taken to be broker-a"
-    with pytest.raises(OptionError, match=told) as missing:
+    text = r"queue=1: use -2.*leaves out the level of brokers, taken to be broker-a"
+    with pytest.raises(OptionError, match=text) as missing:
         numbers_by_queue("startingOffsets", PerQueue({"orders": {None: {0: 5}}}), A)
     assert str(missing.value).endswith('in full it is {"orders":{"broker-a":{"0":5,...}}}')
     with pytest.raises(OptionError, match=r"not read: .*queue=7.*leaves out the level of brokers"):

@@ -1,4 +1,4 @@
-"""What tells a queue from one of a topic created anew: one mark each, kept until it is judged."""
+"""The topic identity: a first store time or a first offset for each queue, kept until forgotten."""
 
 from __future__ import annotations
 

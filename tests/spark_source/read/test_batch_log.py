@@ -17,8 +17,8 @@ B0 = QueueId("bills", "broker-b", 0)
 
 def test_a_line_counts_the_messages_of_each_topic() -> None:
     counts = [(B0, 1), (A0, 1_000), (A1, 234)]
-    told = "1,235 messages in 2 tasks: orders 1,234 in 2 queues, bills 1 in 1 queue"
-    assert batch_line(counts, 2) == told
+    expected = "1,235 messages in 2 tasks: orders 1,234 in 2 queues, bills 1 in 1 queue"
+    assert batch_line(counts, 2) == expected
     assert batch_line([(A0, 1)], 1) == "1 message in 1 task: orders 1 in 1 queue"
 
 
@@ -63,8 +63,8 @@ def test_a_process_without_logging_writes_each_line_once() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
     )
-    told = "INFO pyspark_rocketmq.batches: batch of 5 messages in 1 task: orders 5 in 1 queue"
+    expected = "INFO pyspark_rocketmq.batches: batch of 5 messages in 1 task: orders 5 in 1 queue"
     lines = done.stderr.splitlines()
     assert [line.partition(" INFO ")[1:] for line in lines] == [
-        (" INFO ", told.removeprefix("INFO "))
+        (" INFO ", expected.removeprefix("INFO "))
     ] * 2

@@ -74,7 +74,7 @@ def options(**others: str) -> ReadOptions:
     return read_options(raw)
 
 
-def survey(world: FakeWorld, clock: FakeClock, *, is_whole: bool = True, **others: str) -> object:
+def scan(world: FakeWorld, clock: FakeClock, *, is_whole: bool = True, **others: str) -> object:
     cluster = FakeCluster(world, clock.clock)
     return first_scan(cluster, options(**others), is_whole=is_whole)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_planning_gives_up_after_the_connect_time_out_and_tells_what_was_tried(
 ) -> None:
     world.name_server_away = True
     with pytest.raises(ClusterUnreachableError) as failure:
-        survey(world, clock, connectTimeoutMs="2500")
+        scan(world, clock, connectTimeoutMs="2500")
     assert str(failure.value) == (
         "[ROCKETMQ_CONNECTION.UNREACHABLE] nameServer=h:1;h:2: name-server:1 does not answer "
         "(away). Asked 4 times in 2.5 s. Check the address, and that the name server and the "
@@ -100,9 +100,9 @@ def test_a_new_read_needs_every_broker_and_a_restart_does_not(
 ) -> None:
     world.brokers_away.add("broker-b")
     with pytest.raises(ClusterUnreachableError, match="broker-b:1 does not answer"):
-        survey(world, clock)
+        scan(world, clock)
     clock.sleeps.clear()
-    survey(world, clock, is_whole=False)
+    scan(world, clock, is_whole=False)
     assert clock.sleeps == []
 
 
@@ -115,11 +115,11 @@ def test_planning_resumes_when_the_cluster_comes_back(
         world.name_server_away = len(clock.sleeps) < 2
 
     clock.on_sleep = come_back
-    survey(world, clock)
+    scan(world, clock)
     assert len(clock.sleeps) == 2
     began, ended = caplog.messages
     assert began.startswith("asking again for up to 3 s: [ROCKETMQ_CONNECTION.REFUSED]")
     assert ended == "answered after 2.0 s, resuming"
     caplog.clear()
-    survey(world, clock)
+    scan(world, clock)
     assert caplog.messages == []

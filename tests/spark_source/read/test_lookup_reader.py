@@ -1,4 +1,4 @@
-"""Messages by key and by id: their places are found by the broker's index, and read alone."""
+"""Messages by key and by id: the broker's index gives their offsets, and only those are read."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def test_dropmalformed_leaves_bad_bodies_out() -> None:
 
 
 def test_failfast_names_the_first_bad_message_and_why() -> None:
-    told = r"^\[ROCKETMQ_BAD_BODY\] .*orders.*offset=8: not one JSON object"
-    with pytest.raises(BadBodyError, match=told) as caught:
+    text = r"^\[ROCKETMQ_BAD_BODY\] .*orders.*offset=8: not one JSON object"
+    with pytest.raises(BadBodyError, match=text) as caught:
         rows(plan(ORDER, mode="failfast"))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

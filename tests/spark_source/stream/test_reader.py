@@ -138,7 +138,7 @@ def test_old_spark_gives_nothing_and_limits_hold_all_the_same(
     assert rows(made, start, ends[0]) == loader.rows(queue, end=10)
     made.stop()
     assert loader.cluster.committed_offsets("g-old", [queue]) == {queue: 25}
-    # A restart: old Spark tells the last place by asking for an empty range.
+    # A restart: old Spark passes the last offset by asking for an empty range.
     again = reader(maxOffsetsPerTrigger="10")
     assert again.partitions(ends[1], ends[1]) == []
     assert SourceOffset.from_json(again.latestOffset()).offsets[queue] == 25
@@ -152,8 +152,8 @@ def test_old_spark_logs_that_a_limit_ends_a_run(
     made = reader(maxOffsetsPerTrigger="10", maxBytesPerTrigger="1m")
     for _ in range(3):
         made.latestOffset()
-    (told,) = [line for line in caplog.messages if "AvailableNow" in line]
-    assert "one batch, of what maxOffsetsPerTrigger and maxBytesPerTrigger allows" in told
+    (expected,) = [line for line in caplog.messages if "AvailableNow" in line]
+    assert "one batch, of what maxOffsetsPerTrigger and maxBytesPerTrigger allows" in expected
     caplog.clear()
     for other in (reader(), reader(minOffsetsPerTrigger="100")):
         other.latestOffset()
@@ -189,8 +189,8 @@ def test_a_line_counts_what_each_batch_reads(
     caplog.clear()
     made.partitions(start, end)
     made.partitions(end, end)
-    told = f"batch of 25 messages in 3 tasks: {topic} 25 in 1 queue"
-    assert [line for line in caplog.messages if "messages in" in line] == [told]
+    expected = f"batch of 25 messages in 3 tasks: {topic} 25 in 1 queue"
+    assert [line for line in caplog.messages if "messages in" in line] == [expected]
 
 
 def test_a_replayed_batch_reads_the_same(loader: Loader, topic: str, reader: Make) -> None:
@@ -227,8 +227,8 @@ def test_no_logged_batch_is_read_from_a_new_topic(
     loader.sent.clear()
     loader.put(other, 3)
     loader.put(queue, 30)
-    told = rf"TOPIC_RECREATED\] .*requested={10 * has_begun} available=\[0,30\)"
-    with pytest.raises(DataLossError, match=told):
+    expected = rf"TOPIC_RECREATED\] .*requested={10 * has_begun} available=\[0,30\)"
+    with pytest.raises(DataLossError, match=expected):
         reader(group=group, joinGroup=joins).partitions(start, end)
     lenient = reader(group=group, joinGroup=joins, failOnDataLoss="false")
     assert lenient.partitions(start, end) == []

@@ -58,18 +58,18 @@ def everything(world: GroupWorld) -> set[tuple[QueueId, int]]:
     return {(q, n) for q, held in world.queues.items() for n in range(held.bounds.end)}
 
 
-def places(query: JoinedQuery) -> dict[QueueId, int]:
+def offsets(query: JoinedQuery) -> dict[QueueId, int]:
     return dict(SourceOffset.from_json(query.last).offsets)
 
 
 def test_a_query_alone_owns_every_queue_and_its_ends_are_committed(world: GroupWorld) -> None:
     query = JoinedQuery(world, "a")
     query.start()
-    assert places(query) == {}
+    assert offsets(query) == {}
     run_all(query)
     assert query.rows == Counter(dict.fromkeys(everything(world), 1))
     assert world.progress == dict.fromkeys(world.made, 10)
-    assert places(query) == dict.fromkeys(world.made, 10)
+    assert offsets(query) == dict.fromkeys(world.made, 10)
 
 
 def test_two_queries_share_and_a_queue_goes_over_between_two_batches(world: GroupWorld) -> None:
@@ -82,7 +82,7 @@ def test_two_queries_share_and_a_queue_goes_over_between_two_batches(world: Grou
     one.finish()
     run_all(one, two)
     assert rows(one, two) == Counter(dict.fromkeys(everything(world), 1))
-    assert set(places(two)) == set(world.made[2:])
+    assert set(offsets(two)) == set(world.made[2:])
     assert two.rows, "it had something of its own"
 
 
@@ -96,7 +96,7 @@ def test_the_remaining_query_takes_over_from_one_that_stops(world: GroupWorld) -
         world.put(queue, 5)
     run_all(one)
     assert rows(one, two) == Counter(dict.fromkeys(everything(world), 1))
-    assert set(places(one)) == set(world.made)
+    assert set(offsets(one)) == set(world.made)
 
 
 def test_of_one_that_dies_only_the_batch_at_work_is_read_again(world: GroupWorld) -> None:
@@ -311,7 +311,7 @@ def not_stored(query: JoinedQuery) -> set[tuple[QueueId, int]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_members_come_go_and_die_and_no_message_is_lost(seed: int) -> None:
-    """Whatever happens: all is read, and repeated only what was at work where somebody ended."""
+    """Every message is read, and only those of a member that ended are repeated."""
     random_ = random.Random(seed)
     world = GroupWorld(random_.randint(1, 7))
     queries = [JoinedQuery(world, name, maxOffsetsPerTrigger="7") for name in "abcde"]

@@ -232,7 +232,7 @@ def test_an_unexpected_end_of_the_discovery_fails_the_query(
         raise ValueError("a bug")
 
     monkeypatch.setattr(discovery, "scan_cluster", broken)
-    told = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
-    with pytest.raises(DiscoveryDiedError, match=told) as failure:
+    expected = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
+    with pytest.raises(DiscoveryDiedError, match=expected) as failure:
         query.until(start, lambda _: False)
     assert isinstance(failure.value.__cause__, ValueError)

@@ -46,8 +46,8 @@ def test_expiry_is_found_at_a_restart(world: FakeWorld, run: Run, fails: bool) -
     world.expire(queue, 8)
     query = run(failOnDataLoss=str(fails).lower())
     if fails:
-        told = r"^\[ROCKETMQ_DATA_LOSS\.OFFSET_EXPIRED\] .*\[8,10\): 5 messages"
-        with pytest.raises(DataLossError, match=told):
+        expected = r"^\[ROCKETMQ_DATA_LOSS\.OFFSET_EXPIRED\] .*\[8,10\): 5 messages"
+        with pytest.raises(DataLossError, match=expected):
             query.latest(start)
     else:
         end = query.latest(start)
@@ -118,8 +118,8 @@ def test_a_recreated_and_refilled_topic_is_found_at_a_restart(
     world.put(queue, 20)
     again = run(failOnDataLoss=str(fails).lower())
     if fails:
-        told = r"^\[ROCKETMQ_DATA_LOSS\.TOPIC_RECREATED\] .*requested=5"
-        with pytest.raises(DataLossError, match=told):
+        expected = r"^\[ROCKETMQ_DATA_LOSS\.TOPIC_RECREATED\] .*requested=5"
+        with pytest.raises(DataLossError, match=expected):
             again.latest(end)
         return
     end = again.latest(end)
@@ -145,8 +145,10 @@ def test_a_recreated_topic_is_found_at_a_restart_though_the_old_one_had_lost_its
     world.expire(queue, first)
     again = run(failOnDataLoss=str(fails).lower())
     if fails:
-        told = rf"^\[ROCKETMQ_DATA_LOSS\.TOPIC_RECREATED\] .*requested=50 available=\[{first},60\)"
-        with pytest.raises(DataLossError, match=told):
+        expected = (
+            rf"^\[ROCKETMQ_DATA_LOSS\.TOPIC_RECREATED\] .*requested=50 available=\[{first},60\)"
+        )
+        with pytest.raises(DataLossError, match=expected):
             again.latest(end)
         return
     end = again.latest(end)

@@ -25,7 +25,7 @@ ADDRESSES = {
     "broker-b": "10.0.0.2:10911",
     "broker-c": "10.0.0.3:10911",
 }
-NOBODY = ConnectionSettings(name_servers=("127.0.0.1:1",), request_timeout_ms=1_000)
+NO_SERVER = ConnectionSettings(name_servers=("127.0.0.1:1",), request_timeout_ms=1_000)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_new_worker_reads_without_a_name_server(broker: Broker) -> None:
     assert addresses.keys() == {queue.broker}
     spec = ReadSpec("g", limits=ReadLimits(outage_ms=500))
     ranges = [OffsetRange(queue, 0, 100)]
-    with open_cluster(NOBODY) as worker:
+    with open_cluster(NO_SERVER) as worker:
         with pytest.raises(ConnectError):
             list(worker.read_ranges(ranges, spec))
         worker.hint(addresses)
