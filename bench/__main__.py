@@ -98,6 +98,6 @@ def _emit(name: str, figures: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    # Told to end, it still stops what it started and leaves nothing behind.
+    # After SIGTERM it still stops what it started and leaves nothing behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -17,11 +17,11 @@ from rocketmq_wire.model import Host, QueueId, TopicConfig
 from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 QUEUES = 8
-# A body begins with its number in its queue, as so many digits.
+# A body begins with its number in its queue, in this many digits.
 NUMBER_SIZE = 12
 GROUP = "bench-producer"
 BATCH = 1_000
-# From a first number on, so many bodies of a size.
+# Bodies of one size, numbered from the first.
 Bodies = Callable[[int, int, int], pa.Array]
 _HOST = Host(bytes((127, 0, 0, 1)), 0)
 _TAGS = 4

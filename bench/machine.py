@@ -1,7 +1,7 @@
 """How long something takes on this machine, and whether the machine was quiet meanwhile.
 
 A run beside which the rest of the machine was busy is repeated, at most as often as runs were asked
-for. What is compared runs by turns, so that a drift of the machine meets all alike.
+for. Compared runs alternate, so that a drift of the machine affects all of them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.messages import SendMessage
 
-STAMP_SIZE = 20
+TIME_SIZE = 20
 _BODY_SIZE = 100
 _IN_FLIGHT_MAX = 256
 _TIMEOUT_MS = 30_000
@@ -77,7 +77,7 @@ def main() -> None:
                     GROUP,
                     queue,
                     born_ms=sent_ns // 1_000_000,
-                    body=b"%020d" % sent_ns + b"x" * (_BODY_SIZE - STAMP_SIZE),
+                    body=b"%020d" % sent_ns + b"x" * (_BODY_SIZE - TIME_SIZE),
                     properties=encode_properties(properties),
                 )
                 transport.submit(request, broker=queue.broker, timeout_ms=_TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""Spark's ceiling: a Python source that replays record batches which somebody else made.
+"""Spark's ceiling: a Python source that replays record batches that were made before.
 
 The batches lie in Arrow files, one for each queue, and are mapped, not read: what a run of this
 source costs is what Spark itself takes for these very rows in this very partitioning. Workers

@@ -6,13 +6,13 @@
 Each goes to the topic that it was sent to first, or all to one (--to), with its body, keys, tags,
 message group and own properties, and without the history of its attempts: it has all of them again.
 Bodies of 4 KiB and more are compressed on their way, for those that only fit in so.
-What is sent is committed as the progress of a group of its own (--progress, by default
-<group>-redrive), so that the next run begins behind it. Killed in between, a run sends again what
-it had not committed.
+The job commits the offsets of sent dead letters for a group of its own (--progress, by default
+<group>-redrive), so that the next run begins behind them. If a run is killed, the next one sends
+again what was not committed.
 
-A run with --tags passes over the other letters, so it has a progress of its own: that of a group
-for these tags (its name is said). A run without --tags, or with others, knows nothing of it, and
-sends its letters too.
+A run with --tags skips the other dead letters, so it commits for a group of these tags (the job
+prints its name). A run without --tags, or with other tags, ignores that group and sends its dead
+letters, too.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def suffix_of(options: ReadOptions) -> str:
-    """What the name of a group ends with whose progress is that of some letters only.
+    """The suffix of the name of a group for some tags only.
 
-    Not their tags: those may hold what a group's name must not.
+    A hash, as tags may contain characters that a group's name must not.
     """
     chosen = options.subscription
     if chosen.selects_all:
@@ -100,7 +100,7 @@ def suffix_of(options: ReadOptions) -> str:
     return f"-{hashlib.sha256('||'.join(sorted(words)).encode()).hexdigest()[:8]}"
 
 
-def letters(messages: DataFrame, to: str | None) -> DataFrame:
+def dead_letters(messages: DataFrame, to: str | None) -> DataFrame:
     """What is to be sent, each with its topic."""
     began = sf.coalesce(
         sf.col("properties")["RETRY_TOPIC"], sf.col("properties")["DLQ_ORIGIN_TOPIC"]
@@ -109,7 +109,7 @@ def letters(messages: DataFrame, to: str | None) -> DataFrame:
 
 
 def tell_topics(rows: DataFrame) -> list[str]:
-    """Say how many letters go where. Raises JobError for those that do not know."""
+    """Print the number of dead letters per target topic. Raises JobError for those without one."""
     topics = []
     for row in rows.groupBy("topic").count().orderBy("topic").collect():
         if row["topic"] is None:
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
     if not pinned.messages:
         return
     spark = job_session("redrive_dead_letters")
-    rows = letters(spark.read.format("rocketmq").options(**pinned.options).load(), args.to)
+    rows = dead_letters(spark.read.format("rocketmq").options(**pinned.options).load(), args.to)
     queues_to_write(sink, tell_topics(rows))
     if not args.dry_run:
         began = time.monotonic()

@@ -6,7 +6,7 @@
 Start and end are fixed to numbers before anything is read: what arrives meanwhile is for the next
 run, and running again with the printed numbers gives the same rows. A queue that has nothing
 between two times has nothing to copy, be it idle or empty. With --group the end is
-committed as the group's progress once the files are written; `--start group` goes on from there.
+committed for the group once the files are written; `--start group` resumes from there.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.accounting.ledger import Numbers, Verdict, account
+from bench.accounting.ledger import Numbers, Tally, account
 from bench.accounting.reader import Reader
 from bench.accounting.sender import Sender
 from bench.accounting.sink_files import read_rows
@@ -70,24 +70,24 @@ def main(argv: list[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="rocketmq-accounting-"))
     try:
         with BrokerProcess(directory / "broker") as broker:
-            verdicts = {
+            tallies = {
                 "loaded first": _loaded_first(broker, directory / "first", size, chance),
                 "while sending": _while_sending(broker, directory / "sending", size, chance),
             }
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    for name, verdict in verdicts.items():
-        for example in verdict.examples:
+    for name, tally in tallies.items():
+        for example in tally.examples:
             say(f"{name}: {example}")
-        print(json.dumps({"accounting": name, "clean": verdict.is_clean, "verdict": str(verdict)}))
-    is_clean = all(verdict.is_clean for verdict in verdicts.values())
+        print(json.dumps({"accounting": name, "clean": tally.is_clean, "result": str(tally)}))
+    is_clean = all(tally.is_clean for tally in tallies.values())
     print("accounting: every message once and in order" if is_clean else "accounting: FAILED")
     return 0 if is_clean else 1
 
 
 def _loaded_first(
     broker: BrokerProcess, directory: Path, size: Size, chance: random.Random
-) -> Verdict:
+) -> Tally:
     directory.mkdir()
     topic = "accounting-loaded"
     say(f"loading {size.messages:,} messages")
@@ -109,14 +109,14 @@ def _loaded_first(
 
 
 def _ways(broker: BrokerProcess) -> Iterator[Way]:
-    """The transports by turns: every start goes on from a checkpoint that the other one wrote."""
+    """The transports in turn: every start resumes from a checkpoint that the other one wrote."""
     return itertools.cycle(
         [("--name-server", broker.name_server), ("--endpoints", broker.endpoints)]
     )
 
 
 def _read_some(reader: Reader, ways: Iterator[Way], size: Size, chance: random.Random) -> None:
-    """Finish a batch or two, in a run that goes on."""
+    """Finish a batch or two of a run that continues."""
     for _ in range(_STARTS_MAX):
         if reader.has_ended:
             limit = chance.randint(size.messages // 100, size.messages // 25)
@@ -133,7 +133,7 @@ def _read_some(reader: Reader, ways: Iterator[Way], size: Size, chance: random.R
 
 def _while_sending(
     broker: BrokerProcess, directory: Path, size: Size, chance: random.Random
-) -> Verdict:
+) -> Tally:
     directory.mkdir()
     topic = "accounting-sending"
     create_topic(_settings(broker), topic)
@@ -204,6 +204,6 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    # Told to end, it still stops what it started and leaves nothing behind.
+    # After SIGTERM it still stops what it started and leaves nothing behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Verdict:
+class Tally:
     """Counts over all queues."""
 
     sent: int = 0
@@ -49,25 +49,25 @@ class Verdict:
 
 def account(
     acknowledged: dict[int, Numbers], unknown: dict[int, Numbers], read: dict[int, Numbers]
-) -> Verdict:
+) -> Tally:
     """Compare, queue by queue, what was sent with what was read in the order it was read."""
-    verdict = Verdict()
+    tally = Tally()
     for queue in sorted({*acknowledged, *unknown, *read}):
         _account_queue(
-            verdict,
+            tally,
             queue,
             acknowledged.get(queue, _NONE),
             unknown.get(queue, _NONE),
             read.get(queue, _NONE),
         )
-    return verdict
+    return tally
 
 
 _NONE: Numbers = np.empty(0, np.int64)
 
 
 def _account_queue(
-    verdict: Verdict, queue: int, acknowledged: Numbers, unknown: Numbers, read: Numbers
+    tally: Tally, queue: int, acknowledged: Numbers, unknown: Numbers, read: Numbers
 ) -> None:
     found, counts = np.unique(read, return_counts=True)
     missing = np.setdiff1d(acknowledged, found)
@@ -75,14 +75,14 @@ def _account_queue(
     stored = np.intersect1d(unknown, found)
     unexpected = np.setdiff1d(found, np.concatenate([acknowledged, unknown]))
     behind = np.flatnonzero(np.diff(read) < 0)
-    verdict.sent += len(acknowledged)
-    verdict.read += len(read)
-    verdict.missing += len(missing)
-    verdict.duplicate += int((counts - 1).sum())
-    verdict.unexpected += len(unexpected)
-    verdict.out_of_order += len(behind)
-    verdict.unknown += len(unknown)
-    verdict.unknown_stored += len(stored)
+    tally.sent += len(acknowledged)
+    tally.read += len(read)
+    tally.missing += len(missing)
+    tally.duplicate += int((counts - 1).sum())
+    tally.unexpected += len(unexpected)
+    tally.out_of_order += len(behind)
+    tally.unknown += len(unknown)
+    tally.unknown_stored += len(stored)
     for what, numbers in (
         ("missing", missing),
         ("twice", twice),
@@ -90,4 +90,4 @@ def _account_queue(
         ("out of order after", read[behind]),
     ):
         if len(numbers):
-            verdict.examples.append(f"queue {queue}: {what} {numbers[:5].tolist()}")
+            tally.examples.append(f"queue {queue}: {what} {numbers[:5].tolist()}")

@@ -25,7 +25,7 @@ _RETRY_S = 0.1
 
 
 class Sender:
-    """A thread that sends to every queue in turn, one batch a queue at a time, until told to end.
+    """A thread that sends to every queue in turn, one batch a queue at a time, until it is stopped.
 
     Nothing whose outcome is unknown is sent again: it may have been stored.
     """

@@ -59,7 +59,7 @@ class Writer:
         return _count(self.checkpoint / "commits")
 
     def wait(self, *, finished: int = 0, planned: int = 0) -> None:
-        """Wait until so many batches are."""
+        """Wait until this many batches are done."""
         self.wait_until(lambda: self.finished() >= finished and self.planned() >= planned)
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The query that is killed: numbers 0, 1, 2, ... into a topic, so many a batch, for ever."""
+"""The query that is killed: numbers 0, 1, 2, ... into a topic, in batches of one size, for ever."""
 
 from __future__ import annotations
 

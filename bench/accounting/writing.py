@@ -31,7 +31,7 @@ from rocketmq_wire.model import TopicConfig
 _QUEUES = 4
 _TRANSACTIONAL: Final = "transactional"
 _ROWS: Final = {"at-least-once": 20_000, _TRANSACTIONAL: 2_000}
-"""Rows in a batch, so many that most of it is writing them."""
+"""Rows in a batch: enough that a batch mostly writes."""
 _WHOLE_S: Final = 10.0
 """A decided batch is whole so soon after the restart, Spark's own start included."""
 

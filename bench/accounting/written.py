@@ -22,7 +22,7 @@ class Row:
     """A row as readers see it: its number, and what tells it from others like it."""
 
     number: int
-    stamp: tuple[str, str]
+    row_id: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Count:
     lost: tuple[int, ...]
     repeated: tuple[int, ...]
     distinct: tuple[int, ...]
-    """Repeated under other stamps: `drop_replays` would leave more than one."""
+    """Rows repeated with other row ids: `drop_replays` would keep more than one."""
 
     def is_clean(self, delivery: str) -> bool:
-        """Nothing is lost, and of what is repeated all can be told."""
+        """Whether no row is lost and every repeated one can be recognised."""
         return not (self.lost or self.distinct or (delivery == "transactional" and self.repeated))
 
 
@@ -46,11 +46,11 @@ def count_rows(rows: Iterable[Row], wanted: int) -> Count:
     """
     seen = list(rows)
     copies = Counter(row.number for row in seen)
-    stamps = Counter(row.number for row in set(seen))
+    row_ids = Counter(row.number for row in set(seen))
     return Count(
         tuple(number for number in range(wanted) if number not in copies),
         tuple(sorted(number for number, count in copies.items() if count > 1)),
-        tuple(sorted(number for number, count in stamps.items() if count > 1)),
+        tuple(sorted(number for number, count in row_ids.items() if count > 1)),
     )
 
 

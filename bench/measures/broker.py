@@ -22,7 +22,7 @@ _DISTINCT = 32
 _SHARE_OF_SMALL_BATCHES = 8
 _RUNS_MAX = 3
 # The index is behind no longer when its files have not changed for this long.
-_SETTLED_S = 0.5
+_QUIET_S = 0.5
 _INDEX_TIMEOUT_S = 60.0
 
 
@@ -89,12 +89,12 @@ class _Append:
 
 
 def _last_change(index: Path) -> float:
-    """When the index was written last, once it has settled (seconds since 1970)."""
+    """When the index was written last, once it is complete (seconds since 1970)."""
     give_up_at = time.monotonic() + _INDEX_TIMEOUT_S
     while time.monotonic() < give_up_at:
         changed = max((path.stat().st_mtime for path in index.iterdir()), default=0.0)
-        if changed and time.time() - changed > _SETTLED_S:
+        if changed and time.time() - changed > _QUIET_S:
             return changed
-        time.sleep(_SETTLED_S / 10)
-    say("the key index does not settle")
+        time.sleep(_QUIET_S / 10)
+    say("the key index is not complete yet")
     return time.time()

@@ -71,7 +71,7 @@ def _measure(bed: Bed, transport: str, spark_alone: float) -> Figures:
 def _jvm(bed: Bed) -> psutil.Process:
     """Spark's process, whose children are the Python ones."""
     gateway = bed.spark.sparkContext._gateway
-    assert gateway is not None, "a session of somebody else's JVM"
+    assert gateway is not None, "a session of another JVM"
     return psutil.Process(gateway.proc.pid)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from bench.bed import TRANSPORTS, Bed
 from bench.load import create_topic
 from bench.machine import Figures, Run, percentile, quietness, repeat
-from bench.paced import STAMP_SIZE, PacedProducer
+from bench.paced import TIME_SIZE, PacedProducer
 from bench.registry import measurement
 
 _TOPIC = "paced"
@@ -31,10 +31,10 @@ def latency(bed: Bed) -> Iterator[Figures]:
     create_topic(bed.settings("endpoints"), _TOPIC)
     for transport in TRANSPORTS:
         frame = bed.stream(transport, _TOPIC, startingOffsets="latest", maxPartitions="1")
-        arrivals = _Arrivals()
+        arrived = _ArrivedRows()
         query = (
             frame.select("body")
-            .writeStream.foreachBatch(arrivals.take)
+            .writeStream.foreachBatch(arrived.take)
             .option("checkpointLocation", bed.checkpoint())
             .start()
         )
@@ -42,9 +42,9 @@ def latency(bed: Bed) -> Iterator[Figures]:
             with PacedProducer(
                 bed.broker.name_server, _TOPIC, tick_ms=_TICK_MS, per_tick=_PER_TICK
             ):
-                arrivals.wait_for_rows()
+                arrived.wait_for_rows()
                 runs = repeat(
-                    partial(arrivals.collect, bed.scale.seconds / 3),
+                    partial(arrived.collect, bed.scale.seconds / 3),
                     runs=min(bed.scale.runs, _RUNS_MAX),
                 )
         finally:
@@ -64,7 +64,7 @@ def _median_ms(runs: Sequence[Run], share: int) -> float:
     return round(median(percentile(run.value[0], share / 100) for run in runs), 1)
 
 
-class _Arrivals:
+class _ArrivedRows:
     """Collects how old every message is when its row has arrived."""
 
     def __init__(self) -> None:
@@ -77,9 +77,9 @@ class _Arrivals:
         now_ns = time.time_ns()
         if not len(bodies):
             return
-        stamps = pc.binary_slice(bodies, 0, STAMP_SIZE).cast(pa.string()).cast(pa.int64())
+        row_ids = pc.binary_slice(bodies, 0, TIME_SIZE).cast(pa.string()).cast(pa.int64())
         with self._lock:
-            self._delays.append((now_ns - stamps.to_numpy()) / 1e6)
+            self._delays.append((now_ns - row_ids.to_numpy()) / 1e6)
             self._has_rows.set()
 
     def wait_for_rows(self) -> None:

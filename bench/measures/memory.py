@@ -32,7 +32,7 @@ def memory(bed: Bed) -> Iterator[Figures]:
     frames |= {transport: bed.read(transport, topic) for transport in TRANSPORTS}
     floor = 0
     for name, frame in frames.items():
-        # Workers are forked anew, so that one source's memory is not another's.
+        # Workers are forked again, so that one source's memory is not another's.
         _end_workers()
         with _Peaks(bed.broker.pid) as peaks:
             for _ in range(2):

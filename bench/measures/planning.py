@@ -31,7 +31,7 @@ _BATCHES = 9
 _NEW_MESSAGES = 10
 
 
-class _Counted(FakeQueue):
+class _QueueWithEnd(FakeQueue):
     """A queue of which only the number of messages is known."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def planning(bed: Bed) -> Iterator[Figures]:
 def _batches(queue_count: int, options: dict[str, str]) -> Figures:
     world = FakeWorld()
     queues = _queues(queue_count)
-    world.queues = {queue: _Counted() for queue in queues}
+    world.queues = {queue: _QueueWithEnd() for queue in queues}
     world.topics = {queue.topic for queue in queues}
     reader = _reader(world, options)
     spent: dict[str, list[float]] = {}
@@ -76,7 +76,7 @@ def _batches(queue_count: int, options: dict[str, str]) -> Figures:
     try:
         for _ in range(_BATCHES):
             for held in world.queues.values():
-                assert isinstance(held, _Counted)
+                assert isinstance(held, _QueueWithEnd)
                 held.end += _NEW_MESSAGES
             end = timed("latestOffset", _latest, start)
             timed("reportLatestOffset", lambda of: json.dumps(of.reportLatestOffset()))

@@ -35,7 +35,7 @@ def pop(bed: Bed) -> Iterator[Figures]:
     topic = "popped"
     load_topic(bed.settings("endpoints"), topic, count, _BODY_SIZE)
     for name, work in (("by hand", _by_hand), ("push consumer", _pushed)):
-        runs = repeat(_turns(bed, topic, count, name, work), runs=min(bed.scale.runs, 3))
+        runs = repeat(_runs(bed, topic, count, name, work), runs=min(bed.scale.runs, 3))
         assert all(run.value.count >= count for run in runs)
         yield {
             "what": name,
@@ -49,14 +49,14 @@ def pop(bed: Bed) -> Iterator[Figures]:
 _Work = Callable[[Bed, str, str, int], int]
 
 
-def _turns(bed: Bed, topic: str, count: int, name: str, work: _Work) -> Callable[[], _Popped]:
+def _runs(bed: Bed, topic: str, count: int, name: str, work: _Work) -> Callable[[], _Popped]:
     """Each run is a group of its own, which begins with the oldest message."""
-    turns = iter(range(100))
+    numbers = iter(range(100))
 
     def run() -> _Popped:
         broker = bed.broker_process()
         before = cpu_seconds(broker)
-        found = work(bed, topic, f"{name.replace(' ', '-')}-{next(turns)}", count)
+        found = work(bed, topic, f"{name.replace(' ', '-')}-{next(numbers)}", count)
         return _Popped(found, cpu_seconds(broker) - before)
 
     return run

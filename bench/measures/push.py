@@ -32,7 +32,7 @@ def push(bed: Bed) -> Iterator[Figures]:
     load_topic(bed.settings("endpoints"), topic, most, _BODY_SIZE)
     for batch, share in _SHARES.items():
         count = min(bed.scale.messages_100b // share, most)
-        runs = repeat(_turns(bed, topic, batch, count), runs=min(bed.scale.runs, 3))
+        runs = repeat(_runs(bed, topic, batch, count), runs=min(bed.scale.runs, 3))
         yield {
             "batch": batch,
             "messages": count,
@@ -42,21 +42,21 @@ def push(bed: Bed) -> Iterator[Figures]:
         }
 
 
-def _turns(bed: Bed, topic: str, batch: int, count: int) -> Callable[[], _Pushed]:
+def _runs(bed: Bed, topic: str, batch: int, count: int) -> Callable[[], _Pushed]:
     """Each run is a group of its own, which begins with the oldest message."""
-    turns = iter(range(100))
+    numbers = iter(range(100))
 
     def run() -> _Pushed:
         broker = bed.broker_process()
         ours, theirs = time.process_time(), cpu_seconds(broker)
-        consume(bed, _settings(topic, f"push-{batch}-{next(turns)}", batch), count)
+        consume(bed, _settings(topic, f"push-{batch}-{next(numbers)}", batch), count)
         return _Pushed(time.process_time() - ours, cpu_seconds(broker) - theirs)
 
     return run
 
 
 def _settings(topic: str, group: str, batch: int) -> ConsumerSettings:
-    """Of a group that begins with the oldest message, and whose listener takes so many at once."""
+    """Settings of a group that begins with the oldest message and takes batches of this size."""
     return ConsumerSettings(
         group,
         {topic: Subscription()},

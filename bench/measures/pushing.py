@@ -1,4 +1,4 @@
-"""A push consumer whose listener only counts, until it was given so many messages."""
+"""A push consumer whose listener only counts messages, up to a number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS_MAX = 300.0
 def consume(
     bed: Bed, settings: ConsumerSettings, count: int, pop: PopSettings | None = None
 ) -> int:
-    """Start a consumer and wait until its listener was given so many messages; how many it was."""
+    """Start a consumer and wait until its listener has `count` messages. Returns their number."""
     done, found, lock = threading.Event(), 0, threading.Lock()
 
     def listen(messages: list[ReceivedMessage], _: ConsumeContext) -> ConsumeStatus:

@@ -28,28 +28,31 @@ _IN_FLIGHT = 16
 def real(bed: Bed) -> Iterator[Figures]:
     """Everything in both regimes, on one cluster and by turns."""
     count = bed.scale.messages(BODY_SIZE) // 2
-    with RealBed(count) as place:
+    with RealBed(count) as cluster:
         for regime in ("memory", "disk"):
-            stride = PULL_BATCH_SIZE
+            pull_count = PULL_BATCH_SIZE
             if regime == "disk":
-                place.treat_as_on_disk()
-                stride = PULL_BATCH_SIZE_ON_DISK
+                cluster.treat_as_on_disk()
+                pull_count = PULL_BATCH_SIZE_ON_DISK
             common = {"broker": VERSION, "regime": regime, "body": BODY_SIZE}
-            for figures in (*_whole_topic(bed, place, stride), *_one_queue(bed, place, stride)):
+            for figures in (
+                *_whole_topic(bed, cluster, pull_count),
+                *_one_queue(bed, cluster, pull_count),
+            ):
                 yield {**common, **figures}
 
 
-def _whole_topic(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
+def _whole_topic(bed: Bed, cluster: RealBed, pull_count: int) -> Iterator[Figures]:
     frame = (
         bed.spark.read.format("rocketmq")
-        .options(nameServer=place.name_server, subscribe=TOPIC, startingOffsets="earliest")
+        .options(nameServer=cluster.name_server, subscribe=TOPIC, startingOffsets="earliest")
         .load()
     )
     found = frame.count()
-    assert found == place.count, f"Spark gave {found} rows of {place.count}"
-    ranges = place.ranges()
-    bare = BarePuller(place.broker_address, ranges, stride=stride)
-    queues = [BarePuller(place.broker_address, [one], stride=stride) for one in ranges]
+    assert found == cluster.count, f"Spark gave {found} rows of {cluster.count}"
+    ranges = cluster.ranges()
+    bare = BarePuller(cluster.broker_address, ranges, pull_count=pull_count)
+    queues = [BarePuller(cluster.broker_address, [one], pull_count=pull_count) for one in ranges]
 
     def read_all() -> None:
         frame.write.format("noop").mode("overwrite").save()
@@ -63,18 +66,18 @@ def _whole_topic(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
             "bare": lambda: bare.read(in_flight=_IN_FLIGHT),
             # One request at a time, queue after queue.
             "bare, serial": lambda: sum(one.read(in_flight=1).offsets for one in queues),
-            "client": _client_read(place, ranges, ReadLimits()),
-            "java": place.lite_pull.read,
+            "client": _client_read(cluster, ranges, ReadLimits()),
+            "java": cluster.lite_pull.read,
         },
         runs=bed.scale.runs,
     )
     measured["java"] = [replace(run, seconds=run.value.seconds) for run in measured["java"]]
-    assert all(run.value.offsets == place.count for run in measured["bare"])
+    assert all(run.value.offsets == cluster.count for run in measured["bare"])
     for name in ("bare, serial", "client"):
-        assert all(run.value == place.count for run in measured[name])
+        assert all(run.value == cluster.count for run in measured[name])
     java_found = [run.value.messages for run in measured["java"]]
-    assert set(java_found) == {place.count}, f"Java read {java_found} of {place.count} messages"
-    yield from figures_of(measured, place.count)
+    assert set(java_found) == {cluster.count}, f"Java read {java_found} of {cluster.count} messages"
+    yield from figures_of(measured, cluster.count)
 
 
 def figures_of(measured: dict[str, list[Run]], rows: int) -> Iterator[Figures]:
@@ -88,14 +91,14 @@ def figures_of(measured: dict[str, list[Run]], rows: int) -> Iterator[Figures]:
         yield figures
 
 
-def _one_queue(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
-    wanted = place.ranges()[:1]
+def _one_queue(bed: Bed, cluster: RealBed, pull_count: int) -> Iterator[Figures]:
+    wanted = cluster.ranges()[:1]
     rows = wanted[0].end - wanted[0].start
-    bare = BarePuller(place.broker_address, wanted, stride=stride)
+    bare = BarePuller(cluster.broker_address, wanted, pull_count=pull_count)
     measured = alternate(
         {
-            "one queue": _client_read(place, wanted, ReadLimits()),
-            "one queue, serial": _client_read(place, wanted, ReadLimits(pulls_in_flight=1)),
+            "one queue": _client_read(cluster, wanted, ReadLimits()),
+            "one queue, serial": _client_read(cluster, wanted, ReadLimits(pulls_in_flight=1)),
             "one queue, bare": lambda: bare.read(in_flight=4 * _IN_FLIGHT),
             "one queue, bare, serial": lambda: bare.read(in_flight=1),
         },
@@ -111,12 +114,12 @@ def _one_queue(bed: Bed, place: RealBed, stride: int) -> Iterator[Figures]:
 
 
 def _client_read(
-    place: RealBed, ranges: Sequence[OffsetRange], limits: ReadLimits
+    cluster: RealBed, ranges: Sequence[OffsetRange], limits: ReadLimits
 ) -> Callable[[], int]:
     def read() -> int:
-        with open_cluster(place.settings) as cluster:
+        with open_cluster(cluster.settings) as client:
             spec = ReadSpec("bench-client", limits=limits)
-            return sum(chunk.end - chunk.start for chunk in cluster.read_ranges(ranges, spec))
+            return sum(chunk.end - chunk.start for chunk in client.read_ranges(ranges, spec))
 
     return read
 

@@ -30,9 +30,9 @@ PULL_BATCH_SIZE: Final = 32
 PULL_BATCH_SIZE_ON_DISK: Final = 8
 _BATCH: Final = 500
 _PROGRAM: Final = Path(__file__).parents[1] / "java" / "LitePull.java"
-_SETTLE_SECONDS: Final = 30.0
+_QUIET_SECONDS: Final = 30.0
 _COMPLAINTS_MAX: Final = 2_000
-# Files as brokers have them unless told otherwise.
+# The brokers' default file sizes.
 _BROKER_SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(1 << 30),
     "mappedFileSizeConsumeQueue": "6000000",
@@ -82,16 +82,16 @@ class RealBed:
         with self._cluster.open() as cluster:
             bounds = cluster.bounds(cluster.queues(TOPIC))
         found = []
-        for queue, place in bounds.items():
-            assert isinstance(place, Bounds), place
-            found.append(OffsetRange(queue, place.start, place.end))
+        for queue, bounds_of_queue in bounds.items():
+            assert isinstance(bounds_of_queue, Bounds), bounds_of_queue
+            found.append(OffsetRange(queue, bounds_of_queue.start, bounds_of_queue.end))
         return sorted(found, key=lambda wanted: wanted.queue.index)
 
     def treat_as_on_disk(self) -> None:
         """Let the broker take everything for older than its memory: it gives 8 a pull then."""
-        place = ("-b", self.broker_address)
+        bounds_of_queue = ("-b", self.broker_address)
         setting = ("-k", "accessMessageInMemoryMaxRatio", "-v", "0")
-        self._cluster.admin("updateBrokerConfig", *place, *setting)
+        self._cluster.admin("updateBrokerConfig", *bounds_of_queue, *setting)
 
     @cached_property
     def lite_pull(self) -> LitePull:
@@ -118,7 +118,7 @@ class RealBed:
 
     def _await_route(self, producer: Producer) -> None:
         """The name server hears of a new topic a moment after it was made."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             try:
                 if len(producer.queues(TOPIC)) == QUEUES:
@@ -131,7 +131,7 @@ class RealBed:
 
     def _await_queues(self) -> None:
         """A broker makes its queues behind its log: wait until they hold everything."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + _QUIET_SECONDS
         while (found := sum(wanted.end - wanted.start for wanted in self.ranges())) < self.count:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the queues hold {found} of {self.count} messages")

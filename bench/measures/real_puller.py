@@ -44,14 +44,14 @@ class Pulled(NamedTuple):
 class BarePuller:
     """Reads ranges of one broker's queues."""
 
-    def __init__(self, address: str, ranges: Sequence[OffsetRange], *, stride: int) -> None:
-        self._address, self._stride = address, stride
+    def __init__(self, address: str, ranges: Sequence[OffsetRange], *, pull_count: int) -> None:
+        self._address, self._pull_count = address, pull_count
         self._templates = [_template(wanted) for wanted in ranges]
         self._ranges = ranges
 
     def read(self, *, in_flight: int) -> Pulled:
-        """Pull everything once, so many pulls a queue at a time; 1 is strictly serial."""
-        waiting = [_steps(wanted, self._stride) for wanted in self._ranges]
+        """Pull everything once, with this many pulls in flight per queue; 1 is strictly serial."""
+        waiting = [_steps(wanted, self._pull_count) for wanted in self._ranges]
         asked: dict[int, tuple[int, int, int]] = {}
         offsets = pulls = 0
         opaque = _OPAQUE_FIRST
@@ -97,9 +97,9 @@ class BarePuller:
                 del received[:at]
 
 
-def _steps(wanted: OffsetRange, stride: int) -> deque[tuple[int, int]]:
-    starts = range(wanted.start, wanted.end, stride)
-    return deque((start, min(start + stride, wanted.end)) for start in starts)
+def _steps(wanted: OffsetRange, pull_count: int) -> deque[tuple[int, int]]:
+    starts = range(wanted.start, wanted.end, pull_count)
+    return deque((start, min(start + pull_count, wanted.end)) for start in starts)
 
 
 def _template(wanted: OffsetRange) -> tuple[bytes, bytes, bytes]:

@@ -16,7 +16,7 @@ from bench.registry import measurement
 
 _SHARE_OF_MESSAGES = 2
 _BODY_SIZE = 100
-# Of so many bodies one is bad, where some are.
+# One of this many bodies is bad, in the runs with bad bodies.
 _BAD_EVERY = 100
 _BAD_COLUMN = "_corrupt_record"
 
@@ -98,9 +98,9 @@ def _some_bad(bodies: Bodies) -> Bodies:
 
     def some_bad(first: int, count: int, size: int) -> pa.Array:
         made = bodies(first, count, size).to_pylist()
-        for place in range(-first % _BAD_EVERY, count, _BAD_EVERY):
-            number = b"%d" % (first + place)
-            made[place] = made[place].replace(number, b'"no number"', 1)
+        for row in range(-first % _BAD_EVERY, count, _BAD_EVERY):
+            number = b"%d" % (first + row)
+            made[row] = made[row].replace(number, b'"no number"', 1)
         return pa.array(made, pa.binary())
 
     return some_bad

@@ -64,7 +64,7 @@ def write(bed: Bed) -> Iterator[Figures]:
 
 
 class _NewStore:
-    """A broker that has just begun, made anew before each run that writes to it."""
+    """A fresh broker, made again before each run that writes to it."""
 
     def __init__(self, bed: Bed, body_size: int) -> None:
         self._directory = bed.directory / "writing"
@@ -114,7 +114,7 @@ class _NewStore:
 
 
 def _body(size: int) -> str:
-    """SQL that makes bodies of so many bytes."""
+    """SQL that makes bodies of this size."""
     padded = f"rpad(string(id), {min(size, _PADDED)}, 'x')"
     return padded if size <= _PADDED else f"concat({padded}, repeat('x', {size - _PADDED}))"
 

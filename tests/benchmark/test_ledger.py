@@ -19,11 +19,9 @@ def numbers(*values: int) -> np.ndarray:
 
 
 def test_what_was_sent_and_read_once_in_order_is_clean() -> None:
-    verdict = account(
-        {0: numbers(0, 1, 2), 1: numbers(0)}, {}, {0: numbers(0, 1, 2), 1: numbers(0)}
-    )
-    assert verdict.is_clean
-    assert (verdict.sent, verdict.read) == (4, 4)
+    tally = account({0: numbers(0, 1, 2), 1: numbers(0)}, {}, {0: numbers(0, 1, 2), 1: numbers(0)})
+    assert tally.is_clean
+    assert (tally.sent, tally.read) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +34,14 @@ def test_what_was_sent_and_read_once_in_order_is_clean() -> None:
     ],
 )
 def test_each_kind_of_fault_is_counted_as_itself(read: np.ndarray, what: str) -> None:
-    verdict = account({0: numbers(0, 1, 2)}, {}, {0: read})
-    assert not verdict.is_clean
+    tally = account({0: numbers(0, 1, 2)}, {}, {0: read})
+    assert not tally.is_clean
     counts = {
-        name: getattr(verdict, name)
+        name: getattr(tally, name)
         for name in ("missing", "duplicate", "out_of_order", "unexpected")
     }
     assert counts == dict.fromkeys(counts, 0) | {what: 1}
-    assert len(verdict.examples) == 1
+    assert len(tally.examples) == 1
 
 
 def test_a_queue_that_was_not_read_at_all_is_missing() -> None:
@@ -51,9 +49,9 @@ def test_a_queue_that_was_not_read_at_all_is_missing() -> None:
 
 
 def test_sends_with_an_unknown_outcome_may_be_there_or_not() -> None:
-    verdict = account({0: numbers(0, 3)}, {0: numbers(1, 2)}, {0: numbers(0, 1, 3)})
-    assert verdict.is_clean
-    assert (verdict.unknown, verdict.unknown_stored) == (2, 1)
+    tally = account({0: numbers(0, 3)}, {0: numbers(1, 2)}, {0: numbers(0, 1, 3)})
+    assert tally.is_clean
+    assert (tally.unknown, tally.unknown_stored) == (2, 1)
 
 
 def test_sends_with_an_unknown_outcome_may_not_be_there_twice() -> None:

@@ -1,4 +1,4 @@
-"""The count of written rows finds what is lost, what is repeated, and what cannot be told apart."""
+"""The count of written rows finds lost, repeated and indistinguishable rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.accounting.written import Row, count_rows
 
 
 def rows(*pairs: tuple[int, str]) -> list[Row]:
-    return [Row(number, ("query/0/0", stamp)) for number, stamp in pairs]
+    return [Row(number, ("query/0/0", row_id)) for number, row_id in pairs]
 
 
 def test_every_row_once_is_clean_in_both_deliveries() -> None:
@@ -26,14 +26,14 @@ def test_a_lost_row_is_never_clean(delivery: str) -> None:
     assert not count.is_clean(delivery)
 
 
-def test_a_repeated_row_is_clean_where_its_stamp_tells_and_it_may_be() -> None:
+def test_a_repeated_row_with_its_row_id_is_clean_where_repeats_are_allowed() -> None:
     count = count_rows(rows((0, "a"), (0, "a"), (1, "b")), 2)
     assert (count.repeated, count.distinct) == ((0,), ())
     assert count.is_clean("at-least-once")
     assert not count.is_clean("transactional")
 
 
-def test_a_repeated_row_under_another_stamp_is_never_clean() -> None:
+def test_a_repeated_row_with_another_row_id_is_never_clean() -> None:
     count = count_rows(rows((0, "a"), (0, "z")), 1)
     assert count.distinct == (0,)
     assert not count.is_clean("at-least-once")

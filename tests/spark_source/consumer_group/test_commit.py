@@ -1,4 +1,4 @@
-"""Which progress is committed, and how another committer is told from ourselves."""
+"""Which offsets are committed, and how another committer is recognised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B = (QueueId("orders", "broker-a", index) for index in range(2))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "stored", "planned", "committed", "due", "foreign"),
+    ("wanted", "stored", "planned", "committed", "due", "others"),
     [
         ({A: 5}, {}, {A: 9}, {}, {A: 5}, []),  # The first commit overwrites whatever is there.
         ({A: 5}, {A: 5}, {A: 9}, {A: 5}, {}, []),
@@ -36,9 +36,9 @@ def test_what_is_sent_and_who_else_commits(
     planned: dict[QueueId, int],
     committed: dict[QueueId, int],
     due: dict[QueueId, int],
-    foreign: list[QueueId],
+    others: list[QueueId],
 ) -> None:
-    assert to_commit(wanted, stored, planned, committed) == (due, foreign)
+    assert to_commit(wanted, stored, planned, committed) == (due, others)
 
 
 def committer(world: FakeWorld) -> OffsetCommitter:
@@ -66,7 +66,7 @@ def test_another_committer_is_reported_once_and_left_alone(
     assert caplog.text.count("ROCKETMQ_GROUP.FOREIGN_COMMIT") == 1
 
 
-def test_progress_that_the_broker_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_that_the_broker_lost_are_committed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_progress, "RESEND_MS", 20)
     world = FakeWorld()
     world.create("orders", 2)
@@ -84,13 +84,13 @@ def test_members_that_could_not_be_asked_for_are_found_before_the_first_commit()
     world = FakeWorld()
     world.create("orders", 2)
     world.name_server_away = True
-    world.live_members["g"] = ("somebody",)
+    world.live_members["g"] = ("another-client",)
     mine = committer(world)
     mine.claim(FakeCluster(world))  # type: ignore[arg-type]
     world.name_server_away = False
     mine.offer({A: 5})
     assert mine.flush(2_000)
-    with pytest.raises(GroupInUseError, match="somebody"):
+    with pytest.raises(GroupInUseError, match="another-client"):
         mine.offer({A: 6})
     assert world.committed == {}
     mine.close()
@@ -106,6 +106,6 @@ def test_nobody_waits_for_a_thread_that_has_died(caplog: pytest.LogCaptureFixtur
     assert "offsets are no longer committed" in caplog.text
     for end in (6, 7):
         mine.offer({A: end})
-        # Nothing is under way: whoever waited for it would wait to the end of his time.
+        # Nothing is in flight: a caller that waited would wait until its time-out.
         assert mine.flush(60_000)
     mine.close(60_000)

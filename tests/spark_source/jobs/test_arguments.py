@@ -68,7 +68,7 @@ def test_one_cluster_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not allowed with argument --name-server" in capsys.readouterr().err
 
 
-def test_a_wrong_command_line_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     parser = JobParser(prog="a_job.py")
     parser.add_argument("--times", type=count)
     with pytest.raises(SystemExit) as ended:
@@ -90,7 +90,7 @@ def test_a_wrong_command_line_is_told_in_one_line(capsys: pytest.CaptureFixture[
         ("0 seconds", 0.0),
     ],
 )
-def test_a_length_of_time_is_told_from_garbage(text: str, seconds: float) -> None:
+def test_a_duration_is_distinguished_from_garbage(text: str, seconds: float) -> None:
     assert interval(text) == text
     assert microseconds_of(text) == pytest.approx(seconds * 1e6)
 
@@ -150,7 +150,7 @@ def test_a_start_by_time_passes_over_queues_that_have_nothing_so_late() -> None:
     strategy = "startingOffsetsByTimestampStrategy"
     assert options("--start", "2026-05-01")[strategy] == "latest"
     assert strategy not in options("--end", "2026-05-01")
-    # Whoever wants it refused still can.
+    # An option can still refuse it.
     asked = ("--option", f"{strategy}=error")
     assert options("--start", "2026-05-01", *asked)[strategy] == "error"
 
@@ -160,7 +160,7 @@ def redriven(*words: str) -> dict[str, str]:
     return redrive_dead_letters.options_of(args)
 
 
-def test_dead_letters_of_some_tags_have_a_progress_of_their_own() -> None:
+def test_dead_letters_of_some_tags_have_offsets_of_their_own() -> None:
     """Else those of other tags would be taken for sent."""
     some = redriven("--tags", "a || b")
     assert some["tags"] == "a || b"
@@ -216,7 +216,7 @@ def test_what_is_about_sending_goes_to_the_write_of_a_job_that_reads() -> None:
             ["--name-server", "h:1", "--group", "g", *words]
         )
 
-    # Letters whose bodies only fit in when they are compressed came compressed.
+    # Dead letters whose bodies only fit in when they are compressed came compressed.
     assert parsed().sending == {"compression": "zlib"}
     args = parsed("--option", "Compression=zstd", "--option", "maxBatchBytes=1m")
     assert args.sending == {"Compression": "zstd", "maxBatchBytes": "1m"}

@@ -1,4 +1,4 @@
-"""Rows at a rate, and rows that are sent anew: what needs no Spark."""
+"""Rows at a rate, and rows that are sent again, without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketmq_wire.records.properties import LITE_TOPIC
 
 
 class Clock:
-    """Time passes when somebody sleeps, or takes long."""
+    """A clock that moves when code sleeps or is slow."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -26,7 +26,7 @@ class Clock:
 
 
 def batches(*counts: int) -> list[pa.RecordBatch]:
-    ends = [sum(counts[: place + 1]) for place in range(len(counts))]
+    ends = [sum(counts[: index + 1]) for index in range(len(counts))]
     return [
         pa.record_batch({"n": pa.array(range(end - count, end))})
         for count, end in zip(counts, ends, strict=True)
@@ -66,6 +66,6 @@ def test_what_is_no_rate_is_refused(rate, tasks):
         at_rate(None, rate, tasks)
 
 
-def test_no_property_that_would_act_again_is_sent_anew():
+def test_no_property_that_would_act_again_is_sent_again():
     # A message of a lite topic is none without it: the sink refuses it, rather than change it.
     assert {*_ACTING} - {LITE_TOPIC} <= {*_LIFE}
