@@ -49,7 +49,7 @@ def _guarded(run: Callable[[], int]) -> int:
 
 def _told(error: RocketMQError) -> str:
     """An error's text; where offsets are gone, with the command that goes on behind them."""
-    from rocketmq_client.loss import RangeLostError
+    from rocketmq_client.errors import RangeLostError
 
     if not isinstance(error, RangeLostError) or error.loss.bounds is None:
         return str(error)

@@ -29,10 +29,15 @@ if TYPE_CHECKING:
     from rocketmq_client.consumer.pull import PullConsumer, PullResult
     from rocketmq_client.consumer.push import PushConsumer
     from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
-    from rocketmq_client.loss import LossPolicy, RangeLostError
+    from rocketmq_client.errors import (
+        EndOutcomeUnknownError,
+        RangeLostError,
+        SendOutcomeUnknownError,
+    )
+    from rocketmq_client.loss import LossPolicy
     from rocketmq_client.producer.column_batches import MessageColumns
-    from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, HalfMessage
-    from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError, delayed
+    from rocketmq_client.producer.half_messages import HalfMessage
+    from rocketmq_client.producer.producer import Producer, delayed
     from rocketmq_client.producer.transactional import (
         TransactionListener,
         TransactionProducer,
@@ -54,7 +59,7 @@ _LAZY = {
     "ConsumeStatus": "rocketmq_client.consumer.common.listener",
     "ConsumerSettings": "rocketmq_client.consumer.common.settings",
     "Credentials": "rocketmq_wire.signing",
-    "EndOutcomeUnknownError": "rocketmq_client.producer.half_messages",
+    "EndOutcomeUnknownError": "rocketmq_client.errors",
     "FlowLimits": "rocketmq_client.consumer.common.flow_limits",
     "HalfMessage": "rocketmq_client.producer.half_messages",
     "LitePullConsumer": "rocketmq_client.consumer.lite_pull",
@@ -72,13 +77,13 @@ _LAZY = {
     "PushConsumer": "rocketmq_client.consumer.push",
     "QueueId": "rocketmq_wire.model",
     "RangeChunk": "rocketmq_client.download.contract",
-    "RangeLostError": "rocketmq_client.loss",
+    "RangeLostError": "rocketmq_client.errors",
     "ReadLimits": "rocketmq_client.download.contract",
     "ReadSpec": "rocketmq_client.download.contract",
     "ReceivedMessage": "rocketmq_client.consumer.common.messages",
     "Resolution": "rocketmq_wire.requests.transactions",
     "RocketMQError": "rocketmq_wire.errors",
-    "SendOutcomeUnknownError": "rocketmq_client.producer.producer",
+    "SendOutcomeUnknownError": "rocketmq_client.errors",
     "Subscription": "rocketmq_wire.model",
     "TlsSettings": "rocketmq_client.tls",
     "TopicConfig": "rocketmq_wire.model",

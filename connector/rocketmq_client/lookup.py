@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.errors import LookupIncompleteError
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
@@ -37,21 +38,6 @@ _CLOCK_SKEW_MS: Final = 3_600_000
 
 
 QueueOffset = tuple[QueueId, int]
-
-
-class LookupIncompleteError(RocketMQError):
-    """More messages with one hash have one store time than a broker returns in an answer."""
-
-    def __init__(self, topic: str, key: str, broker: str, found: int) -> None:
-        super().__init__(topic, key, broker, found)
-        self.topic, self.key, self.broker, self.found = topic, key, broker, found
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_LOOKUP.INCOMPLETE] topic={self.topic} broker={self.broker}: the key index "
-            f"returned {self.found} messages with key {self.key!r}, and cannot return older ones."
-            " Read the topic without messageKey, and filter by the column keys."
-        )
 
 
 class Found(NamedTuple):

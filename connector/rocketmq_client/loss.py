@@ -62,34 +62,6 @@ def lost_range(
     return Loss(reason, queue, start, end, bounds, end - start)
 
 
-_TEXTS: Final = {
-    LossReason.EXPIRED: "retention removed them",
-    LossReason.TRUNCATED: "the queue ends before them",
-    LossReason.TOPIC_DELETED: "the topic was deleted",
-    LossReason.TOPIC_RECREATED: "the topic was deleted and created again",
-    LossReason.QUEUE_REMOVED: "the topic has fewer queues now",
-    LossReason.HOLE: "the queue lists them, but their messages are gone",
-}
-
-
-class RangeLostError(RocketMQError):
-    """The offsets of a range were wanted and are gone."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(loss)
-        self.loss = loss
-
-    def __str__(self) -> str:
-        loss = self.loss
-        there = f"[{loss.bounds.start},{loss.bounds.end})" if loss.bounds else "nothing"
-        gone = "1 offset" if loss.count == 1 else f"{loss.count} offsets"
-        verb = "is" if loss.count == 1 else "are"
-        return (
-            f"[ROCKETMQ_DATA_LOSS.{loss.reason.value}] {loss.queue} requested={loss.start} "
-            f"available={there}: {gone} up to {loss.end} {verb} gone, {_TEXTS[loss.reason]}."
-        )
-
-
 class Standing(enum.Enum):
     """What a fresh route says about a queue."""
 

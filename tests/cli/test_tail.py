@@ -20,7 +20,8 @@ from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk
-from rocketmq_client.loss import LossReason, RangeLostError, lost_range
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossReason, lost_range
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId

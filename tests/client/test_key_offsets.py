@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.lookup import LookupIncompleteError, offsets_of_key
+from rocketmq_client.errors import LookupIncompleteError
+from rocketmq_client.lookup import offsets_of_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, ProgressNotFoundError
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, StoredMessage

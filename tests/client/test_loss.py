@@ -8,12 +8,12 @@ import pytest
 
 from pyspark_rocketmq.errors import DataLossError
 from rocketmq_client.download.fresh_bounds import read_answers
+from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
     Loss,
     LossReason,
-    RangeLostError,
     Standing,
     judge_doubt,
     judge_offset,

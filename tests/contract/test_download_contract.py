@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_wire.model import (
     Bounds,
     OffsetRange,

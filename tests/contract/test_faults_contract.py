@@ -12,8 +12,9 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
+from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
-from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TransportError
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig

@@ -12,7 +12,8 @@ from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettin
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.download.contract import ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import OffsetRange, Subscription, TopicConfig
 from support.consuming import Collector

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_rocketmq.errors import DataLossError
-from rocketmq_client.loss import LossReason, RangeLostError, lost_range
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossReason, lost_range
 from rocketmq_wire.model import QueueId
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,8 @@ import pytest
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.loss import Loss, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import Loss, LossReason
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from rocketmq_wire.requests.messages import PullStatus
 from support.loader import Loader

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from rocketmq_client.download.contract import ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId, TopicConfig
 from support.loader import Loader
 from support.queries import Queries, rows_of

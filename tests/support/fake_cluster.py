@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, lost_range
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason, lost_range
 from rocketmq_client.retry import Clock
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, RocketMQError, TopicNotFoundError

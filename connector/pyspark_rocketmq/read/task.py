@@ -21,7 +21,8 @@ from pyspark_rocketmq.read.typed_bodies import TypedBatches
 from rocketmq_arrow.decode.decoder import Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk
-from rocketmq_client.loss import Loss, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import Loss, LossReason
 from rocketmq_client.retry import TASK, Retry
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketmq_cli.usage import report
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.loss import RangeLostError
+from rocketmq_client.errors import RangeLostError
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId

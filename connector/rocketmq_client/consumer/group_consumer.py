@@ -16,14 +16,11 @@ from typing import ClassVar, Final
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
-from rocketmq_client.consumer.membership.client_instance import (
-    ClientInstance,
-    ClientStateError,
-    Member,
-)
+from rocketmq_client.consumer.membership.client_instance import ClientInstance, Member
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.membership.running_info import running_info
 from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
+from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error

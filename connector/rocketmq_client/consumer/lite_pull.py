@@ -21,9 +21,9 @@ from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
-from rocketmq_client.consumer.membership.client_instance import ClientStateError
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Route, Subscription

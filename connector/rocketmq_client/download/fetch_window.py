@@ -22,12 +22,12 @@ from typing import Final
 from rocketmq_client.download.contract import RangeChunk, ReadLimits
 from rocketmq_client.download.coverage import GATHER_BYTES, Coverage, Piece
 from rocketmq_client.download.pulls import InFlightPull, InFlightPulls, Joining, Pull, PullWidth
+from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
     Loss,
     LossPolicy,
-    RangeLostError,
     Standing,
     is_doubtful,
     judge_doubt,

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
+from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import (
     Doubt,
     DoubtKind,
     Loss,
     LossPolicy,
-    RangeLostError,
     Standing,
     is_doubtful,
     judge_doubt,

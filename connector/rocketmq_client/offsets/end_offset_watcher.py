@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rocketmq_client.errors import WatchDiedError
 from rocketmq_client.offsets.end_poll import EndPoll, PollTarget
 from rocketmq_client.offsets.queue_end import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
@@ -36,20 +37,6 @@ class _Ask(NamedTuple):
     broker: str
     request: Request[Reply]
     timeout_ms: int
-
-
-class WatchDiedError(RocketMQError):
-    """The thread ended by an error of its own, so the ends that it knows are out of date."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_WATCH.DIED] the watch for new messages ended by {self.reason}. "
-            "Restart the query, which resumes from its checkpoint; the log has the traceback."
-        )
 
 
 class EndOffsetWatcher:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.errors import EndOutcomeUnknownError
 from rocketmq_client.retry import END_HALF_MESSAGE, Retry
 from rocketmq_wire.errors import (
     BrokerBusyError,
@@ -30,21 +31,6 @@ from rocketmq_wire.requests.transactions import (
 
 _IN_FLIGHT_MAX: Final = 512
 _DELAYED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-
-
-class EndOutcomeUnknownError(RocketMQError):
-    """The transaction may or may not be ended: the answer was lost."""
-
-    def __init__(self, half: HalfMessage, resolution: Resolution, reason: str) -> None:
-        super().__init__(half, resolution, reason)
-        self.half, self.resolution, self.reason = half, resolution, reason
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_TRANSACTION.OUTCOME_UNKNOWN] {self.half.queue}: transaction "
-            f"{self.half.transaction_id} may or may not be ended with {self.resolution.name}: "
-            f"{self.reason}. If it is open, the broker asks the producer group about it."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +122,9 @@ def end_many(
                 continue
             error = reply if isinstance(reply, RocketMQError) else None
             if isinstance(reply, TransportError) and not is_untaken:
-                error = EndOutcomeUnknownError(half, resolution, str(reply))
+                error = EndOutcomeUnknownError(
+                    half.queue, half.transaction_id, resolution, str(reply)
+                )
             if error is not None:
                 pending.drop(half.queue)
             yield half, error

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.column_batches import MessageColumns, batch_request, records_request
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.retry import SEND
@@ -34,7 +35,6 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Buffer, Message, QueueId, Route
-from rocketmq_wire.plural import plural
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.message_id import unique_message_id
@@ -58,20 +58,6 @@ _STEP_MS_MAX: Final = 1_000
 # Requests up to this size are handed over together, larger ones one by one.
 _TOGETHER_BYTES: Final = 64 * 1024
 _NO_ADDRESS: Final = bytes(4)
-
-
-class SendOutcomeUnknownError(RocketMQError):
-    """The messages may or may not be stored: the answer to their request was lost."""
-
-    def __init__(self, queue: QueueId, count: int, reason: str) -> None:
-        super().__init__(queue, count, reason)
-        self.queue, self.count, self.reason = queue, count, reason
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_SEND.OUTCOME_UNKNOWN] {self.queue}: {plural(self.count, 'message')} may "
-            f"or may not be stored: {self.reason}. Sending them again may store them twice."
-        )
 
 
 def delayed(

@@ -10,27 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.errors import SendBackRefusedError
 from rocketmq_client.retry import Retry
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.requests.messages import SendBack
 
 # In flight together. Brokers take thousands of requests at a time from one connection.
 AT_ONCE_MAX: Final = 256
-
-
-class SendBackRefusedError(RocketMQError):
-    """A broker refused to take a message back: the message, and the broker's reason."""
-
-    def __init__(self, broker: str, position: int, group: str, reason: str) -> None:
-        super().__init__(broker, position, group, reason)
-        self.broker, self.position, self.group, self.reason = broker, position, group, reason
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_SEND.BACK_REFUSED] broker={self.broker} physicalOffset={self.position} "
-            f"group={self.group}: {self.reason.rstrip('.')}. Rows must come from this cluster and "
-            "still be stored there, and its brokers know only groups that have read."
-        )
 
 
 def send_back_all(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:

@@ -13,8 +13,8 @@ from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
-from rocketmq_client.consumer.membership.client_instance import ClientStateError
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
+from rocketmq_client.errors import ClientStateError
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, TopicConfig
 from support.consuming import Topic, settings_of, until

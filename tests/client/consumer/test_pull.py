@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.membership.client_instance import ClientStateError
 from rocketmq_client.consumer.pull import PullConsumer, PullResult
+from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription

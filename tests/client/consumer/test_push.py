@@ -22,9 +22,10 @@ from rocketmq_client.consumer.common.listener import (
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, MessageModel
 from rocketmq_client.consumer.group_consumer import ConsumerState
-from rocketmq_client.consumer.membership.client_instance import ClientStateError, client_id_of
-from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, ProgressFileError
+from rocketmq_client.consumer.membership.client_instance import client_id_of
+from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
 from rocketmq_client.consumer.push import PushConsumer
+from rocketmq_client.errors import ClientStateError, ProgressFileError
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import local_address

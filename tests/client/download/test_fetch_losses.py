@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason, Standing
 from rocketmq_wire.model import Bounds
 from support.simulated_queue import (
     SimulatedQueue,

@@ -18,7 +18,8 @@ from rocketmq_client.download.range_stream import (
     RangeStream,
     first_hole,
 )
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError, Standing
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason, Standing
 from rocketmq_client.retry import Backoff, RetryPolicy
 from rocketmq_wire.errors import (
     BrokerBusyError,

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from rocketmq_client.errors import WatchDiedError
 from rocketmq_client.offsets import end_offset_watcher as watcher
-from rocketmq_client.offsets.end_offset_watcher import (
-    HELD_QUEUES_MAX,
-    EndOffsetWatcher,
-    WatchDiedError,
-)
+from rocketmq_client.offsets.end_offset_watcher import HELD_QUEUES_MAX, EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError, broker_error
 from rocketmq_wire.requests.topics import GetTopicStats

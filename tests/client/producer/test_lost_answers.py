@@ -10,8 +10,9 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import EndOutcomeUnknownError, HalfMessage
-from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.errors import EndOutcomeUnknownError, SendOutcomeUnknownError
+from rocketmq_client.producer.half_messages import HalfMessage
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.transactional import TransactionProducer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, QueueId, TopicConfig

@@ -7,8 +7,9 @@ import pickle
 import pytest
 
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.column_batches import count_on
-from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus

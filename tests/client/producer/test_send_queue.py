@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.producer.producer import SendOutcomeUnknownError
+from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.send_queue import SendQueue
 from rocketmq_client.retry import SEND
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error

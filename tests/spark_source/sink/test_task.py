@@ -28,8 +28,9 @@ from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer import producer
-from rocketmq_client.producer.producer import Producer, SendOutcomeUnknownError
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.retry import Retry
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (

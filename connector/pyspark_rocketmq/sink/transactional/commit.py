@@ -35,12 +35,8 @@ from pyspark_rocketmq.sink.transactional.half_messages import (
 from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.producer.half_messages import (
-    EndOutcomeUnknownError,
-    HalfMessage,
-    end_many,
-    half_of,
-)
+from rocketmq_client.errors import EndOutcomeUnknownError
+from rocketmq_client.producer.half_messages import HalfMessage, end_many, half_of
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_client.retry import CHECK_ANSWERS, DECISION, Retry

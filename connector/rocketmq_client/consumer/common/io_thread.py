@@ -20,6 +20,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Final, Protocol, TypeVar, cast
 
+from rocketmq_client.errors import TooManyRequestsError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
@@ -55,22 +56,6 @@ _STOP_SECONDS_MAX: Final = 10.0
 def now_ms() -> int:
     """The clock of timers, locks and pauses: it never goes backward."""
     return time.monotonic_ns() // 1_000_000
-
-
-class TooManyRequestsError(RocketMQError):
-    """The limit of requests without a reply is reached."""
-
-    retryable = True
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.count = count
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_CONNECTION.TOO_MANY_REQUESTS] {self.count} requests wait for their "
-            "replies: repeat the request when some have arrived."
-        )
 
 
 class IoThread:

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
+from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.codes import ResponseCode
@@ -90,17 +91,6 @@ class Member(Protocol):
     ) -> None:
         """Consume a message that a tool sends; any thread may call `on_done`."""
         ...
-
-
-class ClientStateError(RocketMQError):
-    """The consumer's state does not allow the call."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"[ROCKETMQ_GROUP.STATE] {self.what}"
 
 
 def client_id_of(address: str, instance: str | None, unit: str | None) -> str:

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
+from rocketmq_client.errors import ProgressFileError
 from rocketmq_wire import fastjson
-from rocketmq_wire.errors import RemoteProtocolError, RocketMQError
+from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, ObjectKeyed, member_int, member_object
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.remoting.codecs.json_bodies import queue_key, queue_of_key
@@ -44,21 +45,6 @@ def decode_offsets(content: bytes) -> dict[QueueId, int]:
         raise RemoteProtocolError("a JSON object was expected")
     table = member_object(value, "offsetTable")
     return {queue_of_key(key): member_int(table, key) for key in table}
-
-
-class ProgressFileError(RocketMQError):
-    """Neither a member's file nor its backup can be read, so its offsets are unknown."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"[ROCKETMQ_GROUP.PROGRESS_FILE] {self.path} and its backup (.bak) cannot be read: "
-            f"{self.reason}. Restore one of them, or remove both to start where consume_from says."
-        )
 
 
 class LocalOffsetFile:

@@ -13,7 +13,8 @@ from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
-from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile, ProgressFileError
+from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
+from rocketmq_client.errors import ProgressFileError
 from rocketmq_client.offsets.bounds import search_times
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError

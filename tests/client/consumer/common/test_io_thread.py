@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_client.consumer.common.io_thread import IoThread, TooManyRequestsError
+from rocketmq_client.consumer.common.io_thread import IoThread
+from rocketmq_client.errors import TooManyRequestsError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
 from rocketmq_wire.model import QueueId

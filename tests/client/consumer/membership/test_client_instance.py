@@ -8,12 +8,8 @@ from typing import cast
 import pytest
 
 from rocketmq_client.consumer.common.io_thread import IoThread
-from rocketmq_client.consumer.membership.client_instance import (
-    ClientInstance,
-    ClientStateError,
-    Member,
-    client_id_of,
-)
+from rocketmq_client.consumer.membership.client_instance import ClientInstance, Member, client_id_of
+from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueSet, Route, Subscription

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rocketmq_client.consumer.offset_store.local_file import (
     LocalOffsetFile,
-    ProgressFileError,
     decode_offsets,
     encode_offsets,
 )
+from rocketmq_client.errors import ProgressFileError
 from rocketmq_wire.model import QueueId
 
 QUEUE, OTHER = QueueId("orders", "broker-a", 0), QueueId("orders", "broker-a", 1)

@@ -17,7 +17,8 @@ import grpc
 import pytest
 
 from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.connection import (
     CallEnded,

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.loss import LossPolicy, LossReason, RangeLostError
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import (
     BrokerBusyError,
