@@ -55,20 +55,16 @@ class Maintenance:
         self._queues = parts.queues
         self._durability = parts.durability
         self._index = parts.index
-        self._index_position = parts.index_position
+        self.index_position = parts.index_position
+        """Log position before which all records are in the key index."""
         self._derived = parts.derived
         # Only one checkpoint or cleaning runs at a time.
         self._work = threading.RLock()
 
-    @property
-    def index_position(self) -> int:
-        """Log position before which all records are in the key index."""
-        return self._index_position
-
     def index_step(self) -> bool:
         """Index some published records; True if there are more."""
         with self._lock:
-            position = max(self._index_position, self._log.start)
+            position = max(self.index_position, self._log.start)
             published_end = self._queues.published_end
             segment = self._log.segment_at(position)
             if position >= published_end or segment is None:
@@ -81,7 +77,7 @@ class Maintenance:
         entries = key_entries(data, starts, sizes)
         with self._lock:
             self._index.add(entries._replace(positions=entries.positions + position))
-            self._index_position = end
+            self.index_position = end
         return end < published_end
 
     def _index_step_end(self, position: int) -> int:
@@ -106,7 +102,7 @@ class Maintenance:
                         for queue in self._queues
                         if queue.end
                     },
-                    index_position=self._index_position,
+                    index_position=self.index_position,
                     index_slots=self._index.slot_count,
                     index_entries=self._index.entry_count,
                     index_files=tuple(self._index.files),
@@ -206,7 +202,7 @@ class Maintenance:
             for name in queue_names:
                 self._queues.open_files.close_file(name)
             index_names = self._index.forget_before(log_start)
-            self._index_position = max(self._index_position, log_start)
+            self.index_position = max(self.index_position, log_start)
         if queue_names and not self._config.is_memory:
             # After this a start does not need these files of queues.
             self.checkpoint(store_ms)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT, read_layout
 from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_lmq_offsets, adopt_timers
-from rocketmq_broker.storage.adoption.rocketmq_queues import RocketMQQueue, rocketmq_queues
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPICS, Configs
 from rocketmq_broker.storage.disk.files import File, Files, file_size, join
@@ -40,8 +40,15 @@ from rocketmq_broker.storage.log.segment import (
     segment_name,
     segment_starts,
 )
-from rocketmq_broker.storage.queues.consume_queue import ENTRY, QUEUE_DIRECTORY, QueueKey
+from rocketmq_broker.storage.queues.consume_queue import (
+    BLANK_ENTRY_SIZE,
+    ENTRY,
+    QUEUE_DIRECTORY,
+    QueueKey,
+    read_entries,
+)
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, save_derived
+from rocketmq_broker.storage.queues.lite_queues import queue_directories
 from rocketmq_broker.storage.settings import Adoption, StoreConfig
 from rocketmq_wire.model import Bounds
 
@@ -67,6 +74,21 @@ def adopt(files: Files, config: StoreConfig, lock: File, *, was_clean: bool) -> 
         StorageError: this kind of store cannot be read.
     """
     return _Adoption(files, config, lock, was_clean=was_clean).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedQueue:
+    """The messages that one of RocketMQ's own consume queues lists."""
+
+    end: int
+    """Offset behind the last entry; 0 without entries."""
+    entries_per_file: int
+    living: npt.NDArray[np.int64]
+    """Log positions of the records that have not expired, ascending."""
+
+    def positions_from(self, log_end: int) -> npt.NDArray[np.int64]:
+        """The listed log positions at or behind a position."""
+        return self.living[int(np.searchsorted(self.living, log_end)) :]
 
 
 @dataclass(slots=True)
@@ -103,15 +125,18 @@ class _Adoption:
     def run(self) -> Adoption:
         start = self._bases[0]
         topics = self._topics()
-        queues = rocketmq_queues(self._files, log_start=start)
+        queues = {
+            key: _listed_queue(self._files, directory, start)
+            for key, directory in queue_directories(self._files)
+        }
         try:
             self._open_segments()
             dead = _DeadRecords(dict(self._configs.dead_before))
-            for queue in queues.values():
-                if queue.first_position >= 0:
-                    known = dead.before.get(queue.topic, queue.first_position)
-                    dead.before[queue.topic] = min(known, queue.first_position)
-            listed = {queue.topic for queue in queues.values() if queue.end} | topics
+            for (topic, _), queue in queues.items():
+                if len(queue.living):
+                    first = int(queue.living[0])
+                    dead.before[topic] = min(dead.before.get(topic, first), first)
+            listed = {topic for (topic, _), queue in queues.items() if queue.end} | topics
             end = self._read_log(dead, listed)
             self._check_end(end)
             self._compare_queues(queues, end)
@@ -233,7 +258,7 @@ class _Adoption:
                 reason = "the log is damaged here, and continues in a later file"
                 raise self._damaged(end, reason, expected=later, found=end)
 
-    def _compare_queues(self, queues: Mapping[QueueKey, RocketMQQueue], end: int) -> None:
+    def _compare_queues(self, queues: Mapping[QueueKey, _ListedQueue], end: int) -> None:
         """Raise DamagedStoreError if the log lacks a record that RocketMQ's queues list."""
         for key, queue in queues.items():
             beyond = queue.positions_from(end)
@@ -247,11 +272,7 @@ class _Adoption:
             listed_end = queue.end - len(beyond)
             found = self._found.get(key)
             # If the log has no record of the queue, all its messages have expired.
-            if found is None:
-                has_lost = queue.first_position >= 0 and len(beyond) < queue.living_count
-            else:
-                has_lost = found.next < listed_end
-            if has_lost:
+            if len(beyond) < len(queue.living) if found is None else found.next < listed_end:
                 reason = f"the log has not all messages that {key[0]}/{key[1]} lists"
                 found_end = found.next if found is not None else 0
                 name = join(QUEUE_DIRECTORY, key[0], str(key[1]))
@@ -277,7 +298,7 @@ class _Adoption:
     # --- writing ------------------------------------------------------------------------------
 
     def _write(
-        self, queues: Mapping[QueueKey, RocketMQQueue], dead: _DeadRecords, start: int, end: int
+        self, queues: Mapping[QueueKey, _ListedQueue], dead: _DeadRecords, start: int, end: int
     ) -> None:
         self._write_lock_word()
         needed = {topic: dead.before[topic] for topic in dead.counts}
@@ -331,3 +352,18 @@ class _Adoption:
             data = segment.view[position - segment.start : stop - segment.start]
             yield LogChecksum(position, stop, crc32(data, 0))
             position = stop
+
+
+def _listed_queue(files: Files, directory: str, log_start: int) -> _ListedQueue:
+    end = entries_per_file = 0
+    living = [np.empty(0, np.int64)]
+    for first, entries in read_entries(files, directory):
+        entries_per_file = max(entries_per_file, len(entries))
+        unused = np.flatnonzero(entries["size"] <= 0)
+        used = entries[: int(unused[0])] if len(unused) else entries
+        positions = used["position"].astype(np.int64)
+        if len(used):
+            end = first + len(used)
+        is_living = (used["size"] != BLANK_ENTRY_SIZE) & (positions >= log_start)
+        living.append(positions[is_living])
+    return _ListedQueue(end, entries_per_file, np.concatenate(living))

@@ -40,22 +40,14 @@ class KeyIndex:
     """All files of the index, oldest first. Its caller serialises access."""
 
     def __init__(self, files: Files, open_files: OpenFiles, *, slots: int, entries: int) -> None:
+        self.slot_count = slots
+        self.entry_count = entries
         self.files: list[IndexFileState] = []
         self.dirty_files: set[str] = set()
         """Files written since the last checkpoint."""
         self._files = files
         self._open_files = open_files
-        self._slot_count = slots
-        self._entry_count = entries
         self._slots = np.zeros(slots, np.int32)
-
-    @property
-    def slot_count(self) -> int:
-        return self._slot_count
-
-    @property
-    def entry_count(self) -> int:
-        return self._entry_count
 
     def load(self, states: tuple[IndexFileState, ...]) -> bool:
         """Use a checkpoint's files; False, and an empty index, if one is missing."""
@@ -76,7 +68,7 @@ class KeyIndex:
                     return self._reset()
                 hashes = np.frombuffer(data, ENTRY)["hash"].astype(np.int32)
                 # Several entries may have one slot: the last assignment, of the newest one, stays.
-                self._slots[hashes % self._slot_count] = np.arange(1, newest.count, dtype=np.int32)
+                self._slots[hashes % self.slot_count] = np.arange(1, newest.count, dtype=np.int32)
         except MissingFileError:
             return self._reset()
         self.files = list(states)
@@ -86,10 +78,10 @@ class KeyIndex:
         """Add entries in the order of the log; hashes are not negative."""
         hashes, positions, store_ms = entries
         while len(hashes):
-            if not self.files or self.files[-1].count >= self._entry_count:
+            if not self.files or self.files[-1].count >= self.entry_count:
                 self._begin_file(int(positions[0]), int(store_ms[0]))
             state = self.files[-1]
-            count = min(len(hashes), self._entry_count - state.count)
+            count = min(len(hashes), self.entry_count - state.count)
             self._append(state, hashes[:count], positions[:count], store_ms[:count])
             hashes, positions, store_ms = hashes[count:], positions[count:], store_ms[count:]
 
@@ -126,11 +118,11 @@ class KeyIndex:
         entries["hash"] = hashes
         entries["position"] = positions
         entries["seconds"] = seconds
-        entries["previous"] = self._link(hashes % self._slot_count, state.count)
+        entries["previous"] = self._link(hashes % self.slot_count, state.count)
         name = join(INDEX_DIRECTORY, state.name)
         data = entries.view(np.uint8).data
         self._open_files.pwrite(
-            name, data, self._entry_at(state.count), file_size=self._entry_at(self._entry_count)
+            name, data, self._entry_at(state.count), file_size=self._entry_at(self.entry_count)
         )
         self.dirty_files.add(name)
         self.files[-1] = replace(
@@ -159,7 +151,7 @@ class KeyIndex:
         self, state: IndexFileState, key_hash: int, count_max: int, begin_ms: int, end_ms: int
     ) -> list[int]:
         name = join(INDEX_DIRECTORY, state.name)
-        slot = key_hash % self._slot_count
+        slot = key_hash % self.slot_count
         if state is self.files[-1]:
             number = int(self._slots[slot])
         else:
@@ -182,7 +174,7 @@ class KeyIndex:
         if self.files:
             self._write_head(self.files[-1])
             name = self.files[-1].name
-        self._slots = np.zeros(self._slot_count, np.int32)
+        self._slots = np.zeros(self.slot_count, np.int32)
         begin_ms = store_ms
         # Names are times and sort by age, so two files of one millisecond need two names.
         while _file_name(begin_ms) <= name:
@@ -210,7 +202,7 @@ class KeyIndex:
         name = join(INDEX_DIRECTORY, state.name)
         data = header + self._slots.astype(">i4").tobytes()
         self._open_files.pwrite(
-            name, memoryview(data), 0, file_size=self._entry_at(self._entry_count)
+            name, memoryview(data), 0, file_size=self._entry_at(self.entry_count)
         )
         self.dirty_files.add(name)
 
@@ -219,11 +211,11 @@ class KeyIndex:
             self._open_files.close_file(join(INDEX_DIRECTORY, name))
             self._files.unlink(join(INDEX_DIRECTORY, name))
         self.files = []
-        self._slots = np.zeros(self._slot_count, np.int32)
+        self._slots = np.zeros(self.slot_count, np.int32)
         return False
 
     def _entry_at(self, number: int) -> int:
-        return HEADER.size + _SLOT.size * self._slot_count + _ENTRY.size * number
+        return HEADER.size + _SLOT.size * self.slot_count + _ENTRY.size * number
 
 
 def _file_name(time_ms: int) -> str:

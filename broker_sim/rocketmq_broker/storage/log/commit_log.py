@@ -26,17 +26,13 @@ class CommitLog:
 
     def __init__(self, files: Files, segment_size: int, segments: list[Segment], end: int) -> None:
         self.segment_size = segment_size
+        self.start = segments[0].start if segments else end - end % segment_size
+        """First position that is kept."""
         self.end = end
         self._files = files
         self._segments = {segment.start: segment for segment in segments}
-        self._start = segments[0].start if segments else end - end % segment_size
         # After a crash the names of older files may not be on the disk either.
         self._is_directory_dirty = True
-
-    @property
-    def start(self) -> int:
-        """The first position that is kept."""
-        return self._start
 
     @property
     def segment_starts(self) -> list[int]:
@@ -97,7 +93,7 @@ class CommitLog:
 
     def forget_before(self, position: int) -> list[str]:
         """Stop serving the files that end at or before a position; returns their names."""
-        self._start = max(self._start, position)
+        self.start = max(self.start, position)
         bases = [base for base in self.segment_starts if base + self.segment_size <= position]
         for base in bases:
             self._segments.pop(base).close()

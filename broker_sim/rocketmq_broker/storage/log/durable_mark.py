@@ -58,12 +58,8 @@ class MarkFile:
             self._file.resize(_SLOT_COUNT * _SLOT_DISTANCE)
         newest = _newest(self._file.pread(_SLOT_COUNT * _SLOT_DISTANCE, 0))
         self._sequence = newest.sequence if newest is not None else 0
-        self._mark = newest.mark if newest is not None else None
-
-    @property
-    def mark(self) -> Mark | None:
-        """The newest whole slot, or None if there is none."""
-        return self._mark
+        self.mark = newest.mark if newest is not None else None
+        """The newest whole slot; None if there is none."""
 
     def write(self, mark: Mark) -> None:
         """Return once the mark is on the disk."""
@@ -72,7 +68,7 @@ class MarkFile:
             slot = _encode(mark, sequence)
             self._file.pwrite(slot, sequence % _SLOT_COUNT * _SLOT_DISTANCE)
             self._file.sync()
-            self._sequence, self._mark = sequence, mark
+            self._sequence, self.mark = sequence, mark
 
     def close(self) -> None:
         self._file.close()

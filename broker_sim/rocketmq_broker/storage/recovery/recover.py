@@ -11,7 +11,8 @@ Another crash may interrupt any step: the next start repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -93,13 +94,13 @@ def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
         # The mark is valid again, so RocketMQ's queues are not needed any more.
         lock.resize(0)
         lock.sync()
-    mark_file = _open_mark(files, config)
-    recovery = _Recovery(files, config, mark_file)
-    try:
-        return recovery.run(was_clean=was_clean, adopted=adopted)
-    except BaseException:
-        recovery.close()
-        raise
+    with ExitStack() as opened:
+        mark_file = opened.enter_context(closing(_open_mark(files, config)))
+        recovery = _Recovery(files, config, mark_file, opened)
+        recovered = recovery.run(was_clean=was_clean, adopted=adopted)
+        # From here on the store closes the files.
+        opened.pop_all()
+        return recovered
 
 
 def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
@@ -136,7 +137,9 @@ def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
 class _Recovery:
     """One opening."""
 
-    def __init__(self, files: Files, config: StoreConfig, mark_file: MarkFile) -> None:
+    def __init__(
+        self, files: Files, config: StoreConfig, mark_file: MarkFile, opened: ExitStack
+    ) -> None:
         assert mark_file.mark is not None
         self._files = files
         self._config = config
@@ -147,29 +150,24 @@ class _Recovery:
         self._scanned_count = 0
         self._kept_count = 0
         self._store_ms = 0
-        self._closers: list[Callable[[], None]] = [mark_file.close]
-
-    def close(self) -> None:
-        """Close everything that was opened, after a failure."""
-        for close in self._closers:
-            close()
+        self._opened = opened
 
     def run(self, *, was_clean: bool, adopted: Adoption | None) -> Recovered:
         files, mark = self._files, self._mark
         self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
-        self._closers.append(self._log.close)
+        self._opened.callback(self._log.close)
         derived = self._load_derived()
         scan_start = mark.log_start if derived is None else derived.position
         checksum_file = LogChecksumFile(
             files, log_start=mark.log_start, anchor=mark.anchor, create=True
         )
-        self._closers.append(checksum_file.close)
+        self._opened.callback(checksum_file.close)
         checksums = checksum_file.checksums
         verify_start = min(scan_start, mark.end - self._config.verified_size)
         verified_size = verify(self._log, mark, checksums, start=verify_start)
 
         queues = QueueTable(files, mark.queue_file_entries)
-        self._closers.append(queues.close)
+        self._opened.callback(queues.close)
         holes = load_holes(files)
         kept_holes = holes.living(mark.log_start, self._configs.dead_before)
         recovery = QueueRecovery(
