@@ -12,19 +12,6 @@ def received(
 ) -> ReceivedMessage:
     """A message at an offset; its byte position in the log is a thousand times that."""
     return ReceivedMessage(
-        topic,
-        broker,
-        queue_index,
-        offset,
-        body,
-        b"",
-        0,
-        offset * 1_000,
-        0,
-        1,
-        LOCAL,
-        2,
-        LOCAL,
-        0,
-        100,
-    )
+        topic, broker, queue_index, offset, body, b"", 0, offset * 1_000, 0, 1, LOCAL, 2, LOCAL,
+        0, 100,
+    )  # fmt: skip

@@ -134,14 +134,9 @@ class BatchMember(GroupConsumer):
         """Store the committed offsets and leave the group; a taken queue is read again."""
         self._leave()
 
-    # --- for the client instance --------------------------------------------------------------
-
-    def topics(self) -> Iterable[str]:
-        """See `Member.topics`."""
-        return tuple(self._subscriptions)
+    # --- for the client instance: see `Member` ------------------------------------------------
 
     def rebalance(self) -> None:
-        """See `Member.rebalance`."""
         super().rebalance()
         if self._instance is not None and self._has_share():
             with self._changed:
@@ -149,12 +144,10 @@ class BatchMember(GroupConsumer):
                 self._changed.notify_all()
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
-        """See `Member.restart`."""
         self._add_known(offsets)
         super().restart(offsets)
 
     def housekeep(self, now_ms: int) -> int:
-        """See `Member.housekeep`."""
         with self._rebalance_lock:
             instance, settings = self._instance, self.settings
             if instance is None:

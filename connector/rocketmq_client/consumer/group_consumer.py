@@ -10,7 +10,7 @@ import enum
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
@@ -104,15 +104,16 @@ class GroupConsumer(Member):
         topic = wrapped(self.settings.namespace, topic)
         self._subscribe_to({t: s for t, s in self._subscriptions.items() if t != topic})
 
-    # --- for the client instance --------------------------------------------------------------
+    # --- for the client instance: see `Member` ------------------------------------------------
 
     @property
     def group(self) -> str:
-        """See `Member.group`."""
         return self.settings.group
 
+    def topics(self) -> Iterable[str]:
+        return tuple(self._subscriptions)
+
     def consumer_info(self) -> ConsumerInfo:
-        """See `Member.consumer_info`."""
         return ConsumerInfo(
             self.settings.group,
             self._consume_type,
@@ -125,7 +126,6 @@ class GroupConsumer(Member):
         )
 
     def rebalance(self) -> None:
-        """See `Member.rebalance`."""
         with self._rebalance_lock:
             if self._instance is None or self._state is not ConsumerState.RUNNING:
                 return
@@ -133,17 +133,14 @@ class GroupConsumer(Member):
         self._rebalance_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_DELAY_MS
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
-        """See `Member.restart`."""
         with self._rebalance_lock:
             if self._instance is not None:
                 self._queues.restart_all(offsets)
 
     def offsets(self) -> Mapping[QueueId, int]:
-        """See `Member.offsets`."""
         return self._queues.offsets()
 
     def running_info(self) -> RunningInfoReply:
-        """See `Member.running_info`."""
         return running_info(
             self.settings,
             self.consumer_info(),
@@ -155,7 +152,6 @@ class GroupConsumer(Member):
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
-        """See `Member.consume_directly`."""
         del request
         remark = "this consumer has no listener that could consume the message"
         on_done(broker_error(ResponseCode.SYSTEM_ERROR, remark))
@@ -237,6 +233,11 @@ class GroupConsumer(Member):
         for topic, wanted in self._subscriptions.items():
             if wanted.kind != "TAG":
                 instance.check_subscription(self.settings.group, topic, wanted)
+
+    def _end(self, *, has_failed: bool) -> None:
+        """See `ConsumerContext`."""
+        del has_failed
+        self._leave()
 
     def _leave(self) -> None:
         """Stop and leave the group; a second call does nothing."""

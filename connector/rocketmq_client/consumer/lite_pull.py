@@ -242,17 +242,15 @@ class LitePullConsumer(ActiveConsumer):
             # The application failed on the messages polled last, so they are not consumed.
             with self._changed:
                 self._polled = set()
-        self._leave()
+        super()._end(has_failed=has_failed)
 
-    # --- for the client instance --------------------------------------------------------------
+    # --- for the client instance: see `Member` ------------------------------------------------
 
     def topics(self) -> Iterable[str]:
-        """See `Member.topics`."""
         assigned = {queue.topic for queue in self._assigned or ()}
         return {*self._subscriptions, *assigned, *self._watch.topics, *self._asked_topics}
 
     def housekeep(self, now_ms: int) -> int:
-        """See `Member.housekeep`."""
         instance = self._instance
         if instance is not None:
             self._repeat_rebalance(instance, now_ms)

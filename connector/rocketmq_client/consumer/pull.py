@@ -166,22 +166,15 @@ class PullConsumer(ActiveConsumer):
         """Commit the noted offsets and leave the group; a second call does nothing."""
         self._leave()
 
-    def _end(self, *, has_failed: bool) -> None:
-        del has_failed
-        self._leave()
-
-    # --- for the client instance --------------------------------------------------------------
+    # --- for the client instance: see `Member` ------------------------------------------------
 
     def topics(self) -> Iterable[str]:
-        """See `Member.topics`."""
         return {*self._subscriptions, *self._asked_topics}
 
     def offsets(self) -> Mapping[QueueId, int]:
-        """See `Member.offsets`."""
         return dict(self._consumed)
 
     def housekeep(self, now_ms: int) -> int:
-        """See `Member.housekeep`."""
         if now_ms >= self._persist_due_ms:
             self._persist_due_ms = now_ms + self.settings.persist_ms
             if self._instance is not None:

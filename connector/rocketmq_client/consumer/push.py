@@ -8,7 +8,7 @@ the group gets the message again: delivery is at least once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rocketmq_client.consumer.common.context_manager import ConsumerContext
@@ -157,18 +157,9 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         """The listener's counts."""
         return self._consumption.counts
 
-    def _end(self, *, has_failed: bool) -> None:
-        del has_failed
-        self._leave()
-
-    # --- for the client instance --------------------------------------------------------------
-
-    def topics(self) -> Iterable[str]:
-        """See `Member.topics`."""
-        return tuple(self._subscriptions)
+    # --- for the client instance: see `Member` ------------------------------------------------
 
     def housekeep(self, now_ms: int) -> int:
-        """See `Member.housekeep`."""
         settings = self.settings
         with self._rebalance_lock:
             instance = self._instance
@@ -190,7 +181,6 @@ class PushConsumer(GroupConsumer, ConsumerContext):
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
-        """See `Member.consume_directly`."""
         listener, is_orderly = self._any_listener, self._listener is None
         if not self._pool.put(
             lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))

@@ -153,7 +153,7 @@ def test_a_broken_connection_is_reopened(
 ) -> None:
     consumer = begun(client, topic)
     client.channel.forget()
-    with pytest.raises(ConnectionLostError, match="begins anew"):
+    with pytest.raises(ConnectionLostError, match="connects again"):
         consumer.receive_records()
     send(places, topic, *numbered(topic, 1))
     assert len(stored(taken(consumer, 1))) == 1

@@ -158,23 +158,13 @@ def _inflated(message: ReceivedMessage) -> bytes:
 def _decode_unusual(data: bytes, position: int, broker: str) -> tuple[ReceivedMessage, int]:
     """Decode a record with IPv6 hosts or a long topic, or refuse a damaged one."""
     stored, end = decode_record(data, position, where=f"pull from {broker}")
+    born, store = stored.born_host, stored.store_host
     message = ReceivedMessage(
-        stored.topic,
-        broker,
-        stored.queue_index,
-        stored.queue_offset,
-        stored.body,
-        b"",
-        stored.flag,
-        stored.physical_offset,
-        stored.sys_flag,
-        stored.born_ms,
-        (stored.born_host.address, stored.born_host.port),
-        stored.store_ms,
-        (stored.store_host.address, stored.store_host.port),
-        stored.reconsume_times,
-        stored.store_size,
-    )
+        stored.topic, broker, stored.queue_index, stored.queue_offset, stored.body, b"",
+        stored.flag, stored.physical_offset, stored.sys_flag, stored.born_ms,
+        (born.address, born.port), stored.store_ms, (store.address, store.port),
+        stored.reconsume_times, stored.store_size,
+    )  # fmt: skip
     message.properties.update(stored.properties)
     return message, end
 

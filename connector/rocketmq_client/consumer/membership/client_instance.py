@@ -354,7 +354,7 @@ class ClientInstance:
         while not self._is_stopping:
             try:
                 due_ms = self._run_once()
-            except BaseException:  # noqa: BLE001 - application callbacks too: the next run repeats the work
+            except BaseException:  # noqa: BLE001 - application callbacks raise anything
                 _LOG.exception("housekeeping of %s failed", self.client_id)
                 due_ms = now_ms() + _IDLE_MS_MAX
             with self._wanted:
