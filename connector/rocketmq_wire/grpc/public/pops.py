@@ -30,7 +30,6 @@ SIMPLE_CONSUMER: Final = 3
 """`ClientType` in the protocol."""
 POLL_MS: Final = 20_000
 """The time for which a proxy holds a receive; proxies clamp it to 5 to 20 s."""
-INVISIBLE_MS_MIN: Final = 10_000
 CLIENT_VERSION: Final = "5.0.7"
 """The protocol version of the client; proxies choose some error codes by it."""
 _TAG, _SQL = 1, 2

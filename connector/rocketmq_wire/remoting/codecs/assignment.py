@@ -109,13 +109,7 @@ def _decode_mode(_: Fields, body: Buffer) -> SetConsumeMode:
 
 
 ASSIGNMENT_CODECS: Final = (
-    Codec(
-        RequestCode.QUERY_ASSIGNMENT,
-        QueryAssignment,
-        _encode_query,
-        _decode_query,
-        _encode_assignments,
-        _decode_assignments,
-    ),
+    Codec(RequestCode.QUERY_ASSIGNMENT, QueryAssignment, _encode_query, _decode_query,
+          _encode_assignments, _decode_assignments),
     done_codec(RequestCode.SET_MESSAGE_REQUEST_MODE, SetConsumeMode, _encode_mode, _decode_mode),
-)
+)  # fmt: skip

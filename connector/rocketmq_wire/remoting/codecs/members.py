@@ -247,41 +247,18 @@ def _decode_consumed(_: ConsumeDirectly, reply: EncodedReply) -> ConsumeDirectly
 
 
 MEMBER_CODECS: Final = (
-    done_codec(
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsets, _encode_reset, _decode_reset
-    ),
-    Codec(
-        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-        GetClientOffsets,
-        lambda request: ({"topic": request.topic, "group": request.group}, ()),
-        lambda fields, _: GetClientOffsets(fields.text("group"), fields.text("topic")),
-        _encode_client_offsets,
-        _decode_client_offsets,
-    ),
-    Codec(
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        GetMembersOffsets,
-        _encode_members,
-        lambda fields, _: GetMembersOffsets(
-            fields.text("group"), fields.text("topic"), fields.text("clientAddr", "")
-        ),
-        _encode_members_offsets,
-        _decode_members_offsets,
-    ),
-    Codec(
-        RequestCode.GET_CONSUMER_RUNNING_INFO,
-        GetRunningInfo,
-        _encode_get_info,
-        _decode_get_info,
-        _encode_info,
-        _decode_info,
-    ),
-    Codec(
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        ConsumeDirectly,
-        _encode_directly,
-        _decode_directly,
-        _encode_consumed,
-        _decode_consumed,
-    ),
-)
+    done_codec(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsets, _encode_reset,
+               _decode_reset),
+    Codec(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetClientOffsets,
+          lambda request: ({"topic": request.topic, "group": request.group}, ()),
+          lambda fields, _: GetClientOffsets(fields.text("group"), fields.text("topic")),
+          _encode_client_offsets, _decode_client_offsets),
+    Codec(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetMembersOffsets, _encode_members,
+          lambda fields, _: GetMembersOffsets(fields.text("group"), fields.text("topic"),
+                                              fields.text("clientAddr", "")),
+          _encode_members_offsets, _decode_members_offsets),
+    Codec(RequestCode.GET_CONSUMER_RUNNING_INFO, GetRunningInfo, _encode_get_info, _decode_get_info,
+          _encode_info, _decode_info),
+    Codec(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeDirectly, _encode_directly, _decode_directly,
+          _encode_consumed, _decode_consumed),
+)  # fmt: skip

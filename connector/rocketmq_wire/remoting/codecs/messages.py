@@ -394,59 +394,22 @@ def _decode_records(_: object, reply: EncodedReply) -> RecordsReply:
 
 
 MESSAGE_CODECS: Final = (
-    Codec(
-        RequestCode.PULL_MESSAGE,
-        PullMessages,
-        _encode_pull,
-        _decode_pull,
-        _encode_pull_reply,
-        _decode_pull_reply,
-        frozenset(_PULL_STATUSES),
-    ),
-    Codec(
-        RequestCode.SEND_MESSAGE_V2,
-        SendMessage,
-        _encode_send,
-        _decode_letters,  # type: ignore[arg-type]  # 310 may carry a batch: see `_decode_send`.
-        _encode_send_reply,
-        _decode_send_reply,
-        frozenset(_SEND_STATUSES),
-    ),
-    Codec(
-        RequestCode.SEND_BATCH_MESSAGE,
-        SendBatch,
-        _encode_batch,
-        _decode_batch,
-        _encode_send_reply,
-        _decode_send_reply,
-        frozenset(_SEND_STATUSES),
-    ),
+    Codec(RequestCode.PULL_MESSAGE, PullMessages, _encode_pull, _decode_pull, _encode_pull_reply,
+          _decode_pull_reply, frozenset(_PULL_STATUSES)),
+    # 310 may carry a batch: see `_decode_send`.
+    Codec(RequestCode.SEND_MESSAGE_V2, SendMessage, _encode_send,
+          _decode_letters,  # type: ignore[arg-type]
+          _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),
+    Codec(RequestCode.SEND_BATCH_MESSAGE, SendBatch, _encode_batch, _decode_batch,
+          _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),
     done_codec(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack, _encode_send_back, _decode_send_back),
-    Codec(
-        RequestCode.RECALL_MESSAGE,
-        RecallMessage,
-        _encode_recall,
-        _decode_recall,
-        _encode_recalled,
-        _decode_recalled,
-    ),
-    Codec(
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        ViewMessage,
-        _encode_view,
-        _decode_view,
-        _encode_record,
-        _decode_records,
-    ),
-    Codec(
-        RequestCode.QUERY_MESSAGE,
-        QueryMessages,
-        _encode_query,
-        _decode_query,
-        _encode_records,
-        _decode_records,
-    ),
-)
+    Codec(RequestCode.RECALL_MESSAGE, RecallMessage, _encode_recall, _decode_recall,
+          _encode_recalled, _decode_recalled),
+    Codec(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage, _encode_view, _decode_view, _encode_record,
+          _decode_records),
+    Codec(RequestCode.QUERY_MESSAGE, QueryMessages, _encode_query, _decode_query, _encode_records,
+          _decode_records),
+)  # fmt: skip
 
 
 MESSAGE_DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {

@@ -77,4 +77,4 @@ def _decode_check(fields: Fields, body: Buffer) -> CheckTransaction:
 TRANSACTION_CODECS: Final = (
     done_codec(RequestCode.END_TRANSACTION, EndTransaction, _encode_end, _decode_end),
     done_codec(RequestCode.CHECK_TRANSACTION_STATE, CheckTransaction, _encode_check, _decode_check),
-)
+)  # fmt: skip
