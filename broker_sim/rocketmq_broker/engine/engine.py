@@ -92,7 +92,7 @@ class Engine:
             settings=Settings(config, pulling=self._pulling, tables=self.tables),
             activity=self._activity,
         )
-        self._counted_end = store.appended_end
+        self._stored_end = store.appended_end
         self._rules = {
             rule.request: rule.decide
             for rule in (
@@ -293,8 +293,8 @@ class Engine:
     def _count_send(self, outcome: Outcome, now_ms: int) -> Outcome:
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
         if isinstance(reply, messages.SendReply):
-            grown = self.tables.store.appended_end - self._counted_end
-            self._counted_end += grown
+            grown = self.tables.store.appended_end - self._stored_end
+            self._stored_end += grown
             self._activity.stored.add(reply.count, grown, now_ms)
         return outcome
 

@@ -68,8 +68,12 @@ class InFlightPop:
         return GroupQueue(self.key.topic, self.key.group, self.key.queue_index)
 
     @property
+    def all_bits(self) -> int:
+        return (1 << len(self.offsets)) - 1
+
+    @property
     def is_finished(self) -> bool:
-        return self.finished == (1 << len(self.offsets)) - 1
+        return self.finished == self.all_bits
 
     @property
     def visible_ms(self) -> int:
@@ -85,7 +89,7 @@ class InFlightPop:
         """The bits of those offsets that this pop returned."""
         wanted = tuple(offsets)
         if wanted == self.offsets:
-            return (1 << len(wanted)) - 1
+            return self.all_bits
         bits = 0
         for offset in wanted:
             if offset in self.offsets:
@@ -161,7 +165,7 @@ class InFlightPops:
         for queue in [queue for queue in self._chains if queue.topic in gone]:
             self.forget_chain(queue)
         for pop in [pop for pop in self._by_key.values() if pop.key.topic in gone]:
-            self.finish(pop, (1 << len(pop.offsets)) - 1)
+            self.finish(pop, pop.all_bits)
 
     # --- finishing ----------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from rocketmq_wire.requests.pop import (
 )
 
 RETRY_TURN: Final = 5
-"""One pop in so many reads the retry topic first, so that retries cannot starve."""
+"""Every fifth pop reads the retry topic first, so that retries cannot starve."""
 IN_FLIGHT_MAX: Final = 200_000
 """The most pops in flight; beyond it pops find nothing until some are acknowledged."""
 _LATE_MS: Final = 500

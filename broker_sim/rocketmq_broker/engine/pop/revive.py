@@ -286,7 +286,7 @@ class Revival:
         origin = origin_topic_of(key.topic, key.group)
         if self._tables.topics.get(origin) is None or key.group not in self._tables.groups:
             _LOG.warning("topic=%s group=%s is gone: a pop is dropped", key.topic, key.group)
-            self._in_flight.finish(pop, (1 << len(pop.offsets)) - 1)
+            self._in_flight.finish(pop, pop.all_bits)
             return
         unreadable: DamagedStoreError | CorruptRecordError | None = None
         for index, offset in enumerate(pop.offsets):

@@ -103,7 +103,8 @@ class Transactions:
         self._limits = limits
         self._tables = tables
         self._store = tables.store
-        self._table = TransactionTable()
+        ends = [self._store.bounds(queue.topic, 0).end for queue in (_HALF_QUEUE, _END_QUEUE)]
+        self._table = TransactionTable(*ends)
         self._next_peer = itertools.count()
         self._started_ms: int | None = None
         self._is_changed = False
@@ -353,7 +354,6 @@ class Transactions:
                         table.note_read(int(text), message.queue_offset)
                     if how is not None:
                         table.remember(int(text), how)
-        table.begin(store.bounds(HALF_TOPIC, 0).end, ends.end)
         targets: set[tuple[str, int]] = set()
         for message in self._read(HALF_TOPIC, 0, self._start_of(_HALF_QUEUE)):
             properties = message.properties

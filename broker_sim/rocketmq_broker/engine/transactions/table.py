@@ -48,7 +48,8 @@ class HalfMessage:
 class TransactionTable:
     """The half messages in the order of the half topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, half_next: int = 0, end_next: int = 0) -> None:
+        """Start with the next offsets of the half topic and of the end topic."""
         self._by_offset: dict[int, HalfMessage] = {}
         self._by_key: dict[str, int] = {}
         self._due: list[tuple[int, int]] = []
@@ -58,12 +59,9 @@ class TransactionTable:
         self._end_targets = array("q")
         self._end_offsets = array("q")
         self._ends_from = 0
-        self._half_next = self._end_next = 0
+        self._half_next = half_next
+        self._end_next = end_next
         self.pending_count = 0
-
-    def begin(self, half_next: int, end_next: int) -> None:
-        """Set the next offsets of the half topic and of the end topic."""
-        self._half_next, self._end_next = half_next, end_next
 
     def add(self, half: HalfMessage) -> None:
         """Add a pending half message; callers add them by ascending offset."""
