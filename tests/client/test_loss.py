@@ -56,7 +56,7 @@ def test_a_queue_that_starts_behind_the_offset_has_expired_it():
     )
 
 
-def test_what_vanished_has_expired_when_the_queues_first_message_is_gone_from_the_log():
+def test_vanished_messages_have_expired_if_the_queues_first_one_is_gone_from_the_log():
     bounds = Bounds(0, 500, has_first=False)
     gone = lost_range(LossReason.EXPIRED, QUEUE, 100, 150, Bounds(150, 500))
     assert judged(DoubtKind.VANISHED, bounds) == gone

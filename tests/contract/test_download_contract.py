@@ -102,7 +102,7 @@ def test_what_is_truncated_can_be_skipped(cluster, topic):
     assert [(loss.start, loss.end) for loss in losses] == [(100, 150)]
 
 
-def test_a_deleted_topic_is_told_apart(cluster, topic):
+def test_a_deleted_topic_is_distinguished(cluster, topic):
     queue = queue_of(topic)
     fill(cluster, queue, 100)
     cluster.delete_topic(topic)

@@ -49,7 +49,7 @@ def _vanish(end: int, queue: SimulatedQueue) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(holes())
-def test_what_is_there_arrives_and_what_is_gone_is_told(drawn) -> None:
+def test_existing_messages_arrive_and_lost_ones_are_reported(drawn) -> None:
     scene, changes, gone, foreign_is = drawn
     queue = scene[0]
     driver = run_scene(
@@ -63,9 +63,9 @@ def test_what_is_there_arrives_and_what_is_gone_is_told(drawn) -> None:
     assert delivered == sorted(set(delivered)), "once each, and in order"
     matching = {offset for offset in range(wanted.start, wanted.end) if queue.matches(offset)}
     assert matching - gone <= set(delivered) <= matching
-    told = {offset for loss in driver.losses for offset in range(loss.start, loss.end)}
-    assert told & matching <= gone, "what matches no filter is missed by nobody"
-    assert told.isdisjoint(delivered)
+    reported = {offset for loss in driver.losses for offset in range(loss.start, loss.end)}
+    assert reported & matching <= gone, "offsets that match no filter are not reported"
+    assert reported.isdisjoint(delivered)
     assert {loss.reason for loss in driver.losses} <= {LossReason.EXPIRED, LossReason.HOLE}
     if queue.is_first_foreign and wanted.start == 0 and queue.matches(0):
-        assert 0 in told, "another message's record is never taken for the first"
+        assert 0 in reported, "a foreign record is never taken for the first message"

@@ -62,7 +62,7 @@ def test_their_answer_is_taken_as_one():
     [
         (ReadLimits(pulls_in_flight=8), {}, 2),
         (ReadLimits(pulls_in_flight=3), {}, 1),
-        (ReadLimits(), {"size": 1_600}, 1),  # Of large answers the bytes take the time.
+        (ReadLimits(), {"size": 1_600}, 1),  # Large answers take their time anyway.
         (ReadLimits(), {"queue_end": 100 + 32 + 5 * 32 + 7}, 5),
         (ReadLimits(), {"end": 100 + 32 + 3 * 32 + 7}, 3),
         (ReadLimits(messages_max=100), {}, 1),
@@ -83,7 +83,7 @@ def test_a_broker_is_not_made_to_hold_more_than_some_mebibytes(size, pulls):
     assert window.outstanding_bytes - window.held_bytes <= 2_097_152 + 32 * size
 
 
-def test_what_fits_no_more_waits_while_enough_is_under_way():
+def test_a_pull_that_does_not_fit_waits_while_enough_are_in_flight():
     window = begun()
     pulls = all_pulls(window)
     window.on_reply(pulls[0].ticket, found(pulls[0].start, pulls[0].start + 512), 3)

@@ -58,22 +58,22 @@ def test_a_queue_that_catches_up_in_time_has_lost_nothing():
     assert driver.offsets == list(range(600))
 
 
-def test_a_deleted_topic_is_told_apart():
+def test_a_deleted_topic_is_distinguished():
     loss = lost(SimulatedQueue(0, 600, standing=Standing.TOPIC_GONE), 100, 600).loss
     assert (loss.reason, loss.bounds) == (LossReason.TOPIC_DELETED, None)
 
 
-def test_a_queue_that_the_topic_no_longer_has_is_told_apart():
+def test_a_queue_that_the_topic_no_longer_has_is_distinguished():
     loss = lost(SimulatedQueue(0, 600, standing=Standing.QUEUE_GONE), 100, 600).loss
     assert loss.reason is LossReason.QUEUE_REMOVED
 
 
-def test_messages_missing_between_the_bounds_are_told_apart():
+def test_messages_missing_between_the_bounds_are_distinguished():
     loss = lost(SimulatedQueue(0, 600, vanished=range(100, 200)), 0, 600).loss
     assert (loss.start, loss.end, loss.reason) == (100, 200, LossReason.HOLE)
 
 
-def test_what_vanished_behind_a_first_message_that_is_gone_has_expired():
+def test_vanished_messages_behind_a_first_one_that_is_gone_have_expired():
     loss = lost(SimulatedQueue(0, 600, vanished=range(600)), 50, 600).loss
     assert (loss.start, loss.end, loss.reason) == (50, 600, LossReason.EXPIRED)
     assert loss.bounds == Bounds(600, 600)
@@ -151,7 +151,7 @@ def test_a_server_side_reset_is_asked_again_and_loses_nothing():
     assert driver.window.reset_count == 1
 
 
-def test_skipping_goes_on_with_exactly_the_surviving_offsets():
+def test_skipping_resumes_with_exactly_the_surviving_offsets():
     driver = lost(SimulatedQueue(300, 800), 100, 1_000, LossPolicy.SKIP)
     driver.check_order()
     assert driver.offsets == list(range(300, 800))

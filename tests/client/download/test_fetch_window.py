@@ -106,7 +106,7 @@ def test_a_filtered_chunk_names_no_expected_count():
     assert window.take().expected_count is None
 
 
-def test_a_filtered_read_goes_on_over_stretches_without_a_match():
+def test_a_filtered_read_passes_stretches_without_a_match():
     queue = SimulatedQueue(0, 50_000, is_filtered=True, matches=lambda o: o % 9_973 == 5)
     driver = driver_of(window_of(0, 50_000, is_filtered=True), queue).run()
     driver.check_order()
@@ -114,7 +114,7 @@ def test_a_filtered_read_goes_on_over_stretches_without_a_match():
     assert len(driver.pulls) < 12, "selective filters ask for wide scans"
 
 
-def test_an_overlap_is_cut_away_when_it_is_handed_on():
+def test_an_overlap_is_cut_away_from_the_chunk():
     window = window_of(0, 96)
     window.on_reply(window.next_pull(0).ticket, found(0, 32), 1)
     second, third = window.next_pull(1), window.next_pull(1)

@@ -115,7 +115,7 @@ def test_a_filtered_chunk_does_not_say_how_many_records_it_holds() -> None:
 # --- broken streams -------------------------------------------------------------------------
 
 
-def test_a_broken_stream_goes_on_behind_what_was_handed_on() -> None:
+def test_a_broken_stream_resumes_behind_the_chunks_that_were_taken() -> None:
     stream = stream_of(RANGE, OTHER)
     stream.on_chunk(found(100, 150), 0)
     stream.on_failure(ConnectionLostError("a", "broke"), 5)
@@ -223,7 +223,7 @@ def test_an_illegal_offset_below_the_queue_is_an_expiry_with_numbers() -> None:
     assert (loss.start, loss.end, loss.reason) == (120, 160, LossReason.EXPIRED)
 
 
-def test_lost_offsets_are_skipped_with_a_chunk_in_their_place() -> None:
+def test_lost_offsets_are_replaced_by_a_chunk_that_names_them() -> None:
     stream = stream_of(spec=SKIPPING)
     stream.on_chunk(said(PullStatus.OFFSET_ILLEGAL, 100, 160), 0)
     chunk = stream.on_bounds(Bounds(160, 1_000), Standing.SERVED, 0)

@@ -68,7 +68,7 @@ def until(claim: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def test_many_batches_are_under_way_and_each_gets_its_own_answer(
+def test_many_batches_are_in_flight_and_each_gets_its_own_answer(
     server: Serving, transport: GrpcTransport
 ) -> None:
     tickets = [submit(transport, batch(n % 2, 3)) for n in range(200)]
@@ -91,9 +91,7 @@ def test_a_refused_batch_does_not_spoil_those_behind_it(
     assert (reply.start, reply.count) == (0, 1)
 
 
-def test_a_late_answer_goes_to_nobody_and_keeps_its_place(
-    server: Serving, transport: GrpcTransport
-) -> None:
+def test_a_late_answer_is_dropped_in_its_order(server: Serving, transport: GrpcTransport) -> None:
     gate = server.shell.gate = asyncio.Event()
     ticket = submit(transport, batch(0, 1), timeout_ms=50)
     late = take(transport, 1)[ticket]
@@ -118,7 +116,7 @@ def test_a_late_answer_among_others_in_time_speaks_against_no_connection(
     assert len({peer.key for peer in server.shell.peers}) == 1
 
 
-def test_what_is_under_way_when_the_broker_dies_has_an_unknown_outcome(
+def test_batches_in_flight_when_the_broker_dies_have_an_unknown_outcome(
     server: Serving, transport: GrpcTransport
 ) -> None:
     server.shell.gate = asyncio.Event()

@@ -112,7 +112,7 @@ def test_a_refusal_is_raised_as_its_own_class(transport: GrpcTransport) -> None:
         transport.call(GetCommittedOffset("g", queue(0)), timeout_ms=TIMEOUT_MS)
 
 
-def test_many_calls_give_answers_and_failures_in_their_places(transport: GrpcTransport) -> None:
+def test_many_calls_return_answers_and_failures_in_order(transport: GrpcTransport) -> None:
     wanted = [
         GetMinOffset(queue(1)),
         GetRoute("nothing"),
@@ -221,7 +221,7 @@ def test_a_wake_from_another_thread_ends_the_waiting(transport: GrpcTransport) -
 # --- peers that are none --------------------------------------------------------------------
 
 
-def test_a_port_where_nobody_listens_is_a_connect_error() -> None:
+def test_a_port_without_a_listener_is_a_connect_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         transport = transport_to(f"127.0.0.1:{taken.getsockname()[1]}")
@@ -264,10 +264,10 @@ def test_a_grpc_server_without_the_service_is_told_apart() -> None:
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     transport = transport_to(f"127.0.0.1:{port}")
-    told = r"^\[ROCKETMQ_UNSUPPORTED\] .*through nameServer"
-    with pytest.raises(UnsupportedRequestError, match=told):
+    text = r"^\[ROCKETMQ_UNSUPPORTED\] .*through nameServer"
+    with pytest.raises(UnsupportedRequestError, match=text):
         transport.call(ListTopics(), timeout_ms=TIMEOUT_MS)
-    with pytest.raises(UnsupportedRequestError, match=told):
+    with pytest.raises(UnsupportedRequestError, match=text):
         list(transport.read_ranges([OffsetRange(queue(0), 0, 1)], SPEC))
     transport.close()
     other.stop(None).wait()
@@ -377,7 +377,7 @@ def test_time_in_which_the_consumer_works_counts_towards_no_outage(
     assert offsets_in(found) == list(range(100_000))
 
 
-def test_a_broker_that_stays_away_ends_the_download_after_the_outage_limit(
+def test_a_broker_that_stays_down_ends_the_download_after_the_outage_limit(
     server: Serving, transport: GrpcTransport
 ) -> None:
     limits = ReadLimits(outage_ms=300, bytes_max=200_000)
@@ -518,7 +518,7 @@ def test_processes_started_beside_a_channel_live(server: Serving) -> None:
     )
 
 
-def test_closing_forgets_what_is_under_way_and_a_later_call_connects_again(
+def test_closing_forgets_calls_in_flight_and_a_later_one_connects_again(
     transport: GrpcTransport,
 ) -> None:
     held = PullMessages("g", queue(0), 100_000, 32, suspend_ms=20_000)

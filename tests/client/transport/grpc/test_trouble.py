@@ -45,7 +45,7 @@ def transport_to(endpoints: str, connect_timeout_ms: int = 3_000) -> GrpcTranspo
     return GrpcTransport(settings)
 
 
-def test_a_machine_that_is_away_costs_one_timeout_and_not_one_for_every_request() -> None:
+def test_a_machine_that_is_down_costs_one_timeout_and_not_one_for_every_request() -> None:
     with unreachable_address() as address:
         transport = transport_to(address, connect_timeout_ms=300)
         began = time.monotonic()

@@ -69,7 +69,7 @@ def test_an_answer_without_name_servers_is_refused(web: WebServer, text: str) ->
         fetch_addresses(web.url, timeout_ms=5_000)
 
 
-def test_a_web_server_that_refuses_or_is_away_is_told_as_such(web: WebServer) -> None:
+def test_a_web_server_that_refuses_or_is_down_is_an_error_that_says_so(web: WebServer) -> None:
     web.status = 404
     with pytest.raises(ConnectError, match="it answered 404"):
         fetch_addresses(web.url, timeout_ms=5_000)

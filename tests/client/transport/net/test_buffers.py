@@ -34,7 +34,7 @@ def test_a_buffer_is_used_again_when_its_last_view_is_gone():
         lambda view: pa.py_buffer(np.frombuffer(view, np.uint8)[4:]).slice(5),
     ],
 )
-def test_a_buffer_that_anybody_looks_at_is_not_used_again(look):
+def test_a_buffer_with_a_view_is_not_reused(look):
     pool = BufferPool()
     view = pool.allocate(MIB)
     address, kept = address_of(view), look(view)

@@ -95,11 +95,11 @@ def test_words_that_a_broker_is_too_old_for_are_refused_before_any_row(broker, t
     sql = Subscription("region CONTAINS 'north' AND n > 1", "SQL92")
     ranges = [OffsetRange(QUEUES[0], 0, 100)]
     broker.version = 407
-    told = (
+    text = (
         r"^\[ROCKETMQ_UNSUPPORTED\.SQL92_WORDS\] broker=broker-a: CONTAINS .*5\.1\.3 or later"
         r".* RocketMQ 4\.9\.7"
     )
-    with pytest.raises(FilterWordsError, match=told):
+    with pytest.raises(FilterWordsError, match=text):
         next(transport.read_ranges(ranges, ReadSpec("readers", sql)))
     known = Subscription("region = 'CONTAINS' AND n > 1", "SQL92")
     assert read(transport, ranges, ReadSpec("readers", known))
@@ -139,7 +139,7 @@ def test_a_download_follows_a_broker_that_moves(broker):
     assert offsets == list(range(5_000))
 
 
-def test_a_broker_that_stays_away_is_given_up_after_the_outage_limit(broker, transport):
+def test_a_broker_that_stays_down_is_given_up_after_the_outage_limit(broker, transport):
     limits = ReadLimits(messages_max=400, count_per_pull=50, outage_ms=400)
     generator = transport.read_ranges(ranges_of(0, 5_000), ReadSpec("readers", limits=limits))
     next(generator)
@@ -243,7 +243,7 @@ def test_an_abandoned_download_leaves_the_transport_usable(transport):
     assert found == {queue: list(range(100)) for queue in QUEUES}
 
 
-def test_a_download_goes_on_after_its_transport_was_closed(transport):
+def test_a_download_resumes_after_its_transport_was_closed(transport):
     limits = ReadLimits(messages_max=100, count_per_pull=10)
     generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
     offsets = {queue: [] for queue in QUEUES}
@@ -254,7 +254,7 @@ def test_a_download_goes_on_after_its_transport_was_closed(transport):
     assert offsets == {queue: list(range(300)) for queue in QUEUES}
 
 
-def test_waiting_for_a_broker_that_is_away_costs_next_to_nothing(broker, transport):
+def test_waiting_for_a_broker_that_is_down_costs_next_to_nothing(broker, transport):
     limits = ReadLimits(messages_max=100, count_per_pull=10, outage_ms=1_000)
     generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
     next(generator)

@@ -1,4 +1,4 @@
-"""Records of other messages in the place of a queue's first one."""
+"""Records of other queues instead of a queue's first message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_record_of_the_same_size_is_foreign(other):
     assert first_offset(ORDERS, memoryview(record)) is None
 
 
-def test_a_later_message_of_the_queue_is_told_by_its_offset():
+def test_a_later_message_of_the_queue_is_known_by_its_offset():
     assert first_offset(ORDERS, encode_record(replace(FIRST, queue_offset=7))) == 7
 
 

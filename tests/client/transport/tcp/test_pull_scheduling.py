@@ -31,7 +31,7 @@ def answer(window: FetchWindow, pull: Pull, now_ms: int) -> None:
 
 
 @pytest.mark.parametrize("count_per_pull", [32, 10_000])
-def test_a_broker_has_so_many_pulls_at_once_and_every_queue_gets_its_turn(
+def test_pulls_at_a_broker_are_limited_and_every_queue_gets_its_turn(
     count_per_pull: int,
 ) -> None:
     limits = ReadLimits(count_per_pull=count_per_pull)
@@ -63,7 +63,7 @@ def test_eight_queues_have_all_the_pulls_they_may() -> None:
     assert [window.in_flight for window in windows] == [9] * 8, "all that is left of 320 messages"
 
 
-def test_more_pulls_for_one_queue_are_a_users_word() -> None:
+def test_a_user_may_raise_the_pulls_of_one_queue() -> None:
     limits = ReadLimits(pulls_in_flight=200, count_per_pull=1)
     (window,) = windows = windows_of(1, limits)
     for _, pull in list(due_pulls(windows, limits, 0)):
@@ -71,7 +71,7 @@ def test_more_pulls_for_one_queue_are_a_users_word() -> None:
     assert len(list(due_pulls(windows, limits, 1))) == 200
 
 
-def test_what_is_under_way_counts_and_each_broker_by_itself() -> None:
+def test_pulls_in_flight_are_counted_for_each_broker_by_itself() -> None:
     limits = ReadLimits(count_per_pull=32)
     windows = windows_of(600, limits, brokers=2)
     pulls = list(due_pulls(windows, limits, 0))
@@ -85,7 +85,7 @@ def test_what_is_under_way_counts_and_each_broker_by_itself() -> None:
     assert again == {"broker-1"}
 
 
-def test_a_range_in_trouble_keeps_no_place_that_others_could_use() -> None:
+def test_a_failing_range_leaves_its_pulls_to_others() -> None:
     limits = ReadLimits(count_per_pull=32)
     windows = windows_of(600, limits)
     pulls = list(due_pulls(windows, limits, 0))

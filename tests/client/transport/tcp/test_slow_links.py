@@ -129,7 +129,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_once_nothing_comes() -> None:
 
 
 @pytest.mark.parametrize("breaks_at_ms", [50_000, 100_000, 150_000])
-def test_a_connection_that_breaks_after_a_long_answer_begun_is_made_anew(
+def test_a_connection_that_breaks_within_a_long_answer_is_made_again(
     breaks_at_ms: int,
 ) -> None:
     """A pull of 4 MiB takes longer here than an outage may."""

@@ -103,7 +103,7 @@ def test_the_next_name_server_is_asked_when_one_is_down(broker):
     transport.close()
 
 
-def test_a_name_that_leads_to_several_places_is_tried_at_each(broker):
+def test_every_target_of_a_host_name_is_tried(broker):
     transport = TcpTransport(ConnectionSettings((f"localhost:{broker.port}",)))
     assert transport.call(GetRoute("orders"), timeout_ms=5_000)
     transport.close()
@@ -122,7 +122,7 @@ def test_a_request_without_an_answer_ends_at_its_deadline(broker, transport):
 
 @pytest.fixture
 def deaf_address():
-    """A place where connection attempts are neither accepted nor refused."""
+    """An address where connection attempts are neither accepted nor refused."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -160,7 +160,7 @@ def test_an_answer_that_stops_in_its_middle_ends_its_connection(silent_ms, is_de
             connection.close()
 
 
-def test_a_connection_attempt_that_nobody_answers_ends_at_its_own_time_out(deaf_address):
+def test_a_connection_attempt_without_an_answer_ends_at_its_own_time_out(deaf_address):
     transport = TcpTransport(ConnectionSettings((deaf_address,), connect_timeout_ms=200))
     started = time.monotonic()
     with pytest.raises(ConnectError, match="timed out"):
@@ -169,7 +169,7 @@ def test_a_connection_attempt_that_nobody_answers_ends_at_its_own_time_out(deaf_
     transport.close()
 
 
-def test_a_request_that_never_left_is_told_apart_from_one_without_an_answer(deaf_address):
+def test_a_request_that_never_left_differs_from_one_without_an_answer(deaf_address):
     transport = TcpTransport(ConnectionSettings((deaf_address,), connect_timeout_ms=10_000))
     with pytest.raises(ConnectError, match="no connection after"):
         transport.call(GetRoute("orders"), timeout_ms=200)
@@ -205,7 +205,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_before_it_is_used(b
     assert transport.call(GetMaxOffset(QUEUES[0]), broker="broker-a", timeout_ms=5_000)
 
 
-def test_what_broke_before_anybody_waited_does_not_hinder_waiting(broker):
+def test_a_connection_that_broke_before_a_wait_does_not_hinder_it(broker):
     """The socket to wake by gets the number of the broken connection's descriptor."""
     exchange = Exchange(ActiveClock(), connect_timeout_ms=1_000)
     call = Call(None, GetRoute("orders"), [], 5_000, 5_000)
@@ -299,7 +299,7 @@ def test_a_cluster_retries_what_may_be_repeated(broker):
         assert cluster.bounds(QUEUES[:1]) == {QUEUES[0]: Bounds(0, 5_000)}
 
 
-def test_bounds_report_an_unreachable_broker_in_its_place(broker):
+def test_bounds_name_the_error_of_an_unreachable_broker(broker):
     far = QueueId("orders", "broker-b", 0)
     address = f"127.0.0.1:{unused_port()}"
     broker.queues[far] = SimulatedQueue(0, 9)

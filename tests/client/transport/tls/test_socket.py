@@ -80,7 +80,7 @@ def test_what_a_full_socket_did_not_take_is_offered_again_and_arrives_once(
     left = memoryview(content)
     is_full = False
     while len(left):
-        # Small parts before a large one, which are joined; cut in other places every time.
+        # Small parts before a large one, which are joined; cut at other positions every time.
         parts = [part for part in (left[:100], left[100:5_000], left[5_000:]) if len(part)]
         sent = sent_of(encrypted, parts)
         left = left[sent:]
@@ -108,7 +108,7 @@ def greet(encrypted: TlsSocket) -> None:
 
 
 def received(encrypted: TlsSocket, size: int) -> bytes:
-    """So many bytes, through a buffer that is no multiple of a TLS record."""
+    """Receive `size` bytes through a buffer that is no multiple of a TLS record."""
     found = bytearray()
     buffer = memoryview(bytearray(50_001))
     while len(found) < size:

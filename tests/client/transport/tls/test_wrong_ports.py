@@ -1,4 +1,4 @@
-"""Swapped ports: gRPC's given as the name server's and the other way round, told at once."""
+"""Swapped ports: gRPC's given as the name server's, and the other way round."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_the_port_of_grpc_is_no_name_server(broker: Broker) -> None:
     settings = ConnectionSettings(name_servers=(broker.endpoints,))
     with open_cluster(settings) as cluster, pytest.raises(WrongPortError) as refused:
         cluster.topics()
-    told = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {broker.endpoints} speaks gRPC"
-    assert str(refused.value).startswith(told)
+    text = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {broker.endpoints} speaks gRPC"
+    assert str(refused.value).startswith(text)
     assert "Give it as endpoints" in str(refused.value)
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
@@ -37,8 +37,8 @@ def test_the_name_servers_port_is_no_endpoint(broker: Broker) -> None:
     settings = ConnectionSettings(endpoints=broker.name_server)
     with open_cluster(settings) as cluster, pytest.raises(WrongPortError) as refused:
         cluster.topics()
-    told = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {broker.name_server} speaks RocketMQ's TCP protocol"
-    assert str(refused.value).startswith(told)
+    text = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {broker.name_server} speaks RocketMQ's TCP protocol"
+    assert str(refused.value).startswith(text)
     assert "Give it as nameServer" in str(refused.value)
 
 
@@ -58,8 +58,8 @@ def test_the_port_of_a_web_server_is_no_name_server() -> None:
         settings = ConnectionSettings(name_servers=(where,))
         with open_cluster(settings) as cluster, pytest.raises(WrongPortError) as refused:
             cluster.topics()
-        told = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {where} speaks HTTP"
-        assert str(refused.value).startswith(told)
+        text = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {where} speaks HTTP"
+        assert str(refused.value).startswith(text)
         assert "9876" in str(refused.value)
         assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
         listener.shutdown(socket.SHUT_RDWR)
