@@ -405,8 +405,9 @@ class Transactions:
             )
             if not found.count and not found.lost:
                 return
+            where = f"{topic} queue {index}, from offset {start}"
             for record in records_in(found):
-                message = _decoded(record, f"{topic} queue {index}, from offset {start}", check_crc)
+                message = _decoded(record, where, check_crc)
                 if message is not None:
                     yield message
             start = found.next_begin

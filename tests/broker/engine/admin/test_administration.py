@@ -44,16 +44,9 @@ from rocketmq_wire.requests.offsets import (
     ResetClientOffsets,
 )
 from rocketmq_wire.requests.topics import CreateTopic, GetRoute
-from support.engines import NOW_MS, EngineUnderTest, queue_of
+from support.engines import NOW_MS, queue_of
 
 ORDERS_0, ORDERS_1 = queue_of("orders"), queue_of("orders", 1)
-
-
-@pytest.fixture
-def broker():
-    broker = EngineUnderTest()
-    broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
-    return broker
 
 
 def send(broker, queue=ORDERS_0, **properties):

@@ -21,13 +21,6 @@ FOUND, NO_NEW = PullStatus.FOUND, PullStatus.NO_NEW_MESSAGE
 NO_MATCHED, ILLEGAL = PullStatus.NO_MATCHED_MESSAGE, PullStatus.OFFSET_ILLEGAL
 
 
-@pytest.fixture
-def broker():
-    broker = EngineUnderTest()
-    broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
-    return broker
-
-
 def pull(start=0, count_max=32, **more):
     return PullMessages("g", more.pop("queue", ORDERS_0), start, count_max, **more)
 

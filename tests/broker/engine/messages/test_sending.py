@@ -28,13 +28,6 @@ ORDERS_0 = queue_of("orders")
 BORN_MS = NOW_MS - 7
 
 
-@pytest.fixture
-def broker():
-    broker = EngineUnderTest()
-    broker.ask(CreateTopic(TopicConfig("orders", 2, 2)))
-    return broker
-
-
 def send(body=b"hello", queue=ORDERS_0, **more):
     return SendMessage("p", queue, BORN_MS, body, **more)
 

@@ -1,0 +1,34 @@
+"""Requests without a rule, and the files that the next engine reads."""
+
+from __future__ import annotations
+
+from rocketmq_broker.engine.core.outcomes import Answer
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
+from rocketmq_wire.requests.contract import Done, Request
+from rocketmq_wire.requests.groups import (
+    ListGroups,
+)
+from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.topics import (
+    GetRoute,
+)
+from support.engines import EngineUnderTest, queue_of
+
+ORDERS_0, ORDERS_1, ABSENT = queue_of("orders"), queue_of("orders", 1), queue_of("absent")
+
+
+def test_request_without_a_rule_is_refused_by_name(broker):
+    class PopMessages(Request[Done]):
+        pass
+
+    assert broker.refusal(PopMessages()).code == 3
+
+
+def test_files_of_an_engine_are_read_by_the_next_one(broker):
+    broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
+    broker.save_files()
+    assert broker.take_changes(CONSUMER_OFFSETS) is None
+    broker.store.close()
+    after = EngineUnderTest(broker.files)
+    assert isinstance(after.outcome(GetRoute("orders")), Answer)
+    assert after.ask(ListGroups()).groups == ("g",)
