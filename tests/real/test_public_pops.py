@@ -25,7 +25,7 @@ globals().update(
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     cluster = RealCluster(VERSIONS[0], tmp_path_factory.mktemp("real"), is_brief=True)
     try:
         cluster.start_name_server()

@@ -72,13 +72,13 @@ def query(name_server: str, topic: str, group: str, folder: Path) -> None:
     writer.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
 
 
-def main(kind: str, name_server: str, topic: str, group: str, place: str) -> None:
+def main(kind: str, name_server: str, topic: str, group: str, path: str) -> None:
     if kind == "query":
-        query(name_server, topic, group, Path(place))
+        query(name_server, topic, group, Path(path))
         return
     settings = ConsumerSettings(group, {topic: Subscription()}, consume_from=ConsumeFrom.FIRST)
     connection = ConnectionSettings(name_servers=(name_server,))
-    with Path(place).open("a", encoding="ascii") as file:
+    with Path(path).open("a", encoding="ascii") as file:
         (push if kind == "push" else poll)(connection, settings, file)
 
 

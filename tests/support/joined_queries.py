@@ -36,12 +36,12 @@ GROUP = "g"
 
 
 class GroupWorld(FakeWorld):
-    """A topic `orders`, its messages, and the group's progress, locks and members."""
+    """A topic `orders`, its messages, and the group's committed offsets, locks and members."""
 
     def __init__(self, queue_count: int) -> None:
         super().__init__()
         self.made = self.create("orders", queue_count)
-        self.progress: dict[QueueId, int] = {}
+        self.committed: dict[QueueId, int] = {}
         self.locks: dict[QueueId, str] = {}
         self.members: set[str] = set()
 
@@ -56,7 +56,7 @@ class WorldIo(FakeIo):
 
     def __init__(self, world: GroupWorld) -> None:
         super().__init__()
-        self.world, self.committed = world, world.progress
+        self.world, self.committed = world, world.committed
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
         for queue, held in self.world.queues.items():

@@ -150,8 +150,8 @@ class Batched(Looping):
 
     def turn(self) -> None:
         offsets = self.member.take()
-        held = self.cluster.bounds(tuple(offsets)) if offsets else {}
-        ends = {q: max(at.end, offsets[q]) for q, at in held.items() if isinstance(at, Bounds)}
+        bounds = self.cluster.bounds(tuple(offsets)) if offsets else {}
+        ends = {q: max(at.end, offsets[q]) for q, at in bounds.items() if isinstance(at, Bounds)}
         self.ledger.note([(q, n) for q, end in ends.items() for n in range(offsets[q], end)])
         self.member.commit(ends)
         self.member.release(tuple(self.member.taken))

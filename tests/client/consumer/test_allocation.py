@@ -259,10 +259,10 @@ def test_after_any_change_of_members_every_queue_has_one_owner(
     owned: dict[str, set[QueueId]] = {f"c{index}": set() for index in range(5)}
     for count in (before, after):
         members = [f"c{index}" for index in range(count)]
-        for client_id, held in owned.items():
+        for client_id, share in owned.items():
             change = rebalance(
-                Average(), own_id=client_id, members=members, queues=queues, current=held
+                Average(), own_id=client_id, members=members, queues=queues, current=share
             )
-            held -= set(change.lost)
-            held |= set(change.gained)
-    assert sorted(queue for held in owned.values() for queue in held) == queues
+            share -= set(change.lost)
+            share |= set(change.gained)
+    assert sorted(queue for share in owned.values() for queue in share) == queues

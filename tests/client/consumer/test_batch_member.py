@@ -104,16 +104,16 @@ def test_a_member_continues_at_its_checkpoint_if_that_is_further() -> None:
 
 
 @pytest.mark.parametrize(
-    ("consume_from", "place"), [(ConsumeFrom.FIRST, 40), (ConsumeFrom.LAST, 70)]
+    ("consume_from", "offset"), [(ConsumeFrom.FIRST, 40), (ConsumeFrom.LAST, 70)]
 )
 def test_without_a_committed_offset_the_settings_decide_the_start(
-    consume_from: ConsumeFrom, place: int
+    consume_from: ConsumeFrom, offset: int
 ) -> None:
     one = Member(known={SECOND: 55}, consume_from=consume_from)
     one.io.starts.update({FIRST: 40, SECOND: 40})
     one.io.ends.update({FIRST: 70, SECOND: 70})
     one.balance("c1")
-    assert one.member.take() == {FIRST: place, SECOND: 55}
+    assert one.member.take() == {FIRST: offset, SECOND: 55}
 
 
 def test_a_committed_offset_never_goes_backward() -> None:

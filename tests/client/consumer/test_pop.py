@@ -97,11 +97,11 @@ def test_a_renewed_message_stays_invisible(
 ) -> None:
     topic.send(1)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
-    (lent,) = consumer.receive(wait_ms=5_000)
+    (popped,) = consumer.receive(wait_ms=5_000)
     for _ in range(3):
-        lent = consumer.change_invisible(lent, invisible_ms)
+        popped = consumer.change_invisible(popped, invisible_ms)
         assert consumer.receive(wait_ms=invisible_ms // 2) == []
-    assert consumer.ack([lent]) == []
+    assert consumer.ack([popped]) == []
     assert consumer.receive(wait_ms=2 * invisible_ms) == []
 
 
@@ -127,20 +127,20 @@ def test_an_invalid_handle_cannot_be_renewed(
 ) -> None:
     topic.send(1)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
-    (lent,) = consumer.receive(wait_ms=5_000)
+    (popped,) = consumer.receive(wait_ms=5_000)
     assert len(received(consumer, 1)) == 1
     with pytest.raises(BrokerError, match="void"):
-        consumer.change_invisible(lent, 1_000)
+        consumer.change_invisible(popped, 1_000)
 
 
 def test_close_hands_back_unacknowledged_messages(cluster: Cluster, topic: Topic) -> None:
     bodies = topic.send(8)
-    lent: list[bytes] = []
+    received_bodies: list[bytes] = []
     with consumer_of(cluster, topic, invisible_ms=300_000) as consumer:
         first = True
-        while len(lent) < 8:
+        while len(received_bodies) < 8:
             popped = consumer.receive(wait_ms=5_000)
-            lent += [one.message.body for one in popped]
+            received_bodies += [one.message.body for one in popped]
             if first and popped:
                 assert consumer.ack(popped[:1]) == []
                 done, first = popped[0].message.body, False

@@ -25,7 +25,7 @@ SHORTEST_MS = 10_000
 
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[tuple[str, str]]:
+def addresses() -> Iterator[tuple[str, str]]:
     """A name server, and the endpoints of its cluster's public service."""
     with Broker(config_from({"flush": "memory"})) as broker:
         assert broker.endpoints is not None
@@ -33,22 +33,22 @@ def places() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def topic(places: tuple[str, str], request: pytest.FixtureRequest) -> str:
+def topic(addresses: tuple[str, str], request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.name))}"
-    with open_cluster(ConnectionSettings((places[0],))) as cluster:
+    with open_cluster(ConnectionSettings((addresses[0],))) as cluster:
         cluster.create_topic(TopicConfig(name, 2, 2))
     return name
 
 
 @pytest.fixture
-def client(places: tuple[str, str], topic: str) -> Iterator[PublicPopClient]:
-    client = client_of(places, topic)
+def client(addresses: tuple[str, str], topic: str) -> Iterator[PublicPopClient]:
+    client = client_of(addresses, topic)
     yield client
     client.close()
 
 
-def client_of(places: tuple[str, str], topic: str, *, tags: str = "*") -> PublicPopClient:
-    settings = ConnectionSettings(endpoints=places[1])
+def client_of(addresses: tuple[str, str], topic: str, *, tags: str = "*") -> PublicPopClient:
+    settings = ConnectionSettings(endpoints=addresses[1])
     return PublicPopClient(settings, f"g-{topic}", {topic: Subscription(tags)})
 
 
@@ -59,8 +59,8 @@ def begun(client: PublicPopClient, topic: str, **more: object) -> PublicPopConsu
     return consumer
 
 
-def send(places: tuple[str, str], topic: str, *messages: Message) -> None:
-    connection = ConnectionSettings((places[0],))
+def send(addresses: tuple[str, str], topic: str, *messages: Message) -> None:
+    connection = ConnectionSettings((addresses[0],))
     with open_cluster(connection) as cluster, Producer(connection) as producer:
         queues = cluster.queues(topic)
         for number, message in enumerate(messages):
@@ -101,10 +101,10 @@ def stored(popped: list[PoppedRecords]) -> list[StoredMessage]:
 
 
 def test_messages_are_received_as_records_with_handles(
-    places: tuple[str, str], topic: str, client: PublicPopClient
+    addresses: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic)
-    send(places, topic, *numbered(topic, 10, "TagA"))
+    send(addresses, topic, *numbered(topic, 10, "TagA"))
     popped = taken(consumer, 10)
     for one in popped:
         messages = decoded(one.records)
@@ -122,10 +122,10 @@ def test_messages_are_received_as_records_with_handles(
 
 
 def test_a_deferred_message_is_redelivered_in_time_with_its_attempts(
-    places: tuple[str, str], topic: str, client: PublicPopClient
+    addresses: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic, invisible_ms=300_000)
-    send(places, topic, *numbered(topic, 1))
+    send(addresses, topic, *numbered(topic, 1))
     (popped,) = taken(consumer, 1)
     (renewed,) = consumer.change_handles(popped.handles, 300_000)
     assert not isinstance(renewed, Exception)
@@ -137,32 +137,32 @@ def test_a_deferred_message_is_redelivered_in_time_with_its_attempts(
 
 
 def test_close_hands_back_messages_that_were_not_returned(
-    places: tuple[str, str], topic: str, client: PublicPopClient
+    addresses: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic, invisible_ms=300_000)
-    send(places, topic, *numbered(topic, 1))
+    send(addresses, topic, *numbered(topic, 1))
     until(lambda: bool(client.channel.turn(100)) or _has_arrived(consumer))
     consumer.close()
-    other = client_of(places, topic)
+    other = client_of(addresses, topic)
     assert [m.body for m in stored(taken(PublicPopConsumer(other, topic), 1))] == [b"0"]
     other.close()
 
 
 def test_a_broken_connection_is_reopened(
-    places: tuple[str, str], topic: str, client: PublicPopClient
+    addresses: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     consumer = begun(client, topic)
     client.channel.forget()
     with pytest.raises(ConnectionLostError, match="connects again"):
         consumer.receive_records()
-    send(places, topic, *numbered(topic, 1))
+    send(addresses, topic, *numbered(topic, 1))
     assert len(stored(taken(consumer, 1))) == 1
 
 
-def test_only_wanted_tags_are_received(places: tuple[str, str], topic: str) -> None:
-    client = client_of(places, topic, tags="TagA")
+def test_only_wanted_tags_are_received(addresses: tuple[str, str], topic: str) -> None:
+    client = client_of(addresses, topic, tags="TagA")
     consumer = begun(client, topic, subscription=Subscription("TagA"))
-    send(places, topic, *numbered(topic, 4, "TagA"), *numbered(topic, 4, "TagB"))
+    send(addresses, topic, *numbered(topic, 4, "TagA"), *numbered(topic, 4, "TagB"))
     assert {m.properties["TAGS"] for m in stored(taken(consumer, 4))} == {"TagA"}
     client.close()
 
@@ -184,14 +184,14 @@ def test_a_missing_server_raises_at_once() -> None:
 
 
 def test_a_late_message_of_a_long_receive_is_returned(
-    places: tuple[str, str], topic: str, client: PublicPopClient
+    addresses: tuple[str, str], topic: str, client: PublicPopClient
 ) -> None:
     """Its invisible time begins at its arrival, not at the request."""
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     asked = time.monotonic()
     while time.monotonic() - asked < SHORTEST_MS * 0.35 / 1_000:
         assert consumer.receive_records(wait_ms=500) is None
-    send(places, topic, *numbered(topic, 1))
+    send(addresses, topic, *numbered(topic, 1))
     began = time.monotonic()
     popped = taken(consumer, 1)
     assert time.monotonic() - began < 5, "it was handed back and redelivered"
@@ -204,7 +204,7 @@ def _has_arrived(consumer: PublicPopConsumer) -> bool:
 
 
 def test_messages_that_waited_unread_are_handed_back_and_redelivered(
-    places: tuple[str, str],
+    addresses: tuple[str, str],
     topic: str,
     client: PublicPopClient,
     monkeypatch: pytest.MonkeyPatch,
@@ -213,7 +213,7 @@ def test_messages_that_waited_unread_are_handed_back_and_redelivered(
     caplog.set_level(logging.INFO)
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     # One message only: a second one may arrive by another receive, which is read.
-    send(places, topic, *numbered(topic, 1))
+    send(addresses, topic, *numbered(topic, 1))
     now_ms, late_ms = public_pop_consumer.now_ms, 0
     monkeypatch.setattr(public_pop_consumer, "now_ms", lambda: now_ms() + late_ms)
 

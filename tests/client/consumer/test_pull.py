@@ -65,14 +65,14 @@ def test_a_callback_is_called_once_with_the_result(consumer: PullConsumer, topic
 
 
 def test_a_held_pull_returns_when_a_message_arrives(consumer: PullConsumer, topic: Topic) -> None:
-    held: list[PullResult] = []
+    results: list[PullResult] = []
     pull = threading.Thread(
-        target=lambda: held.append(consumer.pull_when_there(topic.queues[0], 0))
+        target=lambda: results.append(consumer.pull_when_there(topic.queues[0], 0))
     )
     pull.start()
     topic.send(1)
     pull.join(30)
-    assert [len(result.messages) for result in held] == [1]
+    assert [len(result.messages) for result in results] == [1]
 
 
 def test_the_application_decides_the_committed_offset(consumer: PullConsumer, topic: Topic) -> None:
@@ -84,8 +84,8 @@ def test_the_application_decides_the_committed_offset(consumer: PullConsumer, to
     consumer.update_offset(first, 3)
     consumer.update_offset(second, 5)
     consumer.close()
-    progress = topic.committed(consumer.group)
-    assert (progress[first], progress[second]) == (3, 5)
+    committed = topic.committed(consumer.group)
+    assert (committed[first], committed[second]) == (3, 5)
 
 
 def test_brokers_are_asked_for_queues_and_offsets(consumer: PullConsumer, topic: Topic) -> None:

@@ -30,7 +30,7 @@ def time_ms(topic: Topic) -> int:
     return time_ms
 
 
-def places(topic: Topic, offset: int) -> dict[QueueId, int]:
+def each_at(topic: Topic, offset: int) -> dict[QueueId, int]:
     return dict.fromkeys(topic.queues, offset)
 
 
@@ -58,9 +58,9 @@ def test_without_a_time_a_listener_gets_the_last_half_hour(topic: Topic, time_ms
 def test_a_committed_offset_precedes_the_timestamp(topic: Topic, time_ms: int) -> None:
     settings = settings_of(topic, **by_time(time_ms))
     with open_cluster(topic.connection) as cluster:
-        cluster.commit(settings.group, places(topic, 3))
+        cluster.commit(settings.group, each_at(topic, 3))
     with LitePullConsumer(topic.connection, settings) as consumer:
-        until(lambda: consumer.consumed_offsets == places(topic, 3))
+        until(lambda: consumer.consumed_offsets == each_at(topic, 3))
 
 
 def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
@@ -72,13 +72,13 @@ def test_a_query_that_joins_a_group_begins_at_its_starting_timestamp(
     try:
         assert member.wait_for_queues(30_000)
         found: dict[QueueId, int] = {}
-        until(lambda: bool(found.update(member.take())) or topic_places(found, topic) != {})
-        assert topic_places(found, topic) == places(topic, BEFORE // len(topic.queues))
+        until(lambda: bool(found.update(member.take())) or topic_offsets(found, topic) != {})
+        assert topic_offsets(found, topic) == each_at(topic, BEFORE // len(topic.queues))
     finally:
         member.close()
 
 
-def topic_places(found: dict[QueueId, int], topic: Topic) -> dict[QueueId, int]:
+def topic_offsets(found: dict[QueueId, int], topic: Topic) -> dict[QueueId, int]:
     """The offsets of the topic's queues once all are owned, without the retry topic's."""
     own = {queue: offset for queue, offset in found.items() if queue.topic == topic.name}
     return own if len(own) == len(topic.queues) else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -84,14 +83,3 @@ class ConsumeCounts:
     succeeded: int = 0
     failed: int = 0
     spent_ns: int = 0
-    started_ns: int = field(default_factory=time.monotonic_ns)
-
-    @property
-    def success_rate(self) -> float:
-        """Messages a second."""
-        return self.succeeded * 1e9 / max(time.monotonic_ns() - self.started_ns, 1)
-
-    @property
-    def failure_rate(self) -> float:
-        """Messages a second."""
-        return self.failed * 1e9 / max(time.monotonic_ns() - self.started_ns, 1)

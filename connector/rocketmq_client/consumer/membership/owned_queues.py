@@ -1,4 +1,6 @@
-"""The queues that a member owns: rebalance, offset commits, queue locks.
+"""The queues that a member owns: rebalance, offset commits, and the brokers' queue locks.
+
+By a queue lock one member of a group consumes a queue in order.
 
 The housekeeping thread gains and loses queues; the I/O thread drops queues with illegal offsets.
 Both replace the table as a whole, so that any thread may read it at any time.
@@ -62,7 +64,6 @@ class OwnedQueues:
         self._settings = settings
         self._puller = puller
         self._has_locks = is_orderly and not settings.is_broadcasting
-        self._locks = QueueLocks(instance, settings)
         self._on_change = on_change
         self._commits = commits
         self.owned: Mapping[QueueId, OwnedQueue] = {}
@@ -172,7 +173,7 @@ class OwnedQueues:
         kept = self.lose(change.lost)
         # Until the correction is stored, the committed offset is still the illegal one.
         wanted = [queue for queue in change.gained if queue not in self._corrections]
-        locked = self._locks.acquire(wanted) if self._has_locks else wanted
+        locked = self._lock(wanted) if self._has_locks else wanted
         gained = {}
         for queue, start in self.offset_store.starting_offsets(locked).items():
             owned = self._own(queue, start, subscriptions[queue.topic])
@@ -220,7 +221,7 @@ class OwnedQueues:
                 kept.append(queue)
         self._store({owned.queue: _consumed(owned) for owned in gone})
         if self._has_locks:
-            self._locks.release([owned.queue for owned in gone])
+            self._unlock([owned.queue for owned in gone])
         self._forget(gone)
         return kept
 
@@ -241,7 +242,7 @@ class OwnedQueues:
             if not due:
                 break
         if self._has_locks:
-            self._locks.release(free)
+            self._unlock(free)
         if len(free) < len(owned):
             _LOG.warning(
                 "group=%s: a listener still runs, so the locks of %s were left to expire",
@@ -329,7 +330,7 @@ class OwnedQueues:
         if not self._has_locks:
             return
         owned = self.owned
-        granted = set(self._locks.acquire(owned))
+        granted = set(self._lock(owned))
         time_ms = now_ms()
         for queue, one in owned.items():
             if queue in granted:
@@ -356,15 +357,7 @@ class OwnedQueues:
             by_topic[queue.topic].append(queue)
         return by_topic
 
-
-class QueueLocks:
-    """The brokers' queue locks, by which one member of a group consumes a queue in order."""
-
-    def __init__(self, instance: ClientInstance, settings: ConsumerSettings) -> None:
-        self._instance = instance
-        self._settings = settings
-
-    def acquire(self, queues: Iterable[QueueId]) -> list[QueueId]:
+    def _lock(self, queues: Iterable[QueueId]) -> list[QueueId]:
         """Lock queues, or renew their locks; returns those that were granted."""
         group, client_id = self._settings.group, self._instance.client_id
         granted: list[QueueId] = []
@@ -380,7 +373,7 @@ class QueueLocks:
                 _LOG.warning("broker=%s: queues could not be locked: %s", broker, reply)
         return granted
 
-    def release(self, queues: Iterable[QueueId]) -> None:
+    def _unlock(self, queues: Iterable[QueueId]) -> None:
         """Let other members lock the queues; a lock whose release fails expires."""
         group, client_id = self._settings.group, self._instance.client_id
         by_broker = _by_broker(queues)

@@ -30,8 +30,8 @@ def running_info(
         pull_ms=pulls.round_trip_ms / max(pulls.pulls, 1),
         pulled=pulls.messages / seconds,
         consume_ms=counts.spent_ns / 1e6 / total,
-        succeeded=counts.success_rate,
-        failed=counts.failure_rate,
+        succeeded=counts.succeeded / seconds,
+        failed=counts.failed / seconds,
     )
     properties = {
         "PROP_CONSUME_TYPE": info.consume_type,

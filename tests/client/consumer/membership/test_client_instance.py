@@ -126,8 +126,8 @@ def test_the_requested_member_answers_a_brokers_request() -> None:
     instance, brokers = instance_with({})
     instance._members["g"] = cast(Member, Answering())
     assert instance._respond(GetRunningInfo("g", "c")) == RunningInfoReply({"who": "me"}, {}, {})
-    progress = instance._respond(GetClientOffsets("g", "T"))
-    assert progress == OffsetsReply({QueueId("T", "a", 0): 7})
+    offsets = instance._respond(GetClientOffsets("g", "T"))
+    assert offsets == OffsetsReply({QueueId("T", "a", 0): 7})
     stranger = instance._respond(GetRunningInfo("other", "c"))
     assert isinstance(stranger, BrokerError)
     assert instance._respond(ListGroupClients("g")) is None, "clients do not answer this request"
