@@ -5,16 +5,12 @@ from __future__ import annotations
 from rocketmq_broker.engine.core.outcomes import Answer
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
 from rocketmq_wire.requests.contract import Done, Request
-from rocketmq_wire.requests.groups import (
-    ListGroups,
-)
+from rocketmq_wire.requests.groups import ListGroups
 from rocketmq_wire.requests.messages import PullMessages
-from rocketmq_wire.requests.topics import (
-    GetRoute,
-)
+from rocketmq_wire.requests.topics import GetRoute
 from support.engines import EngineUnderTest, queue_of
 
-ORDERS_0, ORDERS_1, ABSENT = queue_of("orders"), queue_of("orders", 1), queue_of("absent")
+ORDERS_0 = queue_of("orders")
 
 
 def test_request_without_a_rule_is_refused_by_name(broker):

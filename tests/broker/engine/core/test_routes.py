@@ -20,9 +20,7 @@ from rocketmq_wire.requests.topics import (
     ListTopicConfigs,
     ListTopics,
 )
-from support.engines import BROKER, queue_of
-
-ORDERS_0, ORDERS_1, ABSENT = queue_of("orders"), queue_of("orders", 1), queue_of("absent")
+from support.engines import BROKER
 
 
 class TestTopicsAndRoutes:

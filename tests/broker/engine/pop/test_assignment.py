@@ -1,0 +1,92 @@
+"""Assignment of queues to the members of pulling and popping groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_broker.engine.pop.assignment import (
+    allocate_averagely,
+    allocate_by_circle,
+    share_queues,
+)
+from rocketmq_wire.model import ConsumerInfo, TopicConfig
+from rocketmq_wire.requests.assignment import ConsumeMode, QueryAssignment, SetConsumeMode
+from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.pop import ANY_QUEUE
+from rocketmq_wire.requests.topics import CreateTopic
+from support.engines import EngineUnderTest, queue_of
+from support.pops import GROUP, TOPIC
+
+QUEUES = [queue_of(TOPIC, index) for index in range(8)]
+
+
+def indices(queues):
+    return [queue.index for queue in queues]
+
+
+class TestSharedQueues:
+    @pytest.mark.parametrize("shared", [-1, 0, 3, 4, 99])
+    def test_every_member_pops_every_queue_if_all_share_or_no_number_is_set(self, shared):
+        for index in range(4):
+            assert set(indices(share_queues(QUEUES, index, 4, shared, allocate_averagely))) == {
+                ANY_QUEUE
+            }
+
+    @pytest.mark.parametrize(
+        ("allocate", "shared", "expected"),
+        [
+            (allocate_averagely, 1, [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [6, 7, 0, 1]]),
+            (
+                allocate_averagely,
+                2,
+                [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5, 6, 7], [4, 5, 6, 7, 0, 1], [6, 7, 0, 1, 2, 3]],
+            ),
+            (allocate_by_circle, 1, [[0, 4, 1, 5], [1, 5, 2, 6], [2, 6, 3, 7], [3, 7, 0, 4]]),
+        ],
+    )
+    def test_a_member_pops_its_own_queues_and_those_of_the_members_behind_it(
+        self, allocate, shared, expected
+    ):
+        found = [indices(share_queues(QUEUES, index, 4, shared, allocate)) for index in range(4)]
+        assert found == expected
+
+    def test_more_members_than_queues_pop_one_each(self):
+        found = [indices(share_queues(QUEUES[:3], i, 7, 2, allocate_averagely)) for i in range(7)]
+        assert found == [[0], [1], [2], [0], [1], [2], [0]]
+        assert share_queues([], 1, 7, 2, allocate_averagely) == []
+
+    def test_every_queue_is_assigned_for_every_number_of_shares(self):
+        for count in range(1, 12):
+            for members in range(1, 8):
+                for shared in range(-1, members + 1):
+                    queues = [queue_of(TOPIC, index) for index in range(count)]
+                    found = set()
+                    for index in range(members):
+                        found.update(
+                            indices(
+                                share_queues(queues, index, members, shared, allocate_by_circle)
+                            )
+                        )
+                    assert found == {ANY_QUEUE} or found == set(range(count))
+
+    def test_the_broker_shares_as_the_group_is_set(self):
+        broker = EngineUnderTest()
+        broker.ask(CreateTopic(TopicConfig(TOPIC, 8, 8)))
+        info = ConsumerInfo(GROUP, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
+        for number in range(4):
+            broker.ask(Heartbeat(f"c@{number}", (), (info,)))
+
+        def assigned(number):
+            reply = broker.ask(QueryAssignment(GROUP, TOPIC, f"c@{number}"))
+            assert {one.mode for one in reply.assignments} == {ConsumeMode.POP}
+            return [one.queue.index for one in reply.assignments]
+
+        broker.ask(SetConsumeMode(GROUP, TOPIC, ConsumeMode.POP, 1))
+        assert [assigned(number) for number in range(4)] == [
+            [0, 1, 2, 3],
+            [2, 3, 4, 5],
+            [4, 5, 6, 7],
+            [0, 1, 6, 7],
+        ]
+        broker.ask(SetConsumeMode(GROUP, TOPIC, ConsumeMode.POP, 3))
+        assert [assigned(number) for number in range(4)] == [[ANY_QUEUE]] * 4
