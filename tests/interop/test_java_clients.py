@@ -68,8 +68,7 @@ def said(request, tmp_path_factory):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(name, marks=[] if name in SHORT else LONG) for name in SCENARIOS],
+    "scenario", [pytest.param(name, marks=[] if name in SHORT else LONG) for name in SCENARIOS]
 )
 def test_clients_see_the_same_on_both_brokers(said, scenario):
     ours, real = said

@@ -137,9 +137,7 @@ def guarded(
             assert cluster.committed_offsets("readers", [queue]) == {queue: 8}
 
 
-def test_java_clients_with_rights_send_and_consume_and_others_are_refused(
-    guarded: Guarded,
-) -> None:
+def test_java_clients_with_rights_send_and_consume_and_others_are_refused(guarded: Guarded) -> None:
     said = guarded.run(
         *(f"send={WRITER}", f"pull={READER}", f"push={READER}"),
         *(f"send={READER}", f"pull={WRITER}"),

@@ -20,11 +20,7 @@ SENT = [
     "d: SEND_OK UNKNOW true",
     "e: SEND_OK UNKNOW true",
 ]
-INHERITED = [
-    "f: SEND_OK COMMIT_MESSAGE true",
-    "seen: [a, c, d, f]",
-    "asked: [d true, e true]",
-]
+INHERITED = ["f: SEND_OK COMMIT_MESSAGE true", "seen: [a, c, d, f]", "asked: [d true, e true]"]
 TIMED = [
     *(f"{name}: SEND_OK handle true" for name in ("deliver", "delay-ms", "delay-s")),
     *(f"{name}: SEND_OK handle false" for name in ("level", "past")),

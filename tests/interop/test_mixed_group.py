@@ -174,8 +174,7 @@ def rest(members: Members, topic: Topic) -> int:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kills_the_query"),
-    [pytest.param(120, True, marks=pytest.mark.long), (20, False)],
+    ("seconds", "kills_the_query"), [pytest.param(120, True, marks=pytest.mark.long), (20, False)]
 )
 def test_members_killed_and_added_lose_nothing(
     connection: ConnectionSettings,

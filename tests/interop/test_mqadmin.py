@@ -157,10 +157,7 @@ def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dic
     folder.mkdir(parents=True, exist_ok=True)
     host, _, port = place.address.rpartition(":")
     packed = "".join(f"{int(part):02X}" for part in host.split("."))
-    names = {
-        "address": place.address,
-        "offset_id": f"{packed}{int(port):08X}{{position:016X}}",
-    }
+    names = {"address": place.address, "offset_id": f"{packed}{int(port):08X}{{position:016X}}"}
 
     def run(commands: list[Command]) -> str:
         script = folder / "script.txt"

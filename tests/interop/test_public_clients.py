@@ -12,15 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.sdks import (
-    HERE,
-    go_built,
-    java_with,
-    node_with,
-    python_with,
-    run_client,
-    rust_built,
-)
+from interop.sdks import HERE, go_built, java_with, node_with, python_with, run_client, rust_built
 from rocketmq_broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
@@ -148,11 +140,7 @@ def said_by(
         environment["rocketmq.client.enableSsl"] = str("WITH_TLS" in environment).lower()
         environment["rocketmq.client.logRoot"] = str(home / "logs")
     said = run_client(
-        (*command, address, *scenarios),
-        home=home,
-        cwd=folder,
-        seconds=200,
-        environment=environment,
+        (*command, address, *scenarios), home=home, cwd=folder, seconds=200, environment=environment
     )
     return {name: text for name, text in said.items() if name in scenarios}
 

@@ -235,11 +235,7 @@ def test_what_else_fails_is_told_in_the_librarys_words(
 
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])
 def test_a_renewed_certificate_counts_without_a_restart_and_old_connections_live_on(
-    serve: Serve,
-    authority: Authority,
-    stranger: Authority,
-    transport: str,
-    mode: str,
+    serve: Serve, authority: Authority, stranger: Authority, transport: str, mode: str
 ) -> None:
     pair = authority.issue()
     broker = serve(mode, pair)

@@ -10,10 +10,7 @@ from typing import Any
 import grpc
 
 from rocketmq_broker.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
-from rocketmq_wire.grpc.bulk.mapping import (
-    PULL_RECORDS_PATH,
-    method_of,
-)
+from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH, method_of
 from rocketmq_wire.grpc.bulk.records import (
     PullRange,
     PullRecords,
@@ -39,18 +36,10 @@ class Client:
         return method.decode_outcomes(wanted, content)
 
     def stream(
-        self,
-        *ranges: PullRange,
-        expression: str = "*",
-        chunk_size: int = 0,
-        suspend_ms: int = 0,
+        self, *ranges: PullRange, expression: str = "*", chunk_size: int = 0, suspend_ms: int = 0
     ) -> Any:
         request = PullRecords(
-            "group",
-            ranges,
-            Subscription(expression),
-            chunk_size=chunk_size,
-            suspend_ms=suspend_ms,
+            "group", ranges, Subscription(expression), chunk_size=chunk_size, suspend_ms=suspend_ms
         )
         stub = self.channel.unary_stream(PULL_RECORDS_PATH)
         return stub(encode_pull_records(request), timeout=30)

@@ -125,10 +125,7 @@ class PublicPeer:
         if not request.get("auto_renew"):
             request["invisible_duration"] = invisible.invisible_duration
         frames = self.call(
-            "ReceiveMessage",
-            group=resource(group),
-            message_queue=_queue(topic, -1),
-            **request,
+            "ReceiveMessage", group=resource(group), message_queue=_queue(topic, -1), **request
         )
         kinds = [frame.WhichOneof("content") for frame in frames]
         assert kinds[0] == "status"

@@ -120,12 +120,7 @@ async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -
 
 
 async def _serve(
-    config: BrokerConfig,
-    store: Store,
-    store_host: Host,
-    bound: BoundPorts,
-    *,
-    grpc_later: bool,
+    config: BrokerConfig, store: Store, store_host: Host, bound: BoundPorts, *, grpc_later: bool
 ) -> RunningBroker:
     _LOG.info("store opened: %s", store.report)
     if store.report.lite_parents:

@@ -133,10 +133,7 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
             "accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  topicPerms: [a=READ]",
             "'READ' is none of",
         ),
-        (
-            "accounts:" + 2 * "\n- accessKey: RocketMQ\n  secretKey: 12345678",
-            "there twice",
-        ),
+        ("accounts:" + 2 * "\n- accessKey: RocketMQ\n  secretKey: 12345678", "there twice"),
     ],
 )
 def test_a_bad_file_is_refused_with_the_place_and_without_any_key(

@@ -167,8 +167,7 @@ class BulkCalls:
             return _Client(self.peer_of(context), {})
         found = context.invocation_metadata() or ()
         return _Client(
-            self.peer_of(context),
-            {name: value for name, value in found if isinstance(value, str)},
+            self.peer_of(context), {name: value for name, value in found if isinstance(value, str)}
         )
 
     def peer_of(self, context: Context) -> Peer:
@@ -314,10 +313,7 @@ class BulkCalls:
             return failed
 
     async def _answer_sends(
-        self,
-        waiting: asyncio.Queue[_Sending | None],
-        stream: asyncio.Task[Any],
-        context: Context,
+        self, waiting: asyncio.Queue[_Sending | None], stream: asyncio.Task[Any], context: Context
     ) -> None:
         while (sending := await waiting.get()) is not None:
             outcome: SendReply | BrokerError

@@ -17,23 +17,14 @@ import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard
-from rocketmq_broker.servers.public_grpc.caller import (
-    CLIENT_ID,
-    Asking,
-    Caller,
-    identified,
-)
+from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Asking, Caller, identified
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Facts
 from rocketmq_broker.servers.public_grpc.members import Members
 from rocketmq_broker.servers.public_grpc.pulling import Pulls
 from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS, Renewals
-from rocketmq_broker.servers.public_grpc.routing import (
-    assignment_reply,
-    lite_refusal,
-    route_reply,
-)
+from rocketmq_broker.servers.public_grpc.routing import assignment_reply, lite_refusal, route_reply
 from rocketmq_broker.servers.public_grpc.sending import Sends
 from rocketmq_broker.servers.public_grpc.sessions import Listening, Sessions
 from rocketmq_wire.codes import PublicCode

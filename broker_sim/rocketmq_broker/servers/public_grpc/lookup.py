@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from rocketmq_broker.engine.engine import Engine
-from rocketmq_wire.grpc.public.messages import (
-    DELAY,
-    FIFO,
-    LITE,
-    NORMAL,
-    PRIORITY,
-    TRANSACTION,
-)
+from rocketmq_wire.grpc.public.messages import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 from rocketmq_wire.model import TopicConfig
 
 _TYPES: Final = {
@@ -68,9 +61,7 @@ class EngineLookup:
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":
             backoff = dict(policy.get("exponentialRetryPolicy") or {})
         return GroupLookup(
-            bool(settings["consumeMessageOrderly"]),
-            int(settings["retryMaxTimes"]) + 1,
-            backoff,
+            bool(settings["consumeMessageOrderly"]), int(settings["retryMaxTimes"]) + 1, backoff
         )
 
 

@@ -13,11 +13,7 @@ from rocketmq_broker.servers.public_grpc.receiving import subscription_of
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.routing import group_named, topic_named
 from rocketmq_broker.servers.public_grpc.sessions import Session, Sessions
-from rocketmq_broker.servers.public_grpc.settings import (
-    PRODUCER,
-    PUSH,
-    decided_settings,
-)
+from rocketmq_broker.servers.public_grpc.settings import PRODUCER, PUSH, decided_settings
 from rocketmq_wire.codes import CLIENT_VERSION as CLIENT_VERSION_NUMBER
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RocketMQError
@@ -44,11 +40,7 @@ class Members:
     """Telemetry, Heartbeat, NotifyClientTermination."""
 
     def __init__(
-        self,
-        facts: Facts,
-        limits: PublicLimits,
-        sessions: Sessions,
-        renewals: Renewals,
+        self, facts: Facts, limits: PublicLimits, sessions: Sessions, renewals: Renewals
     ) -> None:
         self._facts, self._limits = facts, limits
         self._sessions, self._renewals = sessions, renewals

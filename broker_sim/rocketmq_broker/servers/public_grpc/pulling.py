@@ -13,11 +13,7 @@ from rocketmq_broker.servers.public_grpc.caller import Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Facts
 from rocketmq_broker.servers.public_grpc.receiving import sendable_body, subscription_of
-from rocketmq_broker.servers.public_grpc.routing import (
-    group_named,
-    require_topic,
-    topic_named,
-)
+from rocketmq_broker.servers.public_grpc.routing import group_named, require_topic, topic_named
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import ProgressNotFoundError, PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of, milliseconds

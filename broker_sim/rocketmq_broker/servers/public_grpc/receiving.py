@@ -35,13 +35,7 @@ from rocketmq_wire.grpc.public.messages import (
     put_timestamp,
 )
 from rocketmq_wire.grpc.public.status import make_status, status_of
-from rocketmq_wire.model import (
-    BODY_SIZE_MAX,
-    QueueId,
-    StoredMessage,
-    Subscription,
-    TopicConfig,
-)
+from rocketmq_wire.model import BODY_SIZE_MAX, QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.record import FLAG_COMPRESSED, GZIP_MAGIC, decode_record
 from rocketmq_wire.requests.messages import SendBack

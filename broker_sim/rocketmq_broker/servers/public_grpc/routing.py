@@ -10,12 +10,7 @@ from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.grpc.public.status import make_status
-from rocketmq_wire.model import (
-    PERMISSION_READ,
-    PERMISSION_WRITE,
-    TopicConfig,
-    is_system_topic,
-)
+from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
 from rocketmq_wire.requests.pop import ANY_QUEUE
 from rocketmq_wire.stubs import public
 

@@ -8,10 +8,7 @@ from typing import Any, Final
 from rocketmq_broker.servers.public_grpc.caller import Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
-from rocketmq_broker.servers.public_grpc.routing import (
-    require_topic,
-    topic_named,
-)
+from rocketmq_broker.servers.public_grpc.routing import require_topic, topic_named
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError

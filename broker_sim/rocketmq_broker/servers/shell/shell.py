@@ -53,10 +53,7 @@ from rocketmq_wire.requests.transactions import EndTransaction
 R = TypeVar("R", bound=Reply)
 
 _LOG = logging.getLogger(__name__)
-_SENDS: Final = (
-    *(SendMessage, SendBatch, SendRecords, SendBack),
-    *(EndTransaction, RecallMessage),
-)
+_SENDS: Final = (*(SendMessage, SendBatch, SendRecords, SendBack), *(EndTransaction, RecallMessage))
 _WRITES: Final = (*_SENDS, ChangeInvisibleTime)
 _GATHERED: Final = (SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)

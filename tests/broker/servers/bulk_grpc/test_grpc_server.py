@@ -22,11 +22,7 @@ from rocketmq_wire.grpc.bulk.mapping import (
     error_from_metadata,
     method_of,
 )
-from rocketmq_wire.grpc.bulk.records import (
-    PullRange,
-    decode_send_outcome,
-    encode_send_records,
-)
+from rocketmq_wire.grpc.bulk.records import PullRange, decode_send_outcome, encode_send_records
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import SendRecords, SendReply
 from rocketmq_wire.requests.offsets import (

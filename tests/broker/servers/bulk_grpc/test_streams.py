@@ -10,10 +10,7 @@ import pytest
 
 from rocketmq_broker.servers.grpc_server import GrpcServer
 from rocketmq_wire.errors import TopicNotFoundError
-from rocketmq_wire.grpc.bulk.records import (
-    PullRange,
-    decode_chunk,
-)
+from rocketmq_wire.grpc.bulk.records import PullRange, decode_chunk
 from rocketmq_wire.requests.messages import PullMessages, PullStatus
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.fake_shell import FakeQueue, offsets_of, queue
@@ -123,9 +120,7 @@ def test_offsets_that_are_not_there_end_the_stream_with_the_queues_bounds(
 ) -> None:
     async def test(client: Client, _: GrpcServer) -> None:
         other, missing = await client.chunks(
-            PullRange(queue(1), 0, 1),
-            PullRange(queue(0), start, end),
-            PullRange(queue(1), 0, 1),
+            PullRange(queue(1), 0, 1), PullRange(queue(0), start, end), PullRange(queue(1), 0, 1)
         )
         assert (missing.status, missing.end) == (status, goes_on_at)
         assert (missing.queue_start, missing.queue_end) == (20, 30)

@@ -224,7 +224,7 @@ class TestPulls:
 
         frames = pull(1)
         assert [frame.WhichOneof("content") for frame in frames] == [
-            *("status", "message", "message", "next_offset"),
+            *("status", "message", "message", "next_offset")
         ]
         assert [frame.message.body for frame in frames[1:3]] == [b"body-1", b"body-2"]
         assert frames[1].message.system_properties.queue_offset == 1

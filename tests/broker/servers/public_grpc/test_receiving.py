@@ -118,10 +118,7 @@ class TestReceives:
                 message_id="0", receipt_handle=first[0].system_properties.receipt_handle
             )
             ordered.call(
-                "AckMessage",
-                group=resource("in-order"),
-                topic=resource(topic),
-                entries=[entry],
+                "AckMessage", group=resource("in-order"), topic=resource(topic), entries=[entry]
             )
             _, second = ordered.receive("in-order", topic, batch_size=1)
         assert [one.system_properties.message_id for one in second] == ["1"]

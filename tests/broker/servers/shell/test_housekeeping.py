@@ -51,10 +51,7 @@ def said_of(caplog, *reports):
 def test_messages_that_expire_are_told_of(caplog):
     report = CleanReport(log_files=3, log_start=4_096, disk_used_ratio=0.2)
     assert said_of(caplog, report, CleanReport()) == [
-        (
-            "INFO",
-            "deleted 3 files of the log older than retention_hours=72: it begins at 4096 now",
-        )
+        ("INFO", "deleted 3 files of the log older than retention_hours=72: it begins at 4096 now")
     ]
 
 
