@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import ConfigError, config_from
-from rocketmq_broker.servers import grpc_start
+from rocketmq_broker.servers import grpc_server
 from rocketmq_broker.storage.errors import StoreLockedError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.groups import ListGroups
@@ -98,14 +98,14 @@ def test_a_remembered_port_that_is_taken_says_what_remembers_it(name, option, se
 def test_a_port_that_somebody_takes_before_grpc_does_is_another(monkeypatch):
     """gRPC binds for itself, a moment after the port was found free."""
     takers = []
-    start = grpc_start.start_grpc_server
+    start = grpc_server.start_grpc_server
 
     async def beaten_once(shell, host, port, **more):
         if not takers:
             takers.append(socket.create_server((host, port)))
         return await start(shell, host, port, **more)
 
-    monkeypatch.setattr(grpc_start, "start_grpc_server", beaten_once)
+    monkeypatch.setattr(grpc_server, "start_grpc_server", beaten_once)
     try:
         with Broker(config_from({"flush": "memory"})) as broker:
             assert broker.endpoints

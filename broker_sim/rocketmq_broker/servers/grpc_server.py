@@ -1,6 +1,6 @@
-"""Owns the gRPC port: our service and RocketMQ's, health, reflection, on the broker's own loop.
+"""Serves gRPC on one port: the bulk service, RocketMQ's public one, health and reflection.
 
-With `facts` of the broker, RocketMQ's public service is there, too, on the same port.
+All of them run on the broker's own event loop. `start_grpc` starts them from a configuration.
 """
 
 from __future__ import annotations
@@ -9,62 +9,65 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.bulk_grpc.calls import SUSPEND_MS_MAX, BulkCalls, Shell
-from rocketmq_broker.servers.public_grpc.calls import PublicCalls
+from rocketmq_broker.servers.public_grpc.calls import PeerOf, PublicCalls
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts
-from rocketmq_broker.servers.public_grpc.sessions import Listening
+from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
+from rocketmq_broker.servers.shell.shell import EngineShell
+from rocketmq_broker.servers.sockets.addresses import BoundPorts, PortTakenError, advertised_host
 from rocketmq_broker.servers.sockets.grpc_front import INNER_HOST, GrpcFront
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files, public
 
 _MIB: Final = 1024 * 1024
+_START_TRIES_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """What clients may make the server hold or do."""
+    """Limits on what clients make the server hold or do."""
 
     message_size_max: int = 16 * _MIB
-    """Of a request. A batch of records is the largest; TCP's frames have the same limit."""
+    """Bytes of a request. A batch of records is the largest; TCP frames have the same limit."""
     streams_per_connection_max: int = 256
     calls_max: int = 4_096
-    """Calls under way at once, held pulls among them; more are refused."""
+    """Concurrent calls, held pulls included; more are refused."""
     suspend_ms_max: int = SUSPEND_MS_MAX
     stop_grace_seconds: float = 0.5
-    """What is under way at a stop may finish within this time; held pulls are cut off then."""
+    """The time that running calls get to finish at a stop; held pulls are cut off then."""
 
 
 def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
     """The channel arguments of the server."""
     return [
         ("grpc.max_receive_message_length", limits.message_size_max),
-        # Ours to choose: a chunk is a few MiB at most, or one message of any size.
+        # The broker chooses the size: a chunk has a few MiB at most, or is one message of any size.
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", limits.streams_per_connection_max),
         # A second broker on the port would silently get half of the connections.
         ("grpc.so_reuseport", 0),
-        # Clients ping while nothing is under way, some of them every 10 s: no reason to hang up.
+        # Idle clients ping, some of them every 10 s: the server must not hang up on them.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 0),
-        # A peer that vanished without a word would keep its streams, and their chunks, for ever.
+        # Without keepalive, a peer that vanished would hold its streams and their chunks for ever.
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 120_000),
     ]
 
 
 def reflection_pool() -> descriptor_pool.DescriptorPool:
-    """A pool with everything that reflection is asked about: ours is private, theirs is not."""
+    """The descriptors of all services, for reflection; those of this project are in no pool."""
     pool = descriptor_pool.DescriptorPool()
     for module in (health_pb2, reflection_pb2):
         file = descriptor_pb2.FileDescriptorProto()
@@ -75,22 +78,8 @@ def reflection_pool() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-class PublicShell(Shell, Listening, Protocol):
-    """What the public service asks of the broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicService:
-    """RocketMQ's own service over a shell."""
-
-    shell: PublicShell
-    facts: Facts
-    limits: PublicLimits = PublicLimits()  # noqa: RUF009 - a frozen value
-    expiry_seconds: float = 120.0
-
-
 class GrpcServer:
-    """A serving gRPC server. `port` is the bound one."""
+    """A running gRPC server; `port` is the bound port."""
 
     def __init__(
         self,
@@ -104,13 +93,17 @@ class GrpcServer:
         public_calls: PublicCalls | None = None,
         front: GrpcFront | None = None,
     ) -> None:
-        self._front, self._public_calls = front, public_calls
-        self._server, self._health, self._limits = server, servicer, limits
+        self._server = server
+        self._health = servicer
         self._calls = calls
-        self.host, self.port = host, port
+        self.host = host
+        self.port = port
+        self._limits = limits
+        self._public_calls = public_calls
+        self._front = front
 
     async def stop(self) -> None:
-        """Take no more calls, let those under way finish for a moment, close."""
+        """Refuse new calls, give running ones a moment to finish, and close."""
         if self._front is not None:
             self._front.stop_listening()
         await self._health.enter_graceful_shutdown()
@@ -118,13 +111,56 @@ class GrpcServer:
         if self._public_calls is not None:
             self._public_calls.end()
         try:
-            await self._end()
+            await self._server.stop(self._limits.stop_grace_seconds)
         finally:
             if self._front is not None:
                 await self._front.close()
 
-    async def _end(self) -> None:
-        await self._server.stop(self._limits.stop_grace_seconds)
+
+async def start_grpc(
+    shell: EngineShell,
+    config: BrokerConfig,
+    bound: BoundPorts,
+    tls_files: TlsFiles | None,
+    guard: Guard | None,
+) -> GrpcServer:
+    """Serve all of gRPC. Raises PortTakenError.
+
+    gRPC binds its port itself, so the bound socket only shows that the port is free. If another
+    process takes the port in between, another free port is tried, unless the port is prescribed.
+    """
+    lookup = EngineLookup(shell.engine, config.broker_name, advertised_host(config))
+
+    def public_calls(peer_of: PeerOf) -> PublicCalls:
+        return PublicCalls(
+            shell,
+            lookup,
+            peer_of=peer_of,
+            limits=PublicLimits(),
+            guard=guard,
+            expiry_seconds=config.client_expiry_seconds,
+        )
+
+    is_any = bound.is_any("grpcPort", config.grpc_port)
+    for tries_left in reversed(range(_START_TRIES_MAX if is_any else 1)):
+        port = bound.port("grpcPort", config.grpc_port)
+        bound.take("grpcPort", config.grpc_port).close()
+        try:
+            return await start_grpc_server(
+                shell,
+                config.host,
+                port,
+                limits=GrpcLimits(suspend_ms_max=config.suspend_ms_max),
+                tls_files=tls_files,
+                takes_plaintext=config.tls_mode != "enforcing",
+                guard=guard,
+                make_public_calls=public_calls,
+            )
+        except OSError as error:
+            if not tries_left:
+                reason = error.strerror or str(error)
+                raise PortTakenError(config.host, port, reason) from error
+    raise AssertionError("unreachable")
 
 
 async def start_grpc_server(
@@ -136,13 +172,12 @@ async def start_grpc_server(
     tls_files: TlsFiles | None = None,
     takes_plaintext: bool = True,
     guard: Guard | None = None,
-    public_service: PublicService | None = None,
+    make_public_calls: Callable[[PeerOf], PublicCalls] | None = None,
 ) -> GrpcServer:
-    """Serve `shell` on the running loop; with `tls_files` TLS is taken, too.
+    """Serve `shell` on the running loop, with TLS if `tls_files` is given.
 
-    `guard` asks who calls the services; health and reflection tell nothing secret.
-
-    Raises OSError when the port cannot be had.
+    `guard` checks the callers of the services; health and reflection hold no secrets. The public
+    service is served if `make_public_calls` is given. Raises OSError if the port cannot be bound.
     """
     limits = limits or GrpcLimits()
     keep_freed_buffers()
@@ -157,8 +192,8 @@ async def start_grpc_server(
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
     public_calls = None
-    if public_service is not None:
-        public_calls = _public_calls(public_service, calls, guard)
+    if make_public_calls is not None:
+        public_calls = make_public_calls(calls.peer_of)
         _add_handlers(server, public.SERVICE, public_calls.handlers())
         await servicer.set(public.SERVICE, health_pb2.HealthCheckResponse.SERVING)
         names.append(public.SERVICE)
@@ -186,18 +221,6 @@ async def start_grpc_server(
     )
 
 
-def _public_calls(service: PublicService, calls: BulkCalls, guard: Guard | None) -> PublicCalls:
-    return PublicCalls(
-        service.shell,
-        service.shell,
-        service.facts,
-        peer_of=calls.peer_of,
-        limits=service.limits,
-        guard=guard,
-        expiry_seconds=service.expiry_seconds,
-    )
-
-
 async def _start_behind_front(
     server: grpc.aio.Server,
     calls: BulkCalls,
@@ -205,8 +228,8 @@ async def _start_behind_front(
     port: int,
     credentials: grpc.ServerCredentials,
 ) -> GrpcFront:
-    """Take plaintext and TLS on one port, and tell the two apart there."""
-    # First, or an inner port could be the very one that was found free for it.
+    """Serve plaintext and TLS on one port, behind a front that tells them apart."""
+    # The front binds first: an inner port could otherwise take the port that was found free.
     front = GrpcFront(host, port)
     calls.relayed_peers = front.peers
     try:
@@ -222,7 +245,7 @@ async def _start_behind_front(
 
 
 def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:
-    """Certificates that are looked at anew for every connection."""
+    """Credentials that check for a new certificate at every connection."""
     shown = tls_files.texts()
 
     def configuration() -> grpc.ServerCertificateConfiguration:
@@ -237,7 +260,7 @@ def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:
         shown = texts
         return configuration()
 
-    # None says "as before", which the package's types leave out.
+    # None means that the certificate is unchanged; the package's types lack it.
     give = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
     return grpc.dynamic_ssl_server_credentials(
         configuration(), give, require_client_authentication=tls_files.client_auth == "require"
@@ -262,7 +285,7 @@ def _bind(
         else:
             bound = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        # gRPC does not say why. The usual reason by far is another server on the port.
+        # gRPC gives no reason. By far the usual one is another server on the port.
         raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}") from error
     if not bound:
         raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}")

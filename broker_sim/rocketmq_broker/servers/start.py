@@ -19,8 +19,7 @@ from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_broker.security.tls_files import TlsFileError, TlsFiles
 from rocketmq_broker.servers.remoting.server import RemotingServer, Role
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
-from rocketmq_broker.servers.sockets.addresses import ipv4_of
-from rocketmq_broker.servers.sockets.bound_ports import BoundPorts, advertised_host
+from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, ipv4_of
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import Files, OsFiles, join, read_file
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ADDRESSES: Final = "addresses.json"
-# Loaded by name when gRPC is to be served: nobody waits for, or needs, gRPC's libraries otherwise.
-_GRPC_START: Final = "rocketmq_broker.servers.grpc_start"
+# Loaded by name only to serve gRPC: its libraries take as long to load as the broker to start.
+_GRPC_SERVER: Final = "rocketmq_broker.servers.grpc_server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +180,8 @@ async def _begin_grpc(
     bound: BoundPorts | None = None,
 ) -> GrpcServer:
     with nullcontext(bound) if bound is not None else BoundPorts(config, {}) as ports:
-        start: Any = import_module(_GRPC_START)
-        server: GrpcServer = await start.start_grpc(shell, config, ports, tls_files, guard)
+        module: Any = import_module(_GRPC_SERVER)
+        server: GrpcServer = await module.start_grpc(shell, config, ports, tls_files, guard)
         return server
 
 

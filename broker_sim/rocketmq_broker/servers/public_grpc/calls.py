@@ -17,16 +17,17 @@ import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard
-from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Asking, Caller, identified
+from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, identified
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.members import Members
 from rocketmq_broker.servers.public_grpc.pulling import Pulls
 from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS, Renewals
 from rocketmq_broker.servers.public_grpc.routing import assignment_reply, lite_refusal, route_reply
 from rocketmq_broker.servers.public_grpc.sending import Sends
-from rocketmq_broker.servers.public_grpc.sessions import Listening, Sessions
+from rocketmq_broker.servers.public_grpc.sessions import Sessions
+from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc.public.status import status_of
@@ -35,41 +36,43 @@ from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[bytes, bytes]
+PeerOf = Callable[[Context], Peer]
 _Answer = Callable[[Caller, Any], Awaitable[Any]]
 _Stream = Callable[[Caller, Any], AsyncGenerator[Any, None]]
 _RENEWING_PEER: Final = Peer(-(1 << 61), "127.0.0.1", 0)
 
 
 class PublicCalls:
-    """All calls of the service, over one shell."""
+    """All calls of the public service, over one shell."""
 
     def __init__(
         self,
-        asking: Asking,
-        listening: Listening,
-        facts: Facts,
+        shell: EngineShell,
+        lookup: Lookup,
         *,
-        peer_of: Callable[[Context], Peer],
+        peer_of: PeerOf,
         limits: PublicLimits,
         guard: Guard | None,
         expiry_seconds: float,
     ) -> None:
-        self._asking, self._facts, self._guard = asking, facts, guard
-        self._peer_of, self._limits = peer_of, limits
+        self._shell = shell
+        self._lookup = lookup
+        self._guard = guard
+        self._peer_of = peer_of
         self.own_port = 0
-        """Where clients that do not say how they reached us are sent."""
+        """The port in routes for clients that do not say how they reached the broker."""
         self.sessions = Sessions(
-            listening,
+            shell,
             count_max=limits.sessions_max,
             commands_max=limits.commands_max,
             expiry_seconds=expiry_seconds,
             time=time.monotonic,
         )
         self._renewals = Renewals()
-        self._members = Members(facts, limits, self.sessions, self._renewals)
-        self._sends = Sends(facts, limits)
-        self._receives = Receives(facts, limits, self.sessions, self._renewals)
-        self._pulls = Pulls(facts, limits)
+        self._members = Members(lookup, limits, self.sessions, self._renewals)
+        self._sends = Sends(lookup, limits)
+        self._receives = Receives(lookup, limits, self.sessions, self._renewals)
+        self._pulls = Pulls(lookup, limits)
         self._renewing: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
@@ -158,21 +161,21 @@ class PublicCalls:
             metadata=metadata,
             seconds_left=context.time_remaining(),
             now_ms=time.time_ns() // 1_000_000,
-            asking=self._asking,
+            asking=self._shell,
             guard=self._guard,
             account=account,
         )
 
     async def _route(self, caller: Caller, request: Any) -> Any:
         caller.check_right(GetRoute(request.topic.name))
-        return route_reply(request, self._facts, self._own_address(caller))
+        return route_reply(request, self._lookup, self._own_address(caller))
 
     async def _assignment(self, caller: Caller, request: Any) -> Any:
         caller.check_right(GetRoute(request.topic.name))
-        return assignment_reply(request, self._facts, self._own_address(caller))
+        return assignment_reply(request, self._lookup, self._own_address(caller))
 
     def _own_address(self, caller: Caller) -> tuple[str, int]:
-        return self._facts.host or caller.peer.local_host or "127.0.0.1", self.own_port
+        return self._lookup.host or caller.peer.local_host or "127.0.0.1", self.own_port
 
     # --- telemetry ----------------------------------------------------------------------------
 
@@ -190,7 +193,7 @@ class PublicCalls:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self._renewals.renew_due(
-                lambda request: self._asking.ask(request, _RENEWING_PEER),
+                lambda request: self._shell.ask(request, _RENEWING_PEER),
                 self.sessions.is_online,
                 time.time_ns() // 1_000_000,
             )

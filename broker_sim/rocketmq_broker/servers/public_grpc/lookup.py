@@ -33,7 +33,7 @@ class GroupLookup:
     """The group's own exponential policy; None: RocketMQ's levels."""
 
 
-class Facts(Protocol):
+class Lookup(Protocol):
     """The broker's tables as the service sees them."""
 
     broker_name: str
@@ -46,7 +46,7 @@ class Facts(Protocol):
 
 
 class EngineLookup:
-    """Facts of a running engine; on the event loop's thread."""
+    """Lookup of a running engine; on the event loop's thread."""
 
     def __init__(self, engine: Engine, broker_name: str, host: str) -> None:
         self._engine, self.broker_name, self.host = engine, broker_name, host

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import subscription_of
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.routing import group_named, topic_named
@@ -40,9 +40,9 @@ class Members:
     """Telemetry, Heartbeat, NotifyClientTermination."""
 
     def __init__(
-        self, facts: Facts, limits: PublicLimits, sessions: Sessions, renewals: Renewals
+        self, lookup: Lookup, limits: PublicLimits, sessions: Sessions, renewals: Renewals
     ) -> None:
-        self._facts, self._limits = facts, limits
+        self._lookup, self._limits = lookup, limits
         self._sessions, self._renewals = sessions, renewals
 
     # --- telemetry ----------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Members:
         command = public.message_class("TelemetryCommand")()
         try:
             self._check_names(settings)
-            decided = decided_settings(settings, self._facts, self._limits)
+            decided = decided_settings(settings, self._lookup, self._limits)
             beat = _heartbeat_of(caller, decided)
             caller.check_right(beat)
             session = self._sessions.put(caller.client_id, caller.peer, decided)

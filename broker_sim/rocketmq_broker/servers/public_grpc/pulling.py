@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.caller import Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import sendable_body, subscription_of
 from rocketmq_broker.servers.public_grpc.routing import group_named, require_topic, topic_named
 from rocketmq_wire.codes import PublicCode
@@ -38,8 +38,8 @@ _MARGIN_MS: Final = 200
 class Pulls:
     """PullMessage, UpdateOffset, GetOffset, QueryOffset."""
 
-    def __init__(self, facts: Facts, limits: PublicLimits) -> None:
-        self._facts, self._limits = facts, limits
+    def __init__(self, lookup: Lookup, limits: PublicLimits) -> None:
+        self._lookup, self._limits = lookup, limits
 
     async def pull(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
         """The frames of the answer: a status, messages, where to go on."""
@@ -109,10 +109,10 @@ class Pulls:
 
     def _queue_of(self, queue: Any) -> QueueId:
         name = topic_named(queue.topic)
-        config = require_topic(self._facts, name)
+        config = require_topic(self._lookup, name)
         if not 0 <= queue.id < config.read_queue_count:
             raise PublicRefusal(
                 PublicCode.BAD_REQUEST,
                 f"topic {name} has {config.read_queue_count} queues, not {queue.id}",
             )
-        return QueueId(name, self._facts.broker_name, queue.id)
+        return QueueId(name, self._lookup.broker_name, queue.id)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rocketmq_arrow.decode.inflate import InflateError, inflate
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
+from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.routing import (
     group_named,
@@ -83,9 +83,9 @@ class Receives:
     """ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
 
     def __init__(
-        self, facts: Facts, limits: PublicLimits, sessions: Sessions, renewals: Renewals
+        self, lookup: Lookup, limits: PublicLimits, sessions: Sessions, renewals: Renewals
     ) -> None:
-        self._facts, self._limits = facts, limits
+        self._lookup, self._limits = lookup, limits
         self._sessions, self._renewals = sessions, renewals
         self._on_their_way: set[tuple[str, str, str]] = set()
         """Client, group and handle of messages whose answer is being written."""
@@ -103,8 +103,8 @@ class Receives:
             )
         name = topic_named(request.message_queue.topic)
         group = group_named(request.group)
-        config = require_topic(self._facts, name)
-        known = self._facts.group(group)
+        config = require_topic(self._lookup, name)
+        known = self._lookup.group(group)
         invisible_ms = self._invisible_ms(request)
         subscription = subscription_of(request.filter_expression)
         if not 1 <= request.batch_size <= self._limits.receive_count_max:
@@ -150,7 +150,7 @@ class Receives:
         """What the broker lends, or that it has nothing. Raises PublicRefusal (42900)."""
         pop = PopMessages(
             taking.group,
-            QueueId(taking.topic, self._facts.broker_name, ANY_QUEUE),
+            QueueId(taking.topic, self._lookup.broker_name, ANY_QUEUE),
             request.batch_size,
             invisible_ms,
             poll_ms=poll_ms,
@@ -195,7 +195,7 @@ class Receives:
         is_by_tag = taking.subscription.kind == "TAG" and not taking.subscription.selects_all
         position, topic = 0, taking.topic
         handed: dict[str, Any] = {}
-        handles = reply.handles(self._facts.broker_name)
+        handles = reply.handles(self._lookup.broker_name)
         for handle, popped in zip(handles, _counts(reply), strict=True):
             stored, position = decode_record(content, position, check_crc=False)
             text = _with_position(handle, stored).text()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rocketmq_broker.engine.core.topics import check_topic_name
-from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
+from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.grpc.public.status import make_status
@@ -46,9 +46,9 @@ def lite_refusal(what: str) -> PublicRefusal:
     return PublicRefusal(PublicCode.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
 
 
-def require_topic(facts: Facts, name: str) -> TopicConfig:
+def require_topic(lookup: Lookup, name: str) -> TopicConfig:
     """Raises PublicRefusal (40402)."""
-    config = facts.topic(name)
+    config = lookup.topic(name)
     if config is None:
         raise PublicRefusal(
             PublicCode.TOPIC_NOT_FOUND,
@@ -57,32 +57,32 @@ def require_topic(facts: Facts, name: str) -> TopicConfig:
     return config
 
 
-def route_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
+def route_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
     """The answer to QueryRoute. Raises PublicRefusal."""
     name = topic_named(request.topic)
-    config = require_topic(facts, name)
+    config = require_topic(lookup, name)
     reply = public.message_class("QueryRouteResponse")(status=make_status(PublicCode.OK))
     types = accepted_types(config)
     for index, permission in enumerate(_permissions(config)):
         queue = reply.message_queues.add(id=index, permission=permission)
-        _fill_queue(queue, request, facts, own)
+        _fill_queue(queue, request, lookup, own)
         queue.accept_message_types.extend(types)
     return reply
 
 
-def assignment_reply(request: Any, facts: Facts, own: tuple[str, int]) -> Any:
+def assignment_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
     """The answer to QueryAssignment: all members of a group share every queue."""
     name = topic_named(request.topic)
     group = group_named(request.group)
-    config = require_topic(facts, name)
+    config = require_topic(lookup, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:
         raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be read")
-    indices = range(config.read_queue_count) if facts.group(group).is_fifo else (ANY_QUEUE,)
+    indices = range(config.read_queue_count) if lookup.group(group).is_fifo else (ANY_QUEUE,)
     reply = public.message_class("QueryAssignmentResponse")(status=make_status(PublicCode.OK))
     for index in indices:
         queue = reply.assignments.add().message_queue
         queue.id, queue.permission = index, READ if index < 0 else READ_WRITE
-        _fill_queue(queue, request, facts, own)
+        _fill_queue(queue, request, lookup, own)
         queue.accept_message_types.extend(accepted_types(config))
     return reply
 
@@ -101,9 +101,9 @@ def _permissions(config: TopicConfig) -> Iterator[int]:
         yield NONE
 
 
-def _fill_queue(queue: Any, request: Any, facts: Facts, own: tuple[str, int]) -> None:
+def _fill_queue(queue: Any, request: Any, lookup: Lookup, own: tuple[str, int]) -> None:
     queue.topic.CopyFrom(request.topic)
-    queue.broker.name, queue.broker.id = facts.broker_name, 0
+    queue.broker.name, queue.broker.id = lookup.broker_name, 0
     endpoints = queue.broker.endpoints
     if request.endpoints.addresses:
         # Where this client has reached us it will reach us again, whatever lies in between.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.caller import Caller
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts, accepted_types
+from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import require_topic, topic_named
 from rocketmq_broker.servers.public_grpc.send_checks import check_message
 from rocketmq_wire.codes import PublicCode
@@ -31,8 +31,8 @@ _FROM_CHECK: Final = 2
 class Sends:
     """SendMessage, EndTransaction and RecallMessage."""
 
-    def __init__(self, facts: Facts, limits: PublicLimits) -> None:
-        self._facts, self._limits = facts, limits
+    def __init__(self, lookup: Lookup, limits: PublicLimits) -> None:
+        self._lookup, self._limits = lookup, limits
 
     async def send(self, caller: Caller, request: Any) -> Any:
         """Store every message, and answer in the order they came."""
@@ -42,7 +42,7 @@ class Sends:
         if len(topics) > 1:
             raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "topic in messages are not same")
         name = topic_named(request.messages[0].topic)
-        config = require_topic(self._facts, name)
+        config = require_topic(self._lookup, name)
         if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
             raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
         accepted = accepted_types(config)
@@ -66,7 +66,7 @@ class Sends:
         group = messages[0].system_properties.message_group
         if group and len(messages) == 1:
             index = consistent_hash(java_hash(group), config.write_queue_count)
-        return QueueId(config.name, self._facts.broker_name, index)
+        return QueueId(config.name, self._lookup.broker_name, index)
 
     async def _send_one(self, caller: Caller, queue: QueueId, message: Any) -> Any:
         entry = public.message_class("SendResultEntry")()
@@ -116,7 +116,7 @@ class Sends:
                 transaction_id=request.transaction_id,
                 topic=name,
                 is_from_check=request.source == _FROM_CHECK,
-                broker=self._facts.broker_name,
+                broker=self._lookup.broker_name,
             )
         )
         return public.message_class("EndTransactionResponse")(status=make_status(PublicCode.OK))
@@ -125,7 +125,7 @@ class Sends:
         """Take back a message that waits for its time."""
         name = topic_named(request.topic)
         recalled = await caller.ask(
-            RecallMessage(name, request.recall_handle, broker=self._facts.broker_name)
+            RecallMessage(name, request.recall_handle, broker=self._lookup.broker_name)
         )
         return public.message_class("RecallMessageResponse")(
             status=make_status(PublicCode.OK), message_id=recalled.message_id

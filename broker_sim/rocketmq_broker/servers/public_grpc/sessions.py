@@ -1,7 +1,7 @@
-"""The clients of the public service: by id, what they said of themselves, and how to reach them.
+"""The clients of the public service by id: their settings and their telemetry streams.
 
-A client's telemetry stream is its way in: by it the broker asks about transactions and has messages
-verified. A client without one is still known by its settings, until it has been silent for long.
+Over a client's stream the broker checks transactions, and passes on the requests of tools. A client
+without a stream keeps its session until it has been silent for the expiry time.
 """
 
 from __future__ import annotations
@@ -13,31 +13,45 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.servers.public_grpc.verification import answer_of, question_of
 from rocketmq_broker.servers.shell.member_calls import Answered, AskClient
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
 from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.remoting.codec import encode_reply
 from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.members import (
+    ConsumeDirectly,
+    ConsumeDirectlyReply,
+    ConsumeResult,
+    GetRunningInfo,
+    RelayedReply,
+    RunningInfoReply,
+)
 from rocketmq_wire.requests.transactions import CheckTransaction
 from rocketmq_wire.stubs import public
 
 _FIRST_KEY: Final = -(1 << 62)
-"""Below all keys of connections: a client is itself, whatever connections it uses."""
+"""Below the keys of all connections, because a client may use several connections."""
+
+_RESULTS: Final = {
+    PublicCode.OK: ConsumeResult.SUCCESS,
+    PublicCode.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.LATER,
+    PublicCode.MESSAGE_CORRUPTED: ConsumeResult.RETURN_NULL,
+}
 
 
 class Listening(Protocol):
-    """Where clients are made known that can be asked: `servers.shell.EngineShell`."""
+    """The registry of clients that take requests: `EngineShell`, or a fake."""
 
     def listen(
         self,
         peer: Peer,
+        *,
         on_members_changed: Callable[[str], None],
-        ask_client: AskClient | None = None,
+        on_check: Callable[[CheckTransaction], None],
+        ask_client: AskClient,
     ) -> None: ...
-
-    def listen_checks(self, peer: Peer, on_check: Callable[[CheckTransaction], None]) -> None: ...
 
     def forget_peer(self, peer: Peer) -> None: ...
 
@@ -50,16 +64,16 @@ class Session:
     settings: Any
     seen_at: float
     commands: asyncio.Queue[Any] | None = None
-    """What waits to be written to its stream; a None in it ends that. None between streams."""
+    """The commands to write to its stream, None to end it; None if no stream is open."""
     asked: dict[str, tuple[Request[Reply], Answered]] = field(default_factory=dict)
-    """What it was asked and has not answered, by nonce."""
+    """The unanswered requests to the client, by nonce."""
 
     @property
     def group(self) -> str:
         return str(self.settings.subscription.group.name)
 
     def tell(self, command: Any) -> None:
-        """Send something by the stream; a client that does not read is cut off."""
+        """Send a command over the stream, which ends if the client does not read."""
         if self.commands is None:
             return
         try:
@@ -68,7 +82,7 @@ class Session:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """End the stream: the client opens another one if it is still there."""
+        """End the stream; a client that still runs opens another one."""
         if self.commands is None:
             return
         while not self.commands.empty():
@@ -77,7 +91,7 @@ class Session:
 
 
 class Sessions:
-    """All of them. Lives on the event loop's thread."""
+    """All sessions. Every call happens on the event loop's thread."""
 
     def __init__(
         self,
@@ -89,8 +103,10 @@ class Sessions:
         time: Callable[[], float],
     ) -> None:
         self._listening = listening
-        self._count_max, self._commands_max = count_max, commands_max
-        self._expiry_seconds, self._time = expiry_seconds, time
+        self._count_max = count_max
+        self._commands_max = commands_max
+        self._expiry_seconds = expiry_seconds
+        self._time = time
         self._sessions: dict[str, Session] = {}
         self._keys = itertools.count(_FIRST_KEY)
         self._nonces = itertools.count(1)
@@ -99,7 +115,7 @@ class Sessions:
         return len(self._sessions)
 
     def find(self, client_id: str) -> Session | None:
-        """The client, which counts as a sign of life."""
+        """The client's session; the call counts as a sign of life."""
         session = self._sessions.get(client_id)
         if session is not None:
             session.seen_at = self._time()
@@ -111,7 +127,7 @@ class Sessions:
         return session is not None and session.commands is not None
 
     def put(self, client_id: str, peer: Peer, settings: Any) -> Session:
-        """Note a client's settings. Raises PublicRefusal when there are too many clients."""
+        """Store a client's settings. Raises PublicRefusal if there are too many clients."""
         session = self.find(client_id)
         if session is None:
             self._expire()
@@ -124,21 +140,21 @@ class Sessions:
         return session
 
     def begin_stream(self, session: Session) -> asyncio.Queue[Any]:
-        """A telemetry stream of the client; one it had before ends."""
+        """Open a telemetry stream of the client; an earlier one ends."""
         session.hang_up()
-        # One place more, for the word that ends it.
+        # One more, for the None that ends the stream.
         session.commands = asyncio.Queue(self._commands_max + 1)
         self._listening.listen(
             session.peer,
-            # Members share all queues here: nobody has to be told who is there.
-            lambda _: None,
-            lambda request, answered: self._ask(session, request, answered),
+            # Members of the public service share all queues, so they need no notices.
+            on_members_changed=lambda _: None,
+            on_check=lambda check: self._check(session, check),
+            ask_client=lambda request, answered: self._ask(session, request, answered),
         )
-        self._listening.listen_checks(session.peer, lambda check: self._check(session, check))
         return session.commands
 
     def end_stream(self, session: Session, commands: asyncio.Queue[Any]) -> None:
-        """A stream is over: unless there is a newer one, nobody can be asked any more."""
+        """Close a stream; unless a newer one is open, the client takes no more requests."""
         if session.commands is not commands:
             return
         session.commands = None
@@ -148,30 +164,30 @@ class Sessions:
             answered(None)
 
     def remove(self, client_id: str) -> None:
-        """A client has said goodbye."""
+        """Remove a client that terminated."""
         session = self._sessions.pop(client_id, None)
         if session is not None:
             session.hang_up()
             self._listening.forget_peer(session.peer)
 
     def hang_up_all(self) -> None:
-        """End every stream: the broker stops."""
+        """End every stream, because the broker stops."""
         for session in self._sessions.values():
             session.hang_up()
 
     def answered(self, session: Session, command: Any) -> None:
-        """A client's answer to what it was asked; one that nobody waits for is dropped."""
+        """Pass on a client's answer to a request; a late answer is dropped."""
         content = getattr(command, command.WhichOneof("command"))
         waiting = session.asked.pop(content.nonce, None)
         if waiting is not None:
             request, answered = waiting
-            answered(answer_of(request, command))
+            answered(_reply_of(request, command))
 
     def _ask(
         self, session: Session, request: Request[Reply], answered: Answered
     ) -> Callable[[], None]:
         nonce = str(next(self._nonces))
-        command = question_of(request, nonce)
+        command = _command_of(request, nonce)
         if command is None or session.commands is None:
             asyncio.get_running_loop().call_soon(answered, None)
             return lambda: None
@@ -196,3 +212,35 @@ class Sessions:
         for client_id, session in list(self._sessions.items()):
             if session.commands is None and session.seen_at < oldest:
                 del self._sessions[client_id]
+
+
+def _command_of(request: Request[Reply], nonce: str) -> Any | None:
+    """The telemetry command for a request; None if these clients have no such command."""
+    command = public.message_class("TelemetryCommand")()
+    if isinstance(request, ConsumeDirectly):
+        stored, _ = decode_record(request.record, check_crc=False)
+        verify = command.verify_message_command
+        verify.nonce = nonce
+        verify.message.CopyFrom(incoming_of(stored, Delivery(stored.topic)))
+        return command
+    if isinstance(request, GetRunningInfo):
+        command.print_thread_stack_trace_command.nonce = nonce
+        return command
+    return None
+
+
+def _reply_of(request: Request[Reply], command: Any) -> RelayedReply | None:
+    """The answer in the form of the TCP protocol; None if it answers another command."""
+    reply: Reply
+    if isinstance(request, ConsumeDirectly) and command.HasField("verify_message_result"):
+        result = _RESULTS.get(command.status.code, ConsumeResult.EXCEPTION)
+        reply = ConsumeDirectlyReply(result, remark=command.status.message)
+    elif isinstance(request, GetRunningInfo) and command.HasField("thread_stack_trace"):
+        trace = command.thread_stack_trace.thread_stack_trace
+        reply = RunningInfoReply({"THREAD_STACK_TRACE": trace}, {}, {}, ())
+    else:
+        return None
+    encoded = encode_reply(request, reply)
+    return RelayedReply(
+        encoded.code, encoded.remark, encoded.ext_fields, b"".join(map(bytes, encoded.body))
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.limits import MINUTE_MS, PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Facts, GroupLookup
+from rocketmq_broker.servers.public_grpc.lookup import GroupLookup, Lookup
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal
@@ -22,7 +22,7 @@ _ATTEMPTS_MAX: Final = 3
 """Of a producer to send a message."""
 
 
-def decided_settings(settings: Any, facts: Facts, limits: PublicLimits) -> Any:
+def decided_settings(settings: Any, lookup: Lookup, limits: PublicLimits) -> Any:
     """What the client is told. Raises PublicRefusal for settings of no known client."""
     if settings.ByteSize() > limits.settings_size_max:
         raise PublicRefusal(
@@ -35,7 +35,7 @@ def decided_settings(settings: Any, facts: Facts, limits: PublicLimits) -> Any:
     if kind == "publishing":
         _decide_publishing(decided, limits)
     elif kind == "subscription":
-        _decide_subscription(decided, facts, limits)
+        _decide_subscription(decided, lookup, limits)
     else:
         raise PublicRefusal(
             PublicCode.UNRECOGNIZED_CLIENT_TYPE, "settings name neither publishing nor subscription"
@@ -54,9 +54,9 @@ def _decide_publishing(settings: Any, limits: PublicLimits) -> None:
     settings.publishing.validate_message_type = True
 
 
-def _decide_subscription(settings: Any, facts: Facts, limits: PublicLimits) -> None:
+def _decide_subscription(settings: Any, lookup: Lookup, limits: PublicLimits) -> None:
     name = settings.subscription.group.name
-    group = facts.group(name)
+    group = lookup.group(name)
     if settings.client_type in (_LITE_PUSH, _LITE_SIMPLE):
         raise lite_refusal(f"a lite consumer of group {name}")
     settings.ClearField("backoff_policy")

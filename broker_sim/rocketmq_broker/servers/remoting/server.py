@@ -1,9 +1,9 @@
-"""TCP remoting: connections of frames <-> the shell.
+"""Serves RocketMQ's remoting protocol over TCP: connections of frames <-> the shell.
 
-Each connection receives into the buffers its decoder lends, and sends answers from where they lie.
-What a peer can make us hold is bounded: a frame, the answers that wait for it to read, and the
-requests being worked on. At a bound the broker stops reading from that connection until it has
-caught up. Bytes that are no frames close the connection, and nothing else.
+A connection receives into its decoder's buffers and sends replies without copying them. Limits
+bound the memory of each peer: one frame, the replies that it has not read, and its requests in
+flight. At a limit the broker stops reading from that connection until the peer has caught up.
+Bytes that are no frames close that connection only.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _IDLE_CHECKS: Final = 4
 
 
 def _allocate(size: int) -> memoryview:
-    # Not filled with zeros first, as a bytearray would be.
+    # A bytearray would be filled with zeros first.
     return np.empty(size, np.uint8).data
 
 
 class Role(enum.Enum):
-    """Which requests a port takes."""
+    """The requests that a port accepts."""
 
     BOTH = "name server and broker"
     NAME_SERVER = "name server"
@@ -70,13 +70,15 @@ class RemotingServer:
         tls_files: TlsFiles | None = None,
         guard: Guard | None = None,
     ) -> None:
-        """Without `tls_files` only plaintext is served; without `guard` nobody is asked."""
-        self.shell, self.config, self.role = shell, config, role
+        """Without `tls_files` only plaintext is served; without `guard` everything is allowed."""
+        self.shell = shell
+        self.config = config
+        self.role = role
         self.guard = guard
         self._tls_files = tls_files
         self.connections: set[Connection] = set()
         self._waiting: set[asyncio.Transport] = set()
-        """Clients that have not said enough yet to become a connection."""
+        """Accepted transports that have not sent enough yet to become a connection."""
         self._listener: Listener | None = None
         self._idle_task: asyncio.Task[None] | None = None
 
@@ -116,7 +118,7 @@ class RemotingServer:
         """Close every connection."""
         for connection in list(self.connections):
             connection.close()
-        # One turn for the transports to send what they hold and to say goodbye.
+        # One turn of the loop lets the transports send their rest and the TLS goodbye.
         await asyncio.sleep(0)
         if self._listener is not None:
             await self._listener.hang_up(lambda: [*self._waiting, *self.connections])
@@ -141,20 +143,19 @@ class Connection(asyncio.BufferedProtocol):
     _output: Output
 
     def __init__(self, server: RemotingServer) -> None:
-        self._server, self._shell = server, server.shell
+        self._server = server
+        self._shell = server.shell
         config = server.config
         self._session = ServerSession(
             frame_size_max=config.frame_bytes_max,
             allocate=_allocate,
             check=None if server.guard is None else self._check,
         )
-        self._output_max, self._in_flight_max = (
-            config.output_bytes_max,
-            config.requests_in_flight_max,
-        )
+        self._output_max = config.output_bytes_max
+        self._in_flight_max = config.requests_in_flight_max
         self._in_flight = 0
         self._asked: dict[int, Answered] = {}
-        """What this client was asked, and who waits for its answer."""
+        """The callback of each request to this client, by the request's number."""
         self._is_reading = True
         self._is_working = False
         self._is_closed = False
@@ -171,8 +172,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = Peer(next(_peer_keys), str(peer[0]), int(peer[1]), str(local[0]))
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE)
-        # Asyncio does this only for sockets whose protocol number is given, and the bound one's is
-        # not: a second small reply would wait 40 ms for the acknowledgement of the first.
+        # Asyncio sets this only for sockets with a given protocol number, and the bound one has
+        # none. Without it, a second small reply waits 40 ms until the first one is acknowledged.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self._server.connections) >= self._server.config.connections_max:
             _LOG.warning("peer=%s:%d refused: too many connections", *self._where)
@@ -180,8 +181,12 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._server.connections.add(self)
-        self._shell.listen(self.peer, self._tell, self._ask)
-        self._shell.listen_checks(self.peer, self._notify)
+        self._shell.listen(
+            self.peer,
+            on_members_changed=lambda group: self._notify(NotifyMembersChanged(group)),
+            on_check=self._notify,
+            ask_client=self._ask,
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -213,11 +218,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- the server calls ---------------------------------------------------------------------
 
     def is_idle_since(self, time: float) -> bool:
-        """True if the peer said and took nothing since then, and nothing is done for it."""
+        """True if no byte has passed since `time` and no request is in flight."""
         return self._active_at < time and not self._in_flight
 
     def close(self) -> None:
-        """Close once what is written is sent."""
+        """Close once everything written is sent."""
         self._output.release()
         self._transport.close()
 
@@ -227,30 +232,30 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests and answers -----------------------------------------------------------------
 
     @property
-    def _is_at_a_bound(self) -> bool:
+    def _is_at_limit(self) -> bool:
         if self._output.size > self._output_max:
             return True
         return (
             self._in_flight >= self._in_flight_max
-            # Pulls that wait for messages have a bound of their own.
+            # Held pulls have a limit of their own.
             and self._in_flight - self._shell.held_count(self.peer) >= self._in_flight_max
         )
 
     def _work(self) -> None:
-        """Take up the frames that are there, as far as the bounds allow."""
+        """Process the received requests as far as the limits allow."""
         if self._is_working:
-            # Called by an answer that was given at once: the loop below goes on by itself.
+            # A reply that is given at once calls this; the loop below continues by itself.
             return
         self._is_working = True
         self._output.hold()
         try:
-            while not self._is_closed and not self._is_at_a_bound:
-                asked = self._session.next_request()
+            while not self._is_closed and not self._is_at_limit:
+                received = self._session.next_request()
                 for opaque, reply in self._session.take_answered():
                     self._asked.pop(opaque)(reply)
-                if asked is None:
+                if received is None:
                     break
-                self._take_up(asked)
+                self._submit(received)
         except ProtocolError as error:
             _LOG.warning("peer=%s:%d closed: %s", *self._where, error)
             self._output.release()
@@ -260,24 +265,19 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_working = False
             self._output.release()
-        self._read_if(not self._is_at_a_bound)
+        self._read_if(not self._is_at_limit)
 
     def _check(self, header: Header, body: Buffer, request: Request[Reply]) -> None:
         assert self._server.guard is not None
         self._server.guard.check_request(self.peer.host, header, body, request)
 
-    def _take_up(self, asked: ReceivedRequest) -> None:
-        request, role = asked.request, self._server.role
+    def _submit(self, received: ReceivedRequest) -> None:
+        request, role = received.request, self._server.role
+        if not isinstance(request, BrokerError) and not role.takes(request):
+            remark = f" request type {received.code} not supported by the {role.value}"
+            request = broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         if isinstance(request, BrokerError):
-            self._output.write(self._session.answer(asked, request))
-            return
-        if not role.takes(request):
-            remark = f" request type {asked.code} not supported by the {role.value}"
-            self._output.write(
-                self._session.answer(
-                    asked, broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-                )
-            )
+            self._output.write(self._session.answer(received, request))
             return
         self._in_flight += 1
 
@@ -288,10 +288,10 @@ class Connection(asyncio.BufferedProtocol):
             if not isinstance(result, (Reply, BrokerError)):
                 result = broker_error(ResponseCode.SYSTEM_ERROR, str(result))
             if not self._output.is_holding:
-                # A sync completes many sends at once, and an arrival many pulls.
+                # A sync completes many sends at once, and an append many pulls.
                 self._output.hold()
                 self._loop.call_soon(self._release)
-            self._output.write(self._session.answer(asked, result))
+            self._output.write(self._session.answer(received, result))
             self._catch_up()
 
         self._shell.submit(request, self.peer, done)
@@ -300,17 +300,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_closed and not self._is_working:
             self._output.release()
 
-    def _tell(self, group: str) -> None:
-        """Let the client share the queues of a group anew, which it else does every 20 seconds."""
-        self._notify(NotifyMembersChanged(group))
-
     def _notify(self, notice: Request[Reply]) -> None:
-        # Whoever does not even read its answers is not told: this must not pile up.
+        # A client that does not read its replies gets no notices: they must not pile up.
         if not self._transport.is_closing() and self._output.size <= self._output_max:
             self._output.write(self._session.notify(notice))
 
     def _ask(self, request: Request[Reply], answered: Answered) -> Callable[[], None]:
-        """Ask the client something; the returned function gives up waiting."""
+        """Send a request to the client; the returned function gives up waiting."""
         opaque, parts = self._session.start(request)
         self._asked[opaque] = answered
         self._output.write(parts)

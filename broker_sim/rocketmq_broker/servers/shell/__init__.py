@@ -1,1 +1,1 @@
-"""Carries out what the engine decides: answers, waits, timers, housekeeping. Start at `shell`."""
+"""Carries out the engine's outcomes: replies, waits, timers, housekeeping. Start at `shell`."""

@@ -1,7 +1,7 @@
-"""One thread that makes the log durable for many waiting sends at a time.
+"""Group commit: one thread that syncs the log for many waiting sends at a time.
 
-The loop asks for a sync; the thread runs one and reports how far the log is durable. Whoever asks
-while a sync runs is served by the next one, together with all others who asked meanwhile.
+The loop orders a sync; the thread runs it and reports the position up to which the log is durable.
+The next sync serves all sends that come while one runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 
 class GroupCommit:
-    """Runs `sync` off the loop. `on_durable` and `on_failure` are called on the loop."""
+    """Runs `sync` on a thread. `on_durable` and `on_failure` are called on the loop."""
 
     def __init__(
         self,
@@ -22,7 +22,9 @@ class GroupCommit:
         on_durable: Callable[[int], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._sync, self._on_durable, self._on_failure = sync, on_durable, on_failure
+        self._sync = sync
+        self._on_durable = on_durable
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._ordered_end = 0
@@ -37,13 +39,13 @@ class GroupCommit:
         return self._idle.is_set()
 
     def order(self, end: int) -> None:
-        """Have the log synced up to a position that is appended by now; on the loop's thread."""
+        """Order a sync of the log up to an appended position; call it on the loop's thread."""
         self._ordered_end = max(self._ordered_end, end)
         if self._idle.is_set():
             self._begin()
 
     async def finish(self) -> None:
-        """Wait for the syncs that were ordered, then end the thread."""
+        """Wait for the ordered syncs, then end the thread."""
         await self._idle.wait()
         self._orders.put(False)
         self._thread.join()
@@ -65,7 +67,7 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._synced, durable_end)
 
     def _synced(self, durable_end: int) -> None:
-        # Ordered meanwhile: the disk works on while the answers are written.
+        # If more was ordered meanwhile, the disk works while the replies are written.
         if self._ordered_end > durable_end:
             self._begin()
         else:

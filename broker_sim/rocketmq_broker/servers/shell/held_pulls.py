@@ -19,7 +19,7 @@ Done = Callable[[Reply | RocketMQError], None]
 
 @dataclass(eq=False, slots=True)
 class HeldPull:
-    """One waiting pull, and whom to tell."""
+    """One waiting pull, and the callback for its reply."""
 
     hold: Hold
     peer_key: int
@@ -28,7 +28,7 @@ class HeldPull:
 
 
 class HeldPulls:
-    """Waiting pulls. Whoever takes one out answers it, or puts it back."""
+    """The waiting pulls. The caller that takes a pull out answers it or adds it again."""
 
     def __init__(self, *, count_max: int) -> None:
         self._count_max = count_max
@@ -44,7 +44,7 @@ class HeldPulls:
         return self._count >= self._count_max
 
     def count_of(self, peer_key: int) -> int:
-        """How many pulls of one connection are waiting."""
+        """The number of waiting pulls of one connection."""
         return len(self._by_peer.get(peer_key, ()))
 
     def add(self, pull: HeldPull) -> None:
@@ -54,7 +54,7 @@ class HeldPulls:
         self._count += 1
 
     def remove(self, pull: HeldPull) -> None:
-        """Take out one pull and stop its timer; one that is not in is left alone."""
+        """Take out one pull and stop its timer; an unknown pull is ignored."""
         if pull not in self._by_peer.get(pull.peer_key, ()):
             return
         queue = pull.hold.queue
@@ -66,7 +66,7 @@ class HeldPulls:
             pull.timer = None
 
     def take_arrived(self, topic: str, queue_index: int, end: int) -> list[HeldPull]:
-        """Take out the pulls for which a queue that now ends at `end` holds something."""
+        """Take out the pulls of a queue that start before its new `end`."""
         waiting = self._by_queue.get((topic, queue_index), {})
         return self._take(pull for pull in waiting if pull.hold.start < end)
 

@@ -1,4 +1,4 @@
-"""Questions to members of groups: asked over their own connections, awaited for a bounded time."""
+"""Requests of the broker to members of groups, over their own connections, with a timeout."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.members import RelayedReply
 
-# RocketMQ's brokers wait as long.
+# As in RocketMQ.
 _ANSWER_SECONDS: Final = 10.0
-_UNDER_WAY_MAX: Final = 1_024
+_IN_FLIGHT_MAX: Final = 1_024
 
 Answered = Callable[[RelayedReply | None], None]
-"""Called once with what a client answered; with None when its connection closed before."""
+"""Called once with a client's answer, or with None if its connection closed before."""
 AskClient = Callable[[Request[Reply], Answered], Callable[[], None]]
-"""Asks a client something; what it returns gives up waiting for the answer."""
+"""Sends a request to a client, and returns a function that gives up waiting for the answer."""
 
 
 class MemberCalls:
-    """Asks clients by their connections."""
+    """Sends requests to clients over their connections."""
 
     def __init__(self) -> None:
         self._clients: dict[int, AskClient] = {}
-        self._under_way = 0
+        self._in_flight = 0
 
     def add(self, peer_key: int, ask: AskClient) -> None:
-        """A connection whose client can be asked."""
+        """Register a connection whose client takes requests."""
         self._clients[peer_key] = ask
 
     def remove(self, peer_key: int) -> None:
         self._clients.pop(peer_key, None)
 
     def begin(self, outcome: AskMembers, done: Done) -> None:
-        """Ask every member; `done` gets what their answers mean together."""
-        if self._under_way + len(outcome.members) > _UNDER_WAY_MAX:
+        """Ask every member; `done` gets the combined answer."""
+        if self._in_flight + len(outcome.members) > _IN_FLIGHT_MAX:
             done(refusals.members_busy())
             return
         answers: dict[str, Reply | BrokerError] = {}
@@ -66,16 +66,16 @@ class MemberCalls:
         if ask is None:
             answered(member, refusals.member_offline(member.group, member.client_id))
             return
-        self._under_way += 1
+        self._in_flight += 1
 
         def came(raw: RelayedReply | None) -> None:
             timer.cancel()
-            self._under_way -= 1
+            self._in_flight -= 1
             answered(member, _answer_of(outcome, member, raw))
 
         def late() -> None:
             give_up()
-            self._under_way -= 1
+            self._in_flight -= 1
             answered(member, refusals.member_silent(member.group, member.client_id))
 
         timer = asyncio.get_running_loop().call_later(_ANSWER_SECONDS, late)

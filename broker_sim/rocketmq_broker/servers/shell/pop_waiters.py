@@ -1,7 +1,7 @@
-"""The pops that wait for messages: whom an arrival wakes, and whom a pop that left some.
+"""Held pops and notifications: which waiting request new messages wake.
 
-One waiter is woken for what arrives in a queue, of those who want any queue and of those who want
-this one. What it leaves wakes the next, so that one arrival never wakes a crowd.
+New messages of a queue wake one request for any queue and one for this queue. If it leaves messages
+behind, the next one wakes, so that one arrival never wakes all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Key(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class HeldPop:
-    """One waiting request, and whom to tell."""
+    """One waiting request, and the callback for its reply."""
 
     hold: HoldPop
     peer_key: int
@@ -53,7 +53,7 @@ class HeldPop:
 
 
 class PopWaiters:
-    """Holds requests and asks them again. Lives on the loop's thread."""
+    """Holds requests and resumes them. All calls happen on the loop's thread."""
 
     def __init__(
         self,
@@ -61,33 +61,35 @@ class PopWaiters:
         carry_out: Callable[[Answer | AfterSync, Done], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._pops, self._carry_out, self._now_ms = pops, carry_out, now_ms
+        self._pops = pops
+        self._carry_out = carry_out
+        self._now_ms = now_ms
         self._by_key: dict[_Key, dict[HeldPop, None]] = {}
         self._by_peer: dict[int, dict[HeldPop, None]] = {}
         self._names: dict[str, dict[tuple[str, str], int]] = {}
-        """Stored topic -> (group, topic popped) of those whom its messages concern, counted."""
+        """Stored topic -> (group, popped topic) of its waiting requests -> their number."""
         self._count = 0
         self._wakes: deque[_Key] = deque()
         self._is_waking = self._is_stopping = False
         pops.waiting_count = self.count_of
 
     def count_of(self, group: str, queue: QueueId) -> int:
-        """How many pops of a group wait for a queue."""
+        """The number of pops of a group that wait for a queue."""
         index = queue.index if queue.index >= 0 else ANY_QUEUE
         return len(self._by_key.get(_Key(group, queue.topic, index, is_pop=True), ()))
 
     def count_of_peer(self, peer_key: int) -> int:
-        """How many requests of one connection are waiting."""
+        """The number of waiting requests of one connection."""
         return len(self._by_peer.get(peer_key, ()))
 
     def hold(self, hold: HoldPop, peer_key: int, done: Done) -> HeldPop:
-        """Keep a request until something comes for it or its time is over."""
+        """Hold a request until messages come for it or its time is over."""
         held = HeldPop(hold, peer_key, done)
         self._keep(held)
         return held
 
     def remove(self, held: HeldPop) -> bool:
-        """Take out one request and stop its timer; False if it was not in."""
+        """Take out one request and stop its timer; False if it is unknown."""
         if held not in self._by_peer.get(held.peer_key, ()):
             return False
         key = held.key
@@ -103,36 +105,39 @@ class PopWaiters:
         return True
 
     def forget_peer(self, peer_key: int) -> None:
-        """A connection closed: nobody waits there any more."""
+        """Drop the requests of a closed connection."""
         for held in list(self._by_peer.get(peer_key, ())):
             self.remove(held)
 
     def answer_all(self) -> None:
-        """Answer everybody: the broker stops."""
+        """Answer all requests, because the broker stops."""
         self._is_stopping = True
         for held in [held for waiting in self._by_peer.values() for held in waiting]:
             if self.remove(held):
                 self._resume(held, is_final=True)
 
-    def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew."""
-        for arrival in arrivals:
-            for group, topic in self._names.get(arrival.topic, ()):
-                self._wake_place(group, topic, arrival.topic, arrival.queue_index)
+    def arrived(self, grown: Iterable[Arrival]) -> None:
+        """Wake requests for queues that grew."""
+        for queue in grown:
+            for group, topic in self._names.get(queue.topic, ()):
+                self._wake(group, topic, queue.topic, queue.queue_index)
         self._work()
 
-    def freed(self, places: Iterable[GroupQueue]) -> None:
-        """Queues may be popped in order again."""
+    def freed(self, queues: Iterable[GroupQueue]) -> None:
+        """Wake requests for queues that may be popped in order again."""
         if not self._count:
             return
-        for place in places:
-            topic = origin_topic_of(place.topic, place.group)
-            self._wake_place(place.group, topic, place.topic, place.queue_index)
+        for queue in queues:
+            topic = origin_topic_of(queue.topic, queue.group)
+            self._wake(queue.group, topic, queue.topic, queue.queue_index)
         self._work()
 
     def answered(self, request: Request[Reply], outcome: Outcome) -> None:
-        """Something was answered: what a pop left is for the next one who waits as it did, and
-        acknowledgements in order may have freed a queue."""
+        """Wake the requests that a reply may concern.
+
+        Messages that a pop left behind go to the next request of its kind, and acknowledgements in
+        order may have freed a queue.
+        """
         if not self._count:
             return
         if isinstance(request, (AckMessage, AckMessages)):
@@ -145,7 +150,7 @@ class PopWaiters:
             self._work()
 
     def turn(self, *, can_write: bool) -> bool:
-        """Have done what is due between requests; True if the log grew."""
+        """Do the periodic work of pops; True if the log grew."""
         now_ms = self._now_ms()
         has_grown = can_write and self._pops.turn(now_ms)
         self.freed(self._pops.take_freed(now_ms))
@@ -153,11 +158,11 @@ class PopWaiters:
 
     # --- waking -------------------------------------------------------------------------------
 
-    def _wake_place(self, group: str, topic: str, stored: str, queue_index: int) -> None:
+    def _wake(self, group: str, topic: str, stored: str, queue_index: int) -> None:
         if stored == topic:
             indices: Iterable[int] = (ANY_QUEUE, queue_index)
         else:
-            # Whatever queue they named, they look at the retry topic, too.
+            # All of them read the retry topic, too, whichever queue they name.
             indices = {key.queue_index for key in self._by_key if key[:2] == (group, topic)}
         for index in indices:
             for is_pop in (True, False):
@@ -166,7 +171,7 @@ class PopWaiters:
                     self._wakes.append(key)
 
     def _work(self) -> None:
-        """Ask those again who are to be woken; what they leave may wake more."""
+        """Resume the requests to be woken; messages that they leave behind may wake more."""
         if self._is_waking:
             return
         self._is_waking = True
@@ -214,12 +219,12 @@ class PopWaiters:
         self._count += 1
 
     def _count_names(self, key: _Key, step: int) -> None:
-        place = (key.group, key.topic)
+        popped = (key.group, key.topic)
         for kind in RetryKind:
             name = kind.topic_of(key.topic, key.group)
-            places = self._names.setdefault(name, {})
-            places[place] = places.get(place, 0) + step
-            if not places[place]:
-                del places[place]
-            if not places:
+            counts = self._names.setdefault(name, {})
+            counts[popped] = counts.get(popped, 0) + step
+            if not counts[popped]:
+                del counts[popped]
+            if not counts:
                 del self._names[name]

@@ -1,6 +1,6 @@
-"""Carries out what the engine decides: answers, waits for the disk, holds pulls, ticks.
+"""Carries out the engine's outcomes: replies, waits for the disk, held pulls, periodic work.
 
-Both servers ask the one shell. It lives on one event loop and owns the engine and the store there.
+All servers share one shell. It owns the engine and the store, and runs on one event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from rocketmq_broker.servers.shell.held_pulls import Done, HeldPull, HeldPulls
 from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
 from rocketmq_broker.servers.shell.member_calls import AskClient, MemberCalls
 from rocketmq_broker.servers.shell.pop_waiters import HeldPop, PopWaiters
-from rocketmq_broker.servers.shell.transaction_checks import OnCheck, TransactionChecks
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
@@ -48,7 +47,7 @@ from rocketmq_wire.requests.messages import (
 )
 from rocketmq_wire.requests.pop import ChangeInvisibleTime
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
-from rocketmq_wire.requests.transactions import EndTransaction
+from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction
 
 R = TypeVar("R", bound=Reply)
 
@@ -64,8 +63,11 @@ _EXPIRY_SECONDS: Final = 10.0
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
-"""Of sends that wait to be appended together: some 4,000 small messages, which stay in the cache.
-A pass over 4,000 costs a third less a message than one over 1,000, a tenth of one over 32."""
+"""Bytes of sends that are appended together: some 4,000 small messages, which fit the CPU cache.
+
+One pass over 4,000 messages costs a third less per message than over 1,000, and a tenth of the cost
+over 32.
+"""
 
 
 def now_ms() -> int:
@@ -73,7 +75,7 @@ def now_ms() -> int:
 
 
 class _Send(NamedTuple):
-    """A send that waits to be appended."""
+    """A send that waits to be appended together with others."""
 
     request: SendBatch | SendRecords
     peer: Peer
@@ -85,44 +87,52 @@ def _kind_and_topic(send: _Send) -> tuple[type, str]:
 
 
 def _refusal_of(error: Exception, what: str) -> BrokerError:
-    """What a failed request is answered with."""
+    """The error reply to a request that failed."""
     if isinstance(error, BrokerError):
         return error
     if isinstance(error, DamagedStoreError):
-        # Of a running broker that is old log, which was to be read.
+        # A running broker reports damage only in old log that it reads.
         _LOG.error("request=%s: %s", what, error)
         return broker_error(ResponseCode.SYSTEM_ERROR, str(error))
     if isinstance(error, StorageError):
         _LOG.error("request=%s: %s", what, error)
-        # Of a block that goes over the end of a file the first part may be stored.
+        # If a block crosses the end of a file, its first part may be stored.
         return refusals.outcome_unknown(str(error))
     _LOG.error("request=%s failed", what, exc_info=error)
     return broker_error(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
+class _Client(NamedTuple):
+    """The callbacks of a connection."""
+
+    on_members_changed: Callable[[str], None]
+    on_check: Callable[[CheckTransaction], None]
+
+
 class EngineShell:
-    """Asks the engine for the servers, and does the waiting that its outcomes call for."""
+    """Passes requests to the engine for the servers, and waits where an outcome says so."""
 
     def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
-        self.engine, self.store, self.config = engine, store, config
+        self.engine = engine
+        self.store = store
+        self.config = config
         self._held = HeldPulls(count_max=config.held_pulls_max)
         self._unsynced: deque[tuple[int, Reply, Done]] = deque()
         self._gathered: list[_Send] = []
         self._gathered_size = 0
-        self._listeners: dict[int, Callable[[str], None]] = {}
+        self._clients: dict[int, _Client] = {}
         self._member_calls = MemberCalls()
         self._pop_waiters = PopWaiters(engine.pops, self._carry_out, now_ms)
-        self._transaction_checks = TransactionChecks()
         self._ended: str | None = None
-        """Why sends are refused until a restart."""
+        """The reason why sends are refused until a restart."""
         self._unpublished: str | None = None
-        """Why what is stored cannot be put into its queues."""
+        """The reason why stored messages cannot be put into their queues."""
         self._waits_for_sync = config.flush == "sync"
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Begin to work on the running loop."""
+        """Start the periodic work on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._commit = GroupCommit(
             self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
@@ -140,7 +150,7 @@ class EngineShell:
         self._tasks = [self._loop.create_task(repeat(*tick)) for tick in ticks]
 
     async def stop_serving(self) -> None:
-        """Answer all that waits; sends are refused from here on."""
+        """Answer every held request and refuse all sends from now on."""
         self._is_stopping = True
         self._append_gathered()
         self._ended = self._ended or "the broker is stopping"
@@ -155,8 +165,8 @@ class EngineShell:
             task.cancel()
         await asyncio.gather(*self._tasks, self._housekeeping.end(), return_exceptions=True)
         try:
-            # What was delivered late must be durable before the file says that it was. Should the
-            # disk refuse, closing the store says so.
+            # Delayed messages must be durable before the file says that they were delivered. If the
+            # disk fails, closing the store raises the error.
             with contextlib.suppress(StorageError, BrokerError):
                 self.store.sync()
                 self.engine.pops.write_all(now_ms())
@@ -168,13 +178,13 @@ class EngineShell:
 
     @property
     def _no_writes(self) -> str | None:
-        """Why sends are refused; None while they are taken."""
+        """The reason why sends are refused; None while they are accepted."""
         return self._ended or self._unpublished
 
     def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
-        """Have a request done; `done` is called with its reply or error, at once or later.
+        """Do a request; `done` is called with its reply or error, at once or later.
 
-        A pull or pop that waits is returned, for `give_up`.
+        Returns a pull or pop that waits, for `give_up`.
         """
         if self._no_writes is not None and isinstance(request, _WRITES):
             done(refusals.store_unavailable(self._no_writes))
@@ -183,7 +193,7 @@ class EngineShell:
             self._gather(_Send(request, peer, done))
             return None
         if self._gathered and isinstance(request, (*_WRITES, *_TOPIC_CHANGES)):
-            # What was sent before is stored before.
+            # Sends are stored in the order in which they came.
             self._append_gathered()
         return self._do(request, peer, done)
 
@@ -202,7 +212,7 @@ class EngineShell:
         if isinstance(request, _WRITES) and not self._waits_for_sync:
             arrivals = self._publish()
             if arrivals is None:
-                done(self._not_seen())
+                done(self._invisible())
                 return None
             self._carry_out(outcome, done)
             self._wake(arrivals)
@@ -214,7 +224,7 @@ class EngineShell:
             for waiting in self._held.take_topic(topic):
                 self._resume(waiting, is_final=False)
         elif isinstance(request, _MEMBER_CHANGES):
-            self._tell_members()
+            self._notify_members()
         return None
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
@@ -224,15 +234,15 @@ class EngineShell:
             return await future
         finally:
             if held is not None:
-                # Whoever asked may have been cancelled.
+                # The caller may have been cancelled.
                 self.give_up(held)
 
     def give_up(self, held: HeldPull | HeldPop) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop a held request whose caller no longer waits."""
         self._pop_waiters.remove(held) if isinstance(held, HeldPop) else self._held.remove(held)
 
     def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
-        """Have a request done that is never held: its reply or BrokerError comes later."""
+        """Do a request that is never held; the future gets its reply or BrokerError."""
         future, held = self._start(request, peer)
         assert held is None
         return future
@@ -244,7 +254,7 @@ class EngineShell:
 
         def done(result: Reply | RocketMQError) -> None:
             if future.done():
-                return  # Whoever asked has gone.
+                return  # The caller has gone.
             if isinstance(result, RocketMQError):
                 future.set_exception(_refusal_of(result, type(request).__name__))
             else:
@@ -253,42 +263,39 @@ class EngineShell:
         return future, self.submit(request, peer, done)
 
     def held_count(self, peer: Peer) -> int:
-        """How many pulls and pops of a connection are waiting."""
+        """The number of held pulls and pops of a connection."""
         return self._held.count_of(peer.key) + self._pop_waiters.count_of_peer(peer.key)
 
     def listen(
         self,
         peer: Peer,
+        *,
         on_members_changed: Callable[[str], None],
-        ask_client: AskClient | None = None,
+        on_check: Callable[[CheckTransaction], None],
+        ask_client: AskClient,
     ) -> None:
-        """Tell a connection, until it is forgotten, of every change of its consumers' groups.
+        """Register the callbacks of a connection until `forget_peer`.
 
-        By `ask_client` its client is asked what tools want to know of it.
+        `on_members_changed` gets each group whose members change, `on_check` each transaction check
+        for a producer of the connection, and `ask_client` the questions of tools to its client.
         """
-        self._listeners[peer.key] = on_members_changed
-        if ask_client is not None:
-            self._member_calls.add(peer.key, ask_client)
-
-    def listen_checks(self, peer: Peer, on_check: OnCheck) -> None:
-        """Ask a connection, until it is forgotten, what became of its producers' half messages."""
-        self._transaction_checks.add(peer.key, on_check)
+        self._clients[peer.key] = _Client(on_members_changed, on_check)
+        self._member_calls.add(peer.key, ask_client)
 
     def forget_peer(self, peer: Peer) -> None:
-        """A connection closed: its pulls wait no more, its clients are gone."""
-        self._listeners.pop(peer.key, None)
-        self._transaction_checks.remove(peer.key)
+        """Drop the callbacks, the held requests and the clients of a closed connection."""
+        self._clients.pop(peer.key, None)
         self._member_calls.remove(peer.key)
         self._held.take_peer(peer.key)
         self._pop_waiters.forget_peer(peer.key)
         self.engine.forget_peer(peer.key)
-        self._tell_members()
+        self._notify_members()
 
-    def _tell_members(self) -> None:
+    def _notify_members(self) -> None:
         for group, peer_keys in self.engine.tables.clients.take_changes().items():
             for key in peer_keys:
-                if key in self._listeners:
-                    self._listeners[key](group)
+                if key in self._clients:
+                    self._clients[key].on_members_changed(group)
 
     # --- outcomes -----------------------------------------------------------------------------
 
@@ -305,7 +312,7 @@ class EngineShell:
     # --- sends that are appended together -----------------------------------------------------
 
     def _gather(self, send: _Send) -> None:
-        """Keep a send until the running sync ends: it cannot be durable before the next one."""
+        """Keep a send until the running sync ends; only the next sync can make it durable."""
         request = send.request
         body = request.records if isinstance(request, SendRecords) else request.body
         self._gathered.append(send)
@@ -330,7 +337,7 @@ class EngineShell:
                     [(send.request, send.peer) for send in sends], now_ms()
                 )
             except BrokerError:
-                # Nothing was stored. Each for itself: whose fault it is, gets the refusal.
+                # Nothing was stored. Sent one by one, only the wrong ones are refused.
                 outcomes = None
             except Exception as error:  # noqa: BLE001 - the requests' outermost frame
                 refusal = _refusal_of(error, type(sends[0].request).__name__)
@@ -384,35 +391,37 @@ class EngineShell:
         waiting = self._unsynced
         while waiting and waiting[0][0] <= durable_end:
             _, reply, done = waiting.popleft()
-            done(reply if arrivals is not None else self._not_seen())
+            done(reply if arrivals is not None else self._invisible())
         self._wake(arrivals or ())
         if self._gathered:
-            # Behind the tasks that write these answers: clients go on while we append.
+            # Scheduled behind the tasks that write these replies, so clients need not wait for it.
             self._loop.call_soon(self._append_gathered)
 
     def _publish(self) -> list[Arrival] | None:
-        """Make visible what is stored: the queues that grew. None if their files refuse it; then
-        a tick tries again, and until that succeeds nothing more is stored.
+        """Put stored messages into their queues, and return the queues that grew.
+
+        Returns None if a queue's file cannot be written. Nothing more is stored then until a
+        periodic repetition succeeds.
         """
         try:
             arrivals = self.store.publish()
-        except Exception as error:  # noqa: BLE001 - whoever waits must be answered in any case
+        except Exception as error:  # noqa: BLE001 - waiting clients must get a reply in any case
             if self._unpublished is None:
                 _LOG.error("the queues cannot be written, no more writes until they can: %s", error)
             self._unpublished = f"its queues cannot be written: {error}"
             return None
         if self._unpublished is not None:
-            _LOG.warning("the queues can be written again, and all that is stored is in them")
+            _LOG.warning("the queues can be written again and hold all stored messages")
             self._unpublished = None
         return arrivals
 
-    def _not_seen(self) -> BrokerError:
-        """The message is on the disk, but nobody sees it before its queue can be written."""
+    def _invisible(self) -> BrokerError:
+        """The reply to a send that is on the disk, but not yet in its queue."""
         return refusals.outcome_unknown(str(self._unpublished))
 
     def _on_sync_failure(self, error: Exception) -> None:
-        # After a failed sync the kernel may have dropped the data: nothing later can be trusted to
-        # reach the disk behind it, so writing ends until a restart has looked at the files.
+        # After a failed sync the kernel may have dropped the data, so later writes might leave a
+        # gap. Writing ends until a restart has checked the files.
         _LOG.error("the log cannot be synced, no more writes until a restart: %s", error)
         self._ended = f"a sync failed, restart the broker: {error}"
         while self._unsynced:
@@ -431,7 +440,7 @@ class EngineShell:
             self._on_grown()
             if not self.engine.timers.is_due(now_ms()):
                 return
-            # More is due than one turn delivers: the loop breathes, and goes on.
+            # More is due than one step delivers: other tasks run in between.
             await asyncio.sleep(0)
 
     async def _check_transactions(self) -> None:
@@ -440,10 +449,13 @@ class EngineShell:
         checks, has_grown = self.engine.take_checks(now_ms())
         if has_grown:
             self._on_grown()
-        self._transaction_checks.ask(checks)
+        for check in checks:
+            # If the client has gone, the next round of checks chooses another one.
+            if check.peer_key in self._clients:
+                self._clients[check.peer_key].on_check(check.request)
 
     def _on_grown(self) -> None:
-        """The broker itself has stored something."""
+        """Publish or sync what the broker itself has stored."""
         if self._waits_for_sync:
             self._commit.order(self.store.appended_end)
         else:
@@ -459,4 +471,4 @@ class EngineShell:
 
     async def _expire(self) -> None:
         self.engine.expire_clients(now_ms())
-        self._tell_members()
+        self._notify_members()

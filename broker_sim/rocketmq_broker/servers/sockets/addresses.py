@@ -1,4 +1,4 @@
-"""Sockets to listen on: the ports of the configuration, else those of last time, else free ones."""
+"""Binds the broker's ports: the configured one, else the one of the last run, else a free one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.engine.core.routes import WILDCARDS
 
-# Below the range from which systems give ports to outgoing connections: a port from that range is
-# easily taken by somebody's connection between our stop and our restart.
+# Below the range from which systems give ports to outgoing connections: such a connection could
+# take a port of that range between the broker's stop and its restart.
 _PORT_LOW: Final = 20_000
 _PORT_HIGH: Final = 32_000
 _TRIES_MAX: Final = 50
+_OPTIONS: Final = {
+    "port": "--port {}",
+    "nameServerPort": "--set name_server_port={}",
+    "grpcPort": "--grpc-port {}",
+}
 _ASKED: Final = (
     ". Another program, perhaps another broker, listens there: stop it, or name another port "
     "({} takes a free one)"
@@ -26,7 +32,7 @@ _REMEMBERED: Final = (
 
 
 class PortTakenError(ConfigError):
-    """A port that was asked for is in use."""
+    """A wanted port is in use."""
 
     def __init__(self, host: str, port: int, reason: str, advice: str = "") -> None:
         super().__init__(host, port, reason, advice)
@@ -36,12 +42,67 @@ class PortTakenError(ConfigError):
         return f"cannot listen on {self.host}:{self.port}: {self.reason}{self.advice}"
 
 
-def bind(host: str, *, port: int, remembered: int = 0, option: str = "--port {}") -> socket.socket:
+class BoundPorts:
+    """The broker's bound sockets while it starts; a start that fails closes them."""
+
+    def __init__(self, config: BrokerConfig, remembered: dict[str, int]) -> None:
+        self._host = config.host
+        self._remembered = remembered
+        self._sockets: dict[str, socket.socket] = {}
+
+    def __enter__(self) -> BoundPorts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for left in self._sockets.values():
+            left.close()
+
+    def port(self, name: str, wanted: int) -> int:
+        """The port of the socket called `name`, which is bound if it was not."""
+        if name not in self._sockets:
+            self._sockets[name] = _bind(
+                self._host,
+                port=wanted,
+                remembered=self._remembered.get(name, 0),
+                option=_OPTIONS[name],
+            )
+        port: int = self._sockets[name].getsockname()[1]
+        return port
+
+    def is_any(self, name: str, wanted: int) -> bool:
+        """True if the port is neither configured nor remembered."""
+        return not wanted and not self._remembered.get(name, 0)
+
+    def take(self, name: str, wanted: int) -> socket.socket:
+        """The socket called `name`; the taker closes it."""
+        self.port(name, wanted)
+        return self._sockets.pop(name)
+
+
+def advertised_host(config: BrokerConfig) -> str:
+    """The host that routes name; empty if the broker listens on all addresses.
+
+    Each client then gets the address that it used.
+    """
+    if config.advertised_host:
+        return config.advertised_host
+    return "" if config.host in WILDCARDS else config.host
+
+
+def ipv4_of(host: str) -> bytes:
+    """The IPv4 address that records carry as their store host; loopback if there is none."""
+    try:
+        return socket.inet_aton(socket.gethostbyname(host or "127.0.0.1"))
+    except OSError:
+        return socket.inet_aton("127.0.0.1")
+
+
+def _bind(host: str, *, port: int, remembered: int, option: str) -> socket.socket:
     """A bound socket, not listening yet.
 
-    Raises PortTakenError if the port asked for, or every one tried, is in use. A remembered port is
-    not given up lightly either: clients of the last run look for the broker there. `option` is what
-    names the port on the command line.
+    Raises PortTakenError if the wanted port, or every port tried, is in use. A remembered port that
+    is in use is refused, too: clients of the last run look for the broker there. `option` names the
+    port on the command line.
     """
     if port:
         return _bind_one(host, port, _ASKED.format(option.format(0)))
@@ -68,16 +129,3 @@ def _bind_one(host: str, port: int, advice: str = "") -> socket.socket:
             host, port, error.strerror or str(error), advice if is_taken else ""
         ) from error
     return bound
-
-
-def port_of(bound: socket.socket) -> int:
-    port: int = bound.getsockname()[1]
-    return port
-
-
-def ipv4_of(host: str) -> bytes:
-    """The IPv4 address that records carry as their store host; loopback if there is none."""
-    try:
-        return socket.inet_aton(socket.gethostbyname(host or "127.0.0.1"))
-    except OSError:
-        return socket.inet_aton("127.0.0.1")

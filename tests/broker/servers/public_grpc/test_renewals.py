@@ -36,10 +36,7 @@ BODIES = [b"%d" % number for number in range(6)]
 class Nobody:
     """Who listens to no client."""
 
-    def listen(self, peer, on_members_changed, ask_client=None):
-        pass
-
-    def listen_checks(self, peer, on_check):
+    def listen(self, peer, *, on_members_changed, on_check, ask_client):
         pass
 
     def forget_peer(self, peer):

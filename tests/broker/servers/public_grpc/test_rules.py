@@ -253,10 +253,7 @@ class Nobody:
     def __init__(self):
         self.forgotten = []
 
-    def listen(self, peer, on_members_changed, ask_client=None):
-        pass
-
-    def listen_checks(self, peer, on_check):
+    def listen(self, peer, *, on_members_changed, on_check, ask_client):
         pass
 
     def forget_peer(self, peer):
