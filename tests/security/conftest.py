@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker.security import guard, tls_files
+from rocketmq_broker.security import reloaded_files
 from support.certificates import Authority, Pair
 
 
 @pytest.fixture(autouse=True)
-def _files_are_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers look for changed files once a second; nobody here has that long."""
-    for module in (guard, tls_files):
-        monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+def _files_are_checked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers check for changed files once a second, which is too seldom for tests."""
+    monkeypatch.setattr(reloaded_files, "CHECK_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +21,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Somebody whom nobody trusts."""
+    """An authority that nobody trusts."""
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
 
 

@@ -1,1 +1,1 @@
-"""Who may do what, and what certificates are shown."""
+"""Accounts with their rights, and TLS certificates, both from files. Start at `guard`."""

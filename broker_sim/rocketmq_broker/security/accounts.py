@@ -1,4 +1,4 @@
-"""What the two kinds of access control share: who is known, and why somebody is refused."""
+"""Accounts and their rights, the contract of both kinds of access control."""
 
 from __future__ import annotations
 
@@ -9,34 +9,24 @@ from typing import Protocol
 from rocketmq_wire.requests.permissions import Permission
 
 
-class AccountFileError(ValueError):
-    """A file of accounts cannot be used; says where, and shows no key."""
-
-
 class Account(Protocol):
-    """One who is known."""
+    """A user of the broker."""
 
     @property
     def secret_key(self) -> str: ...
 
     def trusts(self, host: str) -> bool:
-        """True if nobody at this address needs to sign."""
+        """True if requests from this address need no signature."""
         ...
 
     def refusal(self, permissions: Sequence[Permission], host: str) -> str | None:
-        """Why the account lacks one of the permissions; None if it has them all."""
+        """The reason why the account lacks a permission; None if it has all of them."""
         ...
-
-
-def nobody(host: str) -> bool:
-    """No address is trusted."""
-    del host
-    return False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Accounts:
-    """Everybody who is known, and the addresses where nobody is asked."""
+    """All accounts by access key, and the addresses that need none."""
 
     by_key: Mapping[str, Account]
-    trusts: Callable[[str], bool] = nobody
+    trusts: Callable[[str], bool] = lambda _: False

@@ -1,11 +1,11 @@
 """The access control of RocketMQ 4.9: `plain_acl.yml` -> accounts with rights to topics and groups.
 
-A right is DENY, PUB, SUB or PUB|SUB. Where an account names neither the topic nor the group, its
-defaults count, which are DENY unless it says more. An admin without rights of its own may all.
-Nobody needs a right to look (`Permission.is_read_only`).
+A right is DENY, PUB, SUB or PUB|SUB. If an account names neither the topic nor the group, its
+default right applies, which is DENY unless the file sets it. An admin without rights of its own may
+do everything. Read-only permissions (`Permission.is_read_only`) need no right.
 
-Every scalar is a text, so that a secret key of digits stays as it is written. A doubled key, an
-anchor, an alias and a tag are refused, also because none of them is in RocketMQ's own files.
+Every scalar is a text, so that a secret key of digits stays as it is written. Duplicate keys,
+anchors, aliases and tags are refused; RocketMQ's own files have none of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from rocketmq_broker.security.accounts import AccountFileError, Accounts
+from rocketmq_broker.config import ConfigError
+from rocketmq_broker.security.accounts import Accounts
 from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_wire.requests.permissions import Action, Permission, ResourceKind
 
@@ -43,7 +44,7 @@ _ACCOUNT_KEYS: Final = frozenset(
 )
 # As RocketMQ: shorter keys are refused.
 _KEY_LENGTH_MIN: Final = 7
-# A second goes into 300 KB, and the broker answers nobody meanwhile; an account takes 200 bytes.
+# 300 KB take a second, in which the broker serves no request; an account takes 200 bytes.
 _TEXT_SIZE_MAX: Final = 1 << 20
 _NULLS: Final = ("~", "null", "Null", "NULL")
 
@@ -96,48 +97,48 @@ class PlainAccount:
 
 
 def parse_plain_acl(text: str) -> Accounts:
-    """The accounts of a file. Raises AccountFileError."""
+    """The accounts of a file. Raises ConfigError."""
     root = parse_yaml(text)
     try:
         if not isinstance(root, dict):
-            raise AccountFileError("the file is no map")
+            raise ConfigError("the file is no map")
         patterns = [address_pattern(one) for one in _texts(root, "globalWhiteRemoteAddresses")]
         entries = root.get("accounts") or []
         if not isinstance(entries, list):
-            raise AccountFileError("accounts is no list")
-        accounts = [_account(entry, place) for place, entry in enumerate(entries, 1)]
-    except AccountFileError:
+            raise ConfigError("accounts is no list")
+        accounts = [_account(entry, number) for number, entry in enumerate(entries, 1)]
+    except ConfigError:
         raise
     except ValueError as error:
-        raise AccountFileError(str(error)) from error
+        raise ConfigError(str(error)) from error
     by_key = {account.access_key: account for account in accounts}
     if len(by_key) < len(accounts):
-        raise AccountFileError("an accessKey is there twice")
+        raise ConfigError("an accessKey is there twice")
     white = [pattern for pattern in patterns if pattern is not None]
     return Accounts(by_key, lambda host: any(matches(host) for matches in white))
 
 
 def parse_yaml(text: str) -> Yaml:
-    """The document in a text. Raises AccountFileError, which names the line and shows no value."""
+    """The document in a text. Raises ConfigError, which names the line and shows no value."""
     if len(text) > _TEXT_SIZE_MAX:
-        raise AccountFileError(f"the file has more than {_TEXT_SIZE_MAX} characters")
+        raise ConfigError(f"the file has more than {_TEXT_SIZE_MAX} characters")
     try:
         root: Yaml | None = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         parts = ((error.context_mark, error.context), (error.problem_mark, error.problem))
-        places = [f"line {mark.line + 1}: {told}" for mark, told in parts if mark and told]
-        # PyYAML's own text shows the line itself, which may hold a secret key.
-        raise AccountFileError(", ".join(places)) from None
+        reasons = [f"line {mark.line + 1}: {text}" for mark, text in parts if mark and text]
+        # PyYAML's own text shows the line, which may hold a secret key.
+        raise ConfigError(", ".join(reasons)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise AccountFileError(f"line {line}: {error.reason}") from None
+        raise ConfigError(f"line {line}: {error.reason}") from None
     except RecursionError:
-        raise AccountFileError("the file is nested too deeply") from None
+        raise ConfigError("the file is nested too deeply") from None
     return {} if root is None else root
 
 
 class _Loader(yaml.BaseLoader):
-    """PyYAML's loader of texts, lists and maps, without what can hide or multiply entries."""
+    """PyYAML's loader of texts, lists and maps, without features that hide or repeat entries."""
 
     def construct_scalar(self, node: yaml.ScalarNode) -> str:
         is_null = node.style is None and node.value in _NULLS
@@ -165,21 +166,21 @@ class _Loader(yaml.BaseLoader):
         self._refuse("!")
 
     def _refuse(self, sign: str) -> NoReturn:
-        told = f"a text that begins with {sign} must be quoted"
-        raise yaml.MarkedYAMLError(None, None, told, self.get_mark())
+        reason = f"a text that begins with {sign} must be quoted"
+        raise yaml.MarkedYAMLError(None, None, reason, self.get_mark())
 
 
-def _account(entry: Yaml, place: int) -> PlainAccount:
-    where = f"account {place}"
+def _account(entry: Yaml, number: int) -> PlainAccount:
+    where = f"account {number}"
     if not isinstance(entry, dict):
-        raise AccountFileError(f"{where} is no map")
+        raise ConfigError(f"{where} is no map")
     unknown = set(entry) - _ACCOUNT_KEYS
     if unknown:
-        raise AccountFileError(f"{where} has the unknown key {min(unknown)!r}")
+        raise ConfigError(f"{where} has the unknown key {min(unknown)!r}")
     access_key, secret_key = _text(entry, "accessKey"), _text(entry, "secretKey")
     if min(len(access_key), len(secret_key)) < _KEY_LENGTH_MIN:
-        raise AccountFileError(
-            f"{where}: accessKey and secretKey must have at least {_KEY_LENGTH_MIN} letters"
+        raise ConfigError(
+            f"{where}: accessKey and secretKey must have at least {_KEY_LENGTH_MIN} characters"
         )
     return PlainAccount(
         access_key,
@@ -198,21 +199,21 @@ def _rights(entries: Iterable[str], where: str) -> dict[str, Right]:
     for entry in entries:
         name, equals, word = entry.partition("=")
         if not equals:
-            raise AccountFileError(f"{where}: {entry!r} is not name=right")
+            raise ConfigError(f"{where}: {entry!r} is not name=right")
         found[name.strip()] = _right(word.strip(), where)
     return found
 
 
 def _right(word: str, where: str) -> Right:
     if word not in _WORDS:
-        raise AccountFileError(f"{where}: {word!r} is none of {', '.join(_WORDS)}")
+        raise ConfigError(f"{where}: {word!r} is none of {', '.join(_WORDS)}")
     return _WORDS[word]
 
 
 def _text(entry: Mapping[str, Yaml], name: str) -> str:
     value = entry.get(name, "")
     if not isinstance(value, str):
-        raise AccountFileError(f"{name} is no text")
+        raise ConfigError(f"{name} is no text")
     return value
 
 
@@ -222,5 +223,5 @@ def _texts(entry: Mapping[str, Yaml], name: str) -> list[str]:
         return [value]
     texts = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
     if len(texts) != len(value):
-        raise AccountFileError(f"{name} is no list of texts")
+        raise ConfigError(f"{name} is no list of texts")
     return texts

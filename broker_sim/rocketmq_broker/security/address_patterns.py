@@ -1,7 +1,7 @@
 """Patterns of remote addresses, as RocketMQ's access control writes them.
 
 `*`, `10.1.2.3`, `10.1.*`, `10.1.2.3-9`, `10.1.2.{3,9}`, several with commas between them, and
-networks such as `10.1.0.0/16`. Of IPv6 only whole addresses, `*` and networks.
+networks such as `10.1.0.0/16`. IPv6 has whole addresses, `*` and networks only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
 
 def address_pattern(text: str) -> Matches | None:
-    """What tells whether an address fits; None when nothing is written. Raises ValueError."""
+    """A function that matches addresses; None for an empty text. Raises ValueError."""
     patterns = [_one(part.strip()) for part in _COMMAS.split(text) if part.strip()]
     if not patterns:
         return None
@@ -28,7 +28,7 @@ def address_pattern(text: str) -> Matches | None:
 
 def _one(text: str) -> Matches:
     if text in _ANY:
-        return _anybody
+        return lambda _: True
     if "/" in text:
         network = ipaddress.ip_network(text, strict=False)
         return lambda address: ipaddress.ip_address(address) in network
@@ -50,11 +50,6 @@ def _one(text: str) -> Matches:
         )
 
     return matches
-
-
-def _anybody(address: str) -> bool:
-    del address
-    return True
 
 
 def _octets(part: str, text: str) -> frozenset[int]:

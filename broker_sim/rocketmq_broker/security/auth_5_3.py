@@ -5,8 +5,8 @@
         {"resource": ["Topic:orders*", "Group:*"], "actions": ["Sub", "Get"],
          "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}]}]}]}
 
-A super user may all. For others the entry that names a resource most closely decides, a denial
-before a grant; what no entry names is denied.
+A super user may do everything. For other users the most specific entry of a resource decides, and
+among equally specific ones a denial. A resource without an entry is denied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_broker.security.accounts import AccountFileError, Accounts
+from rocketmq_broker.config import ConfigError
+from rocketmq_broker.security.accounts import Accounts
 from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_wire.requests.permissions import Permission
 
@@ -35,28 +36,28 @@ class Entry:
     kind: str
     """Topic, Group, Cluster, or * for all of them."""
     name: str
-    """A name, a beginning with * behind it, or *."""
+    """A name, a prefix followed by *, or *."""
     actions: frozenset[str]
     allows: bool
     source: Callable[[str], bool] | None = None
 
-    def closeness(self, kind: str, name: str, action: str, host: str) -> int:
-        """How closely it fits what is asked for; negative: not at all."""
+    def specificity(self, kind: str, name: str, action: str, host: str) -> int:
+        """The specificity of the match with a request; negative without a match."""
         if self.kind not in ("*", kind) or not self.actions & {action, "all", "any"}:
             return -1
         if self.source is not None and not self.source(host):
             return -1
         if self.name == name:
             return _EXACT
-        beginning = self.name[:-1]
-        if self.name.endswith("*") and name.startswith(beginning):
-            return len(beginning) + (self.kind != "*")
+        prefix = self.name[:-1]
+        if self.name.endswith("*") and name.startswith(prefix):
+            return len(prefix) + (self.kind != "*")
         return -1
 
 
 @dataclass(frozen=True, slots=True)
 class AuthUser:
-    """One user and what its acl says."""
+    """A user and the entries of its acl."""
 
     username: str
     secret_key: str = field(repr=False)
@@ -83,38 +84,39 @@ class AuthUser:
     def _may(self, kind: str, name: str, actions: Sequence[str], host: str) -> bool:
         best, allows = -1, False
         for entry in self.entries:
-            close = max(entry.closeness(kind, name, one, host) for one in actions)
-            if close > best:
-                best, allows = close, entry.allows
-            elif close == best and close >= 0:
+            found = max(entry.specificity(kind, name, one, host) for one in actions)
+            if found > best:
+                best, allows = found, entry.allows
+            elif found == best and found >= 0:
                 allows = allows and entry.allows
         return allows
 
 
 def parse_auth_file(text: str) -> Accounts:
-    """The users of a file. Raises AccountFileError."""
+    """The users of a file. Raises ConfigError."""
     try:
         root = json.loads(text)
     except ValueError as error:
-        raise AccountFileError(f"the file is no JSON: {error}") from error
+        raise ConfigError(f"the file is no JSON: {error}") from error
     if not isinstance(root, dict) or set(root) - {"users", "acls"}:
-        raise AccountFileError("the file must be an object with the members users and acls")
+        raise ConfigError("the file must be an object with the members users and acls")
     entries: dict[str, list[Entry]] = {}
-    for place, acl in enumerate(_objects(root, "acls"), 1):
-        kind, _, username = _text(acl, "subject", f"acl {place}").partition(":")
+    for number, acl in enumerate(_objects(root, "acls"), 1):
+        where = f"acl {number}"
+        kind, _, username = _text(acl, "subject", where).partition(":")
         if kind != "User":
-            raise AccountFileError(f"acl {place}: its subject must be User:<name>")
+            raise ConfigError(f"{where}: its subject must be User:<name>")
         for policy in _objects(acl, "policies"):
             for entry in _objects(policy, "entries"):
-                entries.setdefault(username, []).extend(_entries(entry, f"acl {place}"))
+                entries.setdefault(username, []).extend(_entries(entry, where))
     users: dict[str, AuthUser] = {}
-    for place, user in enumerate(_objects(root, "users"), 1):
-        where = f"user {place}"
+    for number, user in enumerate(_objects(root, "users"), 1):
+        where = f"user {number}"
         username = _text(user, "username", where)
         if str(user.get("userStatus", "enable")).lower() != "enable":
             continue
         if username in users:
-            raise AccountFileError(f"{where}: the name is there twice")
+            raise ConfigError(f"{where}: the name is there twice")
         is_super = str(user.get("userType", "Normal")).lower() == "super"
         password = _text(user, "password", where)
         users[username] = AuthUser(username, password, is_super, tuple(entries.get(username, ())))
@@ -124,21 +126,21 @@ def parse_auth_file(text: str) -> Accounts:
 def _entries(entry: Mapping[str, object], where: str) -> list[Entry]:
     actions = frozenset(one.lower() for one in _texts(entry, "actions", where))
     if not actions or actions - _ACTIONS:
-        raise AccountFileError(f"{where}: actions are some of {', '.join(sorted(_ACTIONS))}")
+        raise ConfigError(f"{where}: actions are some of {', '.join(sorted(_ACTIONS))}")
     decision = _text(entry, "decision", where).lower()
     if decision not in _DECISIONS:
-        raise AccountFileError(f"{where}: a decision is Allow or Deny")
+        raise ConfigError(f"{where}: a decision is Allow or Deny")
     try:
         source = address_pattern(",".join(_texts(entry, "sourceIps", where)))
     except ValueError as error:
-        raise AccountFileError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error
     found = []
     for resource in _texts(entry, "resource", where):
         kind, colon, name = resource.partition(":")
         if resource == "*":
             kind, name = "*", "*"
         elif not colon or kind not in _KINDS or not name:
-            raise AccountFileError(f"{where}: {resource!r} is not Topic:, Group: or Cluster:<name>")
+            raise ConfigError(f"{where}: {resource!r} is not Topic:, Group: or Cluster:<name>")
         found.append(Entry(kind, name, actions, decision == "allow", source))
     return found
 
@@ -146,7 +148,7 @@ def _entries(entry: Mapping[str, object], where: str) -> list[Entry]:
 def _objects(owner: Mapping[str, object], name: str) -> list[dict[str, object]]:
     value = owner.get(name, [])
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise AccountFileError(f"{name} is no list of objects")
+        raise ConfigError(f"{name} is no list of objects")
     return value
 
 
@@ -155,12 +157,12 @@ def _texts(owner: Mapping[str, object], name: str, where: str) -> list[str]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise AccountFileError(f"{where}: {name} is no list of texts")
+        raise ConfigError(f"{where}: {name} is no list of texts")
     return value
 
 
 def _text(owner: Mapping[str, object], name: str, where: str) -> str:
     value = owner.get(name)
     if not isinstance(value, str) or not value:
-        raise AccountFileError(f"{where}: {name} is missing")
+        raise ConfigError(f"{where}: {name} is missing")
     return value

@@ -1,22 +1,18 @@
-"""Certificate and key files -> TLS settings of new connections; files that change count at once.
+"""Certificate and key files -> the TLS settings of new connections.
 
-The files are looked at when a client greets, at most once a second. Files that cannot be used leave
-the last good ones in force, and are complained of once. Running connections live on as they are.
+Changed files apply to new connections only.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import ssl
-import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_LOG = logging.getLogger(__name__)
-LOOK_SECONDS: Final = 1.0
+from rocketmq_broker.config import ConfigError
+from rocketmq_broker.security.reloaded_files import ReloadedFiles
+
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -24,13 +20,9 @@ CLIENT_AUTH: Final = {
 }
 
 
-class TlsFileError(ValueError):
-    """A certificate, a key or a list of authorities cannot be used."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class PemTexts:
-    """What the files hold. Never shown."""
+    """The contents of the files, which must never be shown."""
 
     certificate: bytes
     key: bytes
@@ -38,57 +30,24 @@ class PemTexts:
 
 
 class TlsFiles:
-    """The broker's certificate. Raises TlsFileError when made with files that cannot be used.
-
-    Any thread may ask: gRPC does so from its own.
-    """
+    """The broker's certificate. Any thread may read it; gRPC does so from its own."""
 
     def __init__(
         self, cert_file: str, key_file: str, client_ca_file: str = "", client_auth: str = "none"
     ) -> None:
+        """Load the files. Raises ConfigError."""
         self._paths = (cert_file, key_file, client_ca_file)
         self.client_auth = client_auth
-        self._lock = threading.Lock()
-        self._looked_at = time.monotonic()
-        self._stamps = self._look()
-        self._context, self._texts = self._load()
+        paths = [path for path in self._paths if path]
+        self._files = ReloadedFiles("certificates", paths, self._load)
 
     def context(self) -> ssl.SSLContext:
-        """For a connection that begins now."""
-        self._refresh()
-        return self._context
+        """The TLS settings of a new connection."""
+        return self._files.value()[0]
 
     def texts(self) -> PemTexts:
-        """For a connection of gRPC that begins now; the same object while nothing has changed."""
-        self._refresh()
-        return self._texts
-
-    def _refresh(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            if now - self._looked_at < LOOK_SECONDS:
-                return
-            self._looked_at = now
-            try:
-                stamps = self._look()
-                if stamps == self._stamps:
-                    return
-                self._stamps = stamps
-                self._context, self._texts = self._load()
-            except TlsFileError as error:
-                _LOG.error("the certificate of before stays in force: %s", error)
-                return
-            _LOG.warning("a new certificate is in force: %s", self._paths[0])
-
-    def _look(self) -> tuple[tuple[int, int, int], ...]:
-        found = []
-        for path in filter(None, self._paths):
-            try:
-                stat = os.stat(path)
-            except OSError as error:
-                raise TlsFileError(f"cannot read {path}: {error.strerror}") from error
-            found.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
-        return tuple(found)
+        """The contents for a new connection of gRPC; the same object until the files change."""
+        return self._files.value()[1]
 
     def _load(self) -> tuple[ssl.SSLContext, PemTexts]:
         cert_file, key_file, client_ca_file = self._paths
@@ -108,7 +67,7 @@ class TlsFiles:
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            raise TlsFileError(f"{path} cannot be used: {reason}") from error
+            raise ConfigError(f"{path} cannot be used: {reason}") from error
         return context, texts
 
 

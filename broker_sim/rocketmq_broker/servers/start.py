@@ -11,12 +11,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core.routes import Identity
 from rocketmq_broker.engine.engine import Engine
-from rocketmq_broker.security.accounts import AccountFileError
 from rocketmq_broker.security.guard import Guard, make_guard
-from rocketmq_broker.security.tls_files import TlsFileError, TlsFiles
+from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.remoting.server import RemotingServer, Role
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
 from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, ipv4_of
@@ -132,7 +131,8 @@ async def _serve(
         bound.port("port", config.port),
         store_host,
     )
-    tls_files, guard = _tls_files(config), _guard(config)
+    tls_files = _tls_files(config)
+    guard = make_guard(config.acl_file, config.auth_file)
     engine = Engine(config, store, identity)
     shell = EngineShell(engine, store, config)
     ports = {"port": identity.port}
@@ -188,22 +188,12 @@ async def _begin_grpc(
 def _tls_files(config: BrokerConfig) -> TlsFiles | None:
     if config.tls_mode == "disabled":
         return None
-    try:
-        return TlsFiles(
-            config.tls_cert_file,
-            config.tls_key_file,
-            config.tls_client_ca_file,
-            config.tls_client_auth,
-        )
-    except TlsFileError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _guard(config: BrokerConfig) -> Guard | None:
-    try:
-        return make_guard(config.acl_file, config.auth_file)
-    except AccountFileError as error:
-        raise ConfigError(str(error)) from error
+    return TlsFiles(
+        config.tls_cert_file,
+        config.tls_key_file,
+        config.tls_client_ca_file,
+        config.tls_client_auth,
+    )
 
 
 def _remembered_ports(files: Files) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker.security.accounts import AccountFileError
+from rocketmq_broker.config import ConfigError
 from rocketmq_broker.security.acl_4_9 import parse_plain_acl, parse_yaml
 from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_broker.security.auth_5_3 import parse_auth_file
@@ -122,8 +122,8 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("accounts:\n- accessKey: short\n  secretKey: 12345678", "at least 7 letters"),
-        ("accounts:\n- accessKey: RocketMQ\n  secretKey: 123456", "at least 7 letters"),
+        ("accounts:\n- accessKey: short\n  secretKey: 12345678", "at least 7 characters"),
+        ("accounts:\n- accessKey: RocketMQ\n  secretKey: 123456", "at least 7 characters"),
         ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  amdin: true", "'amdin'"),
         ("accounts: none", "accounts is no list"),
         ("- a", "the file is no map"),
@@ -139,7 +139,7 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
 def test_a_bad_file_is_refused_with_the_place_and_without_any_key(
     text: str, complaint: str
 ) -> None:
-    with pytest.raises(AccountFileError, match=complaint) as refused:
+    with pytest.raises(ConfigError, match=complaint) as refused:
         parse_plain_acl(text)
     assert "12345678" not in str(refused.value)
 
@@ -202,7 +202,7 @@ def test_every_scalar_is_the_text_that_is_written() -> None:
 def test_yaml_that_hides_or_multiplies_entries_is_refused_by_line(
     text: str, complaint: str
 ) -> None:
-    with pytest.raises(AccountFileError, match=complaint) as refused:
+    with pytest.raises(ConfigError, match=complaint) as refused:
         parse_yaml(text)
     assert "secret" not in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -211,7 +211,7 @@ def test_yaml_that_hides_or_multiplies_entries_is_refused_by_line(
 def test_aliases_that_double_at_every_line_are_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-    with pytest.raises(AccountFileError, match="line 1: a text that begins with &"):
+    with pytest.raises(ConfigError, match="line 1: a text that begins with &"):
         parse_yaml("\n".join(lines))
 
 
@@ -221,7 +221,7 @@ def test_a_broker_without_pyyaml_says_what_to_install(
     path = tmp_path / "accounts.yml"
     path.write_text(PLAIN)
     monkeypatch.setitem(sys.modules, "rocketmq_broker.security.acl_4_9", None)
-    with pytest.raises(AccountFileError, match=r"needs PyYAML: pip install .*\[broker\]"):
+    with pytest.raises(ConfigError, match=r"needs PyYAML: pip install .*\[broker\]"):
         make_guard(str(path), "")
     assert make_guard("", "") is None
 
@@ -230,8 +230,8 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
     path = tmp_path / "accounts.yml"
     path.write_text(PLAIN + "accounts: []\n")
     line = len(PLAIN.splitlines()) + 1
-    told = f"^{re.escape(str(path))}: line {line}: accounts is there twice$"
-    with pytest.raises(AccountFileError, match=told):
+    complaint = f"^{re.escape(str(path))}: line {line}: accounts is there twice$"
+    with pytest.raises(ConfigError, match=complaint):
         make_guard(str(path), "")
 
 
@@ -373,6 +373,6 @@ def test_a_denial_goes_before_a_grant_of_the_same_thing() -> None:
     ],
 )
 def test_a_bad_file_of_users_is_refused_without_any_password(text: str, complaint: str) -> None:
-    with pytest.raises(AccountFileError, match=complaint) as refused:
+    with pytest.raises(ConfigError, match=complaint) as refused:
         parse_auth_file(text)
     assert "password" not in str(refused.value) or "missing" in str(refused.value)

@@ -1,1 +1,1 @@
-"""RocketMQ's public gRPC service over the broker's own requests. Start at `calls`."""
+"""RocketMQ's public gRPC service, translated to the broker's own requests. Start at `calls`."""

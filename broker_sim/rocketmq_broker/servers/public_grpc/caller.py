@@ -1,17 +1,19 @@
-"""Who makes a call of the public service, and how it asks the broker."""
+"""The caller of a call of the public service: its identity, its rights, its requests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.accounts import Account
 from rocketmq_broker.security.guard import Guard
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
+from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.stubs import public
 
 R = TypeVar("R", bound=Reply)
 CLIENT_ID = "x-mq-client-id"
@@ -19,7 +21,7 @@ CLIENT_VERSION = "x-mq-client-version"
 
 
 class Asking(Protocol):
-    """Who carries out requests: `servers.shell.EngineShell`, or a fake."""
+    """Does requests: `EngineShell`, or a fake."""
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
         """The reply to a request. Raises BrokerError."""
@@ -28,25 +30,25 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One call's client."""
+    """The client of one call."""
 
     client_id: str
     peer: Peer
     metadata: Mapping[str, str]
     seconds_left: float | None
-    """Until the client gives the call up; None if it never does."""
+    """The seconds to the call's deadline; None without a deadline."""
     now_ms: int
     asking: Asking
     guard: Guard | None
     account: Account | None
 
     async def ask(self, request: Request[R]) -> R:
-        """Have a request done that the client may want. Raises BrokerError, PublicRefusal."""
+        """Do a request if the client has the right to it. Raises BrokerError, PublicRefusal."""
         self.check_right(request)
         return await self.asking.ask(request, self.peer)
 
     def check_right(self, request: Request[R]) -> None:
-        """Raises PublicRefusal (40100)."""
+        """Check the client's right to a request. Raises PublicRefusal (40100)."""
         if self.guard is not None:
             try:
                 self.guard.check_right(self.account, self.peer.host, request)
@@ -55,7 +57,7 @@ class Caller:
 
 
 def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> Account | None:
-    """Who the caller is. Raises PublicRefusal (40100, 40017)."""
+    """The caller's account; None if it may do everything. Raises PublicRefusal (40100, 40017)."""
     if not metadata.get(CLIENT_ID):
         raise PublicRefusal(PublicCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing")
     if guard is None:
@@ -64,3 +66,8 @@ def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> 
         return guard.identify_call(peer.host, metadata)
     except BrokerError as error:
         raise PublicRefusal(PublicCode.UNAUTHORIZED, error.remark) from error
+
+
+def ok_reply(call: str, **fields: Any) -> Any:
+    """The reply to a call, with the status OK."""
+    return public.message_class(f"{call}Response")(status=make_status(PublicCode.OK), **fields)

@@ -1,7 +1,7 @@
-"""The handlers of the public service: bytes in and out, who calls, what goes wrong.
+"""The handlers of the public service: bytes -> a caller and a message -> a reply or its status.
 
-Whatever goes wrong is a status inside the answer. A call itself fails only where the protocol has
-no place for one, and never by an exception: clients would take the whole broker for gone.
+Every error becomes a status inside the reply. The call itself never fails with an exception,
+because clients would take the whole broker for unavailable.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PublicCalls:
         self._renewing: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """One handler a call. They take and give bytes: no serialisers."""
+        """One handler per call. They take and return bytes, without serialisers."""
         answers: Mapping[str, _Answer] = {
             "QueryRoute": self._route,
             "QueryAssignment": self._assignment,
@@ -107,11 +107,11 @@ class PublicCalls:
         return found
 
     def begin(self) -> None:
-        """Work that nobody asks for, on the running loop."""
+        """Start to renew leases on the running loop."""
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
 
     def end(self) -> None:
-        """End the telemetry streams, and renew nothing any more."""
+        """End the telemetry streams, and stop renewing leases."""
         self.sessions.hang_up_all()
         if self._renewing is not None:
             self._renewing.cancel()
@@ -134,13 +134,13 @@ class PublicCalls:
             try:
                 caller = self._caller(context)
                 request = public.parse(f"{name}Request", content)
-                # Closed here and now: what could not be written is given back.
+                # Closing hands unwritten messages back at once.
                 async with contextlib.aclosing(stream(caller, request)) as frames:
                     async for frame in frames:
                         await context.write(bytes(frame.SerializeToString()))
             except Exception as error:  # noqa: BLE001 - a call's outermost frame
                 if context.cancelled():
-                    return  # Nobody hears what went wrong, which was just that.
+                    return  # The client cancelled the call, which is the error.
                 frame = public.message_class(f"{name}Response")(status=_status_of(error, name))
                 await context.write(bytes(frame.SerializeToString()))
 
@@ -180,7 +180,7 @@ class PublicCalls:
     # --- telemetry ----------------------------------------------------------------------------
 
     async def telemetry(self, commands: AsyncIterator[bytes], context: Context) -> None:
-        """A client's stream, for as long as it lives."""
+        """Serve a client's telemetry stream until it ends."""
         try:
             await self._members.converse(self._caller(context), commands, context.write)
         except Exception as error:  # noqa: BLE001 - a call's outermost frame

@@ -1,4 +1,4 @@
-"""What the public service lets clients do: the proxy's own limits, where it has them."""
+"""The limits of the public service: those of RocketMQ's proxy, and some of the broker's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOUR_MS: Final = 60 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class PublicLimits:
-    """Of RocketMQ's proxy; those it does not have say why."""
+    """Limits; those that RocketMQ's proxy does not have give a reason."""
 
     body_size_max: int = 4 * 1024 * 1024
     delay_ms_max: int = 24 * HOUR_MS
@@ -23,14 +23,14 @@ class PublicLimits:
     renewed_ms: int = MINUTE_MS
     receive_count_max: int = 32
     group_size_max: int = 64
-    """Bytes of a message group, which must be less."""
+    """Exclusive limit on the bytes of a message group."""
     user_properties_max: int = 128
     properties_size_max: int = 16 * 1024
     sessions_max: int = 65_536
-    """Clients known at once. Each costs some kilobytes, and anybody can make up an id."""
+    """Clients at a time. Each takes some kilobytes, and any caller can invent client ids."""
     settings_size_max: int = 128 * 1024
-    """Of what a client says of itself, which is kept: some thousand subscriptions."""
+    """Bytes of a client's settings, which the broker keeps: some thousand subscriptions."""
     commands_max: int = 1_024
-    """That wait for one client to read them; beyond it the client is cut off."""
+    """Unread commands to one client; beyond that its stream ends."""
     pull_count_max: int = 1_024
     pull_bytes_max: int = 4 * 1024 * 1024

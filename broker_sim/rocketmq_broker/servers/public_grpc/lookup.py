@@ -1,4 +1,4 @@
-"""What the public service looks up of topics and groups, without asking a request."""
+"""Topics and groups as the public service looks them up, without a request."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _ANY: Final = (NORMAL, FIFO, DELAY, TRANSACTION)
 
 @dataclass(frozen=True, slots=True)
 class GroupLookup:
-    """How a group consumes."""
+    """The settings of a consumer group."""
 
     is_fifo: bool
     attempts_max: int
-    """Deliveries of a message, the first one included."""
+    """Deliveries of a message, including the first."""
     backoff: Mapping[str, Any] | None = None
-    """The group's own exponential policy; None: RocketMQ's levels."""
+    """The group's own exponential policy; None for RocketMQ's delay levels."""
 
 
 class Lookup(Protocol):
-    """The broker's tables as the service sees them."""
+    """The broker's topics and groups, as the service reads them."""
 
     broker_name: str
     host: str
-    """Where clients reach it; empty: by the address that they used."""
+    """The host in routes; empty for the address that the client used."""
 
     def topic(self, name: str) -> TopicConfig | None: ...
 
@@ -46,16 +46,18 @@ class Lookup(Protocol):
 
 
 class EngineLookup:
-    """Lookup of a running engine; on the event loop's thread."""
+    """Looks up a running engine's tables, on the event loop's thread."""
 
     def __init__(self, engine: Engine, broker_name: str, host: str) -> None:
-        self._engine, self.broker_name, self.host = engine, broker_name, host
+        self._tables = engine.tables
+        self.broker_name = broker_name
+        self.host = host
 
     def topic(self, name: str) -> TopicConfig | None:
-        return self._engine.tables.topics.get(name)
+        return self._tables.topics.get(name)
 
     def group(self, name: str) -> GroupLookup:
-        settings = self._engine.tables.groups.settings(name)
+        settings = self._tables.groups.settings(name)
         policy = settings.get("groupRetryPolicy")
         backoff = None
         if isinstance(policy, dict) and policy.get("type") == "EXPONENTIAL":
@@ -66,7 +68,5 @@ class EngineLookup:
 
 
 def accepted_types(config: TopicConfig) -> tuple[int, ...]:
-    """The message types that a topic takes; one that says none takes all but the newest two."""
-    attributes = config.attributes
-    named = attributes.get("message.type", "")
-    return _TYPES.get(named.upper(), _ANY)
+    """The message types that a topic takes; without a type, all but LITE and PRIORITY."""
+    return _TYPES.get(config.attributes.get("message.type", "").upper(), _ANY)

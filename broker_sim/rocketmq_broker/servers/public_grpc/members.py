@@ -1,4 +1,4 @@
-"""Clients' comings and goings: settings by telemetry, heartbeats, terminations."""
+"""The clients of groups: settings over telemetry, heartbeats, terminations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller
+from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller, ok_reply
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import subscription_of
@@ -33,7 +33,7 @@ _LANGUAGES: Final = {
     7: "PHP",
     8: "NODE_JS",
 }
-"""As clients of the TCP protocol are called, and tools show them."""
+"""`Language` in the protocol -> the names of the TCP protocol, which tools show."""
 
 
 class Members:
@@ -42,13 +42,15 @@ class Members:
     def __init__(
         self, lookup: Lookup, limits: PublicLimits, sessions: Sessions, renewals: Renewals
     ) -> None:
-        self._lookup, self._limits = lookup, limits
-        self._sessions, self._renewals = sessions, renewals
+        self._lookup = lookup
+        self._limits = limits
+        self._sessions = sessions
+        self._renewals = renewals
 
     # --- telemetry ----------------------------------------------------------------------------
 
     async def converse(self, caller: Caller, incoming: AsyncIterator[bytes], write: Write) -> None:
-        """Read a client's commands and write ours, until either side ends the stream."""
+        """Read a client's commands and write the broker's, until either side ends the stream."""
         session: Session | None = None
         queue: asyncio.Queue[Any] | None = None
         writing: asyncio.Task[None] | None = None
@@ -93,7 +95,7 @@ class Members:
             beat = _heartbeat_of(caller, decided)
             caller.check_right(beat)
             session = self._sessions.put(caller.client_id, caller.peer, decided)
-            # Who is online is known from here on, not only from the first heartbeat.
+            # The client is online from now on, and not only from its first heartbeat.
             await caller.asking.ask(beat, session.peer)
         except RocketMQError as error:
             command.status.CopyFrom(status_of(error))
@@ -114,16 +116,16 @@ class Members:
     # --- heartbeats ---------------------------------------------------------------------------
 
     async def heartbeat(self, caller: Caller, request: Any) -> Any:
-        """A sign of life, by which the broker knows the members of groups."""
+        """Renew the client's membership in its groups."""
         del request
         session = self._require(caller)
         beat = _heartbeat_of(caller, session.settings)
         caller.check_right(beat)
         await caller.asking.ask(beat, session.peer)
-        return public.message_class("HeartbeatResponse")(status=make_status(PublicCode.OK))
+        return ok_reply("Heartbeat")
 
     async def terminate(self, caller: Caller, request: Any) -> Any:
-        """A client stops: it leaves its groups at once."""
+        """Remove a stopping client from its groups at once."""
         del request
         session = self._require(caller)
         beat = _heartbeat_of(caller, session.settings)
@@ -135,8 +137,7 @@ class Members:
             await caller.asking.ask(leave, session.peer)
         self._sessions.remove(caller.client_id)
         self._renewals.forget_client(caller.client_id)
-        name = "NotifyClientTerminationResponse"
-        return public.message_class(name)(status=make_status(PublicCode.OK))
+        return ok_reply("NotifyClientTermination")
 
     def _require(self, caller: Caller) -> Session:
         session = self._sessions.find(caller.client_id)
@@ -154,10 +155,10 @@ async def _write_all(queue: asyncio.Queue[Any], write: Write) -> None:
 
 
 def _heartbeat_of(caller: Caller, settings: Any) -> Heartbeat:
-    """What a client of the TCP protocol with the same settings would send."""
+    """The heartbeat of a TCP client with the same settings."""
     language = _LANGUAGES.get(settings.user_agent.language, "OTHER")
     if settings.WhichOneof("pub_sub") == "publishing" or settings.client_type == PRODUCER:
-        # Transactions are asked about by topic here: clients have no producer groups.
+        # The topic stands for the producer group, which these clients lack, in transaction checks.
         topics = tuple(dict.fromkeys(topic.name for topic in settings.publishing.topics))
         return Heartbeat(caller.client_id, topics, (), language, _version(caller))
     is_push = settings.client_type == PUSH
@@ -174,6 +175,6 @@ def _heartbeat_of(caller: Caller, settings: Any) -> Heartbeat:
 
 
 def _version(caller: Caller) -> int:
-    """A number of our own protocol for what a client of this one calls itself."""
+    """The TCP protocol's version number for a client of the public service."""
     major = caller.metadata.get(CLIENT_VERSION, "").partition(".")[0]
     return CLIENT_VERSION_NUMBER if major == "5" else 0

@@ -1,7 +1,7 @@
-"""Pulls by offset and groups' progress on the public service, which RocketMQ's proxy leaves out.
+"""Pulls by offset and committed offsets on the public service, which RocketMQ's proxy leaves out.
 
-The messages are in the protocol, their meaning is ours: a pull's answer is a status, messages, and
-always where to go on. No message and OK: nothing new, or nothing that matches.
+The protocol defines the messages, this project their meaning. A pull's reply has a status, messages
+and always the next offset. OK without a message means that nothing new matches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from rocketmq_broker.servers.public_grpc.caller import Caller
+from rocketmq_broker.servers.public_grpc.caller import Caller, ok_reply
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import sendable_body, subscription_of
@@ -39,10 +39,11 @@ class Pulls:
     """PullMessage, UpdateOffset, GetOffset, QueryOffset."""
 
     def __init__(self, lookup: Lookup, limits: PublicLimits) -> None:
-        self._lookup, self._limits = lookup, limits
+        self._lookup = lookup
+        self._limits = limits
 
     async def pull(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
-        """The frames of the answer: a status, messages, where to go on."""
+        """The frames of the reply: a status, messages, the next offset."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         wait_ms = milliseconds(request.long_polling_timeout)
         wait_ms = min(max(wait_ms, 0), self._limits.poll_ms_max)
@@ -74,24 +75,22 @@ class Pulls:
         yield frame(next_offset=reply.next_begin)
 
     async def update(self, caller: Caller, request: Any) -> Any:
-        """Store how far a group is."""
+        """Commit a group's offset."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         await caller.ask(CommitOffset(group, queue, request.offset))
-        return public.message_class("UpdateOffsetResponse")(status=make_status(PublicCode.OK))
+        return ok_reply("UpdateOffset")
 
     async def get(self, caller: Caller, request: Any) -> Any:
-        """How far a group is."""
+        """A group's committed offset."""
         queue, group = self._queue_of(request.message_queue), group_named(request.group)
         try:
             found = await caller.ask(GetCommittedOffset(group, queue))
         except ProgressNotFoundError as error:
             raise PublicRefusal(PublicCode.OFFSET_NOT_FOUND, error.remark) from error
-        return public.message_class("GetOffsetResponse")(
-            status=make_status(PublicCode.OK), offset=found.value
-        )
+        return ok_reply("GetOffset", offset=found.value)
 
     async def query(self, caller: Caller, request: Any) -> Any:
-        """A queue's first offset, its next one, or that of a time."""
+        """A queue's start offset, its end offset, or the offset of a time."""
         queue = self._queue_of(request.message_queue)
         end = (await caller.ask(GetMaxOffset(queue))).value
         if request.query_offset_policy == _END:
@@ -103,9 +102,7 @@ class Pulls:
             offset = min((await caller.ask(search)).value, end)
         else:
             raise PublicRefusal(PublicCode.BAD_REQUEST, "a query by timestamp needs one")
-        return public.message_class("QueryOffsetResponse")(
-            status=make_status(PublicCode.OK), offset=offset
-        )
+        return ok_reply("QueryOffset", offset=offset)
 
     def _queue_of(self, queue: Any) -> QueueId:
         name = topic_named(queue.topic)

@@ -1,7 +1,7 @@
-"""Leases of messages that the broker renews for its clients: by first handle, the current one.
+"""Leases of messages that the broker renews for its clients: first handle -> current handle.
 
-A client that asks for it (`auto_renew`) may take as long as it likes; the broker has the message
-stay invisible for as long as the client lives, up to a limit.
+The broker keeps a message of a receive with `auto_renew` invisible for as long as its client is
+online, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ _BACKOFF_MS: Final = tuple(minutes * MINUTE_MS for minutes in (1, 3, 5, 10, 30, 
 _RENEWED_MS_MAX: Final = 3 * 60 * MINUTE_MS
 _FAILURES_MAX: Final = 3
 _COUNT_MAX: Final = 100_000
-"""Leases kept at once; beyond it messages come again after their first time."""
-
-_AT_ONCE_MAX: Final = 1_024
-"""Renewals under way at once: they share a sync of the log."""
+"""Concurrent leases; further messages come again after their first invisible time."""
+_CONCURRENT_MAX: Final = 1_024
+"""Concurrent renewals, which share a sync of the log."""
 
 Renew = Callable[[ChangeInvisibleTime], Awaitable[InvisibleTimeReply]]
 
@@ -42,14 +41,14 @@ class _Lease:
     topic: str
     handle: ReceiptHandle
     first_ms: int
-    turns: int = 0
+    renewed_count: int = 0
     failures: int = 0
     renewing: asyncio.Event | None = None
-    """Set once the renewal that is under way is over; None if there is none."""
+    """Set at the end of the running renewal; None if none runs."""
 
 
 class Renewals:
-    """All leases. Lives on the event loop's thread."""
+    """All leases. Every call happens on the event loop's thread."""
 
     def __init__(self) -> None:
         self._leases: dict[_Key, _Lease] = {}
@@ -58,45 +57,45 @@ class Renewals:
         return len(self._leases)
 
     def add(self, client_id: str, group: str, topic: str, handle: str) -> None:
-        """Renew the message of this handle from now on."""
+        """Keep the message of this handle invisible from now on."""
         if len(self._leases) < _COUNT_MAX:
             parsed = ReceiptHandle.parse(handle)
             self._leases[client_id, group, handle] = _Lease(topic, parsed, parsed.pop_ms)
 
     async def current(self, client_id: str, group: str, handle: str) -> str:
-        """The handle that this one has become; itself if it was never renewed."""
+        """The current handle of a message; the given one if it was never renewed."""
         lease = self._leases.get((client_id, group, handle))
         if lease is None:
             return handle
         if lease.renewing is not None:
-            # The broker has taken the old handle back, and the new one is on its way.
+            # The old handle is no longer valid, and the new one has not come yet.
             await lease.renewing.wait()
         return lease.handle.text()
 
     def remove(self, client_id: str, group: str, handle: str) -> None:
-        """The client has decided about the message."""
+        """Drop the lease of a message that its client has decided about."""
         self._leases.pop((client_id, group, handle), None)
 
     def forget_client(self, client_id: str) -> None:
-        """The client is gone: its messages come again."""
+        """Drop the leases of a client that has gone, so that its messages come again."""
         for key in [key for key in self._leases if key[0] == client_id]:
             del self._leases[key]
 
     async def renew_due(self, renew: Renew, is_online: Callable[[str], bool], now_ms: int) -> None:
-        """Renew what would come again before the next look, many at a time."""
+        """Renew the leases that would end before the next call, many at a time."""
         due = iter(self._take_due(is_online, now_ms))
-        while several := list(itertools.islice(due, _AT_ONCE_MAX)):
+        while several := list(itertools.islice(due, _CONCURRENT_MAX)):
             await asyncio.gather(
                 *(
                     self._renew(renew, key[1], lease)
                     for key, lease in several
-                    # Its client may have decided about it while the ones before were renewed.
+                    # The client may have decided about the message during earlier renewals.
                     if self._leases.get(key) is lease
                 )
             )
 
     def _take_due(self, is_online: Callable[[str], bool], now_ms: int) -> list[tuple[_Key, _Lease]]:
-        """What is to be renewed now; leases that have come to their end are dropped."""
+        """The leases to renew now; drops those at their limit."""
         due = []
         for key, lease in list(self._leases.items()):
             if lease.handle.visible_ms - now_ms > _AHEAD_MS:
@@ -112,12 +111,13 @@ class Renewals:
         return due
 
     async def _renew(self, renew: Renew, group: str, lease: _Lease) -> None:
-        invisible_ms = _BACKOFF_MS[min(lease.turns, len(_BACKOFF_MS) - 1)]
+        invisible_ms = _BACKOFF_MS[min(lease.renewed_count, len(_BACKOFF_MS) - 1)]
         request = change_of(group, lease.topic, lease.handle.text(), invisible_ms)
         lease.renewing = asyncio.Event()
         try:
             reply = await renew(request)
-            lease.handle, lease.turns = reply.handle_after(lease.handle), lease.turns + 1
+            lease.handle = reply.handle_after(lease.handle)
+            lease.renewed_count += 1
         except RocketMQError as error:
             lease.failures += 1
             _LOG.warning("group=%s: a message could not be kept invisible: %s", group, error)

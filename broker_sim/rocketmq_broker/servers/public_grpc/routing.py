@@ -1,4 +1,4 @@
-"""Routes and assignments of the public service: a topic's queues, and where to ask for them."""
+"""Routes and assignments of the public service: a topic's queues and their endpoints."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rocketmq_broker.engine.core.topics import check_topic_name
+from rocketmq_broker.servers.public_grpc.caller import ok_reply
 from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
-from rocketmq_wire.grpc.public.status import make_status
 from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
 from rocketmq_wire.requests.pop import ANY_QUEUE
-from rocketmq_wire.stubs import public
 
 NONE, READ, WRITE, READ_WRITE = 1, 2, 3, 4
 """`Permission` in the protocol."""
@@ -20,7 +19,7 @@ _IPV4, _IPV6, _DOMAIN = 1, 2, 3
 
 
 def topic_named(resource: Any) -> str:
-    """The name of a topic, checked. Raises PublicRefusal."""
+    """A topic's checked name. Raises PublicRefusal."""
     name: str = resource.name
     try:
         check_topic_name(name)
@@ -32,8 +31,8 @@ def topic_named(resource: Any) -> str:
 
 
 def group_named(resource: Any) -> str:
-    """The name of a consumer group, checked. Raises PublicRefusal."""
-    # A group's retry topic must be a topic's name, too.
+    """A consumer group's checked name. Raises PublicRefusal."""
+    # The name is part of the group's retry topic.
     try:
         check_topic_name(resource.name)
     except BrokerError as error:
@@ -42,12 +41,12 @@ def group_named(resource: Any) -> str:
 
 
 def lite_refusal(what: str) -> PublicRefusal:
-    """The refusal (50100) of whatever concerns lite topics."""
+    """The refusal (50100) of a request about lite topics."""
     return PublicRefusal(PublicCode.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
 
 
 def require_topic(lookup: Lookup, name: str) -> TopicConfig:
-    """Raises PublicRefusal (40402)."""
+    """A topic's configuration. Raises PublicRefusal (40402)."""
     config = lookup.topic(name)
     if config is None:
         raise PublicRefusal(
@@ -58,10 +57,9 @@ def require_topic(lookup: Lookup, name: str) -> TopicConfig:
 
 
 def route_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
-    """The answer to QueryRoute. Raises PublicRefusal."""
-    name = topic_named(request.topic)
-    config = require_topic(lookup, name)
-    reply = public.message_class("QueryRouteResponse")(status=make_status(PublicCode.OK))
+    """The reply to QueryRoute. Raises PublicRefusal."""
+    config = require_topic(lookup, topic_named(request.topic))
+    reply = ok_reply("QueryRoute")
     types = accepted_types(config)
     for index, permission in enumerate(_permissions(config)):
         queue = reply.message_queues.add(id=index, permission=permission)
@@ -71,24 +69,25 @@ def route_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
 
 
 def assignment_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
-    """The answer to QueryAssignment: all members of a group share every queue."""
+    """The reply to QueryAssignment: all members of a group share every queue."""
     name = topic_named(request.topic)
     group = group_named(request.group)
     config = require_topic(lookup, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:
         raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be read")
     indices = range(config.read_queue_count) if lookup.group(group).is_fifo else (ANY_QUEUE,)
-    reply = public.message_class("QueryAssignmentResponse")(status=make_status(PublicCode.OK))
+    reply = ok_reply("QueryAssignment")
     for index in indices:
         queue = reply.assignments.add().message_queue
-        queue.id, queue.permission = index, READ if index < 0 else READ_WRITE
+        queue.id = index
+        queue.permission = READ if index < 0 else READ_WRITE
         _fill_queue(queue, request, lookup, own)
         queue.accept_message_types.extend(accepted_types(config))
     return reply
 
 
 def _permissions(config: TopicConfig) -> Iterator[int]:
-    """Of each queue in turn, as the proxy counts them."""
+    """The permission of each queue, in the proxy's order."""
     may_read = bool(config.permission & PERMISSION_READ)
     may_write = bool(config.permission & PERMISSION_WRITE)
     reads = config.read_queue_count if may_read else 0
@@ -103,10 +102,11 @@ def _permissions(config: TopicConfig) -> Iterator[int]:
 
 def _fill_queue(queue: Any, request: Any, lookup: Lookup, own: tuple[str, int]) -> None:
     queue.topic.CopyFrom(request.topic)
-    queue.broker.name, queue.broker.id = lookup.broker_name, 0
+    queue.broker.name = lookup.broker_name
+    queue.broker.id = 0
     endpoints = queue.broker.endpoints
     if request.endpoints.addresses:
-        # Where this client has reached us it will reach us again, whatever lies in between.
+        # The client has reached the broker by this address, so it can do so again.
         endpoints.scheme = request.endpoints.scheme
         endpoints.addresses.append(request.endpoints.addresses[0])
         return

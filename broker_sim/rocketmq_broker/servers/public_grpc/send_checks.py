@@ -1,4 +1,4 @@
-"""Which messages the public service takes: the checks of RocketMQ's proxy, in its order."""
+"""Checks of messages to send: those of RocketMQ's proxy, in its order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ def check_message(
     system = message.system_properties
     _check_tag(system)
     for key in system.keys:
-        if not key.strip():
-            raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_KEY, "a key cannot be blank")
-        if _has_control(key):
-            raise PublicRefusal(
-                PublicCode.ILLEGAL_MESSAGE_KEY, "a key cannot have control characters"
-            )
+        _check_text("a key", key, PublicCode.ILLEGAL_MESSAGE_KEY)
     if system.HasField("message_group"):
         _check_group(system.message_group, limits)
     if system.message_type == LITE or system.lite_topic:
@@ -53,28 +48,26 @@ def check_message(
 
 
 def _check_tag(system: Any) -> None:
-    if not system.HasField("tag"):
-        return
-    if not system.tag.strip():
-        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot be blank")
-    if "|" in system.tag:
-        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
-    if _has_control(system.tag):
-        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot have control characters")
+    if system.HasField("tag"):
+        _check_text("tag", system.tag, PublicCode.ILLEGAL_MESSAGE_TAG)
+        if "|" in system.tag:
+            raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
 
 
 def _check_group(group: str, limits: PublicLimits) -> None:
-    if not group.strip():
-        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank")
+    _check_text("message group", group, PublicCode.ILLEGAL_MESSAGE_GROUP)
     if len(group.encode()) >= limits.group_size_max:
         raise PublicRefusal(
             PublicCode.ILLEGAL_MESSAGE_GROUP,
             f"message group must have less than {limits.group_size_max} bytes",
         )
-    if _has_control(group):
-        raise PublicRefusal(
-            PublicCode.ILLEGAL_MESSAGE_GROUP, "message group cannot have control characters"
-        )
+
+
+def _check_text(name: str, text: str, code: PublicCode) -> None:
+    if not text.strip():
+        raise PublicRefusal(code, f"{name} cannot be blank")
+    if _has_control(text):
+        raise PublicRefusal(code, f"{name} cannot have control characters")
 
 
 def _check_user_properties(message: Any, limits: PublicLimits) -> None:

@@ -1,11 +1,11 @@
-"""Sends of the public service: messages in, the broker's own sends out, one result a message."""
+"""Sends of the public service: messages -> the broker's own sends -> one result per message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rocketmq_broker.servers.public_grpc.caller import Caller
+from rocketmq_broker.servers.public_grpc.caller import Caller, ok_reply
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import require_topic, topic_named
@@ -32,10 +32,11 @@ class Sends:
     """SendMessage, EndTransaction and RecallMessage."""
 
     def __init__(self, lookup: Lookup, limits: PublicLimits) -> None:
-        self._lookup, self._limits = lookup, limits
+        self._lookup = lookup
+        self._limits = limits
 
     async def send(self, caller: Caller, request: Any) -> Any:
-        """Store every message, and answer in the order they came."""
+        """Store every message; the results keep the order of the messages."""
         if not request.messages:
             raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "no message to send")
         topics = {message.topic.name for message in request.messages}
@@ -47,7 +48,7 @@ class Sends:
             raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
         accepted = accepted_types(config)
         for message in request.messages:
-            # All or none: nothing is stored of a request that is wrong in part.
+            # All or none: one wrong message refuses the whole request.
             check_message(message, accepted, self._limits, now_ms=caller.now_ms)
         reply = public.message_class("SendMessageResponse")()
         for message in request.messages:
@@ -59,10 +60,10 @@ class Sends:
     def _queue_of(self, config: TopicConfig, messages: Sequence[Any], message: Any) -> QueueId:
         index = ANY_QUEUE
         if message.system_properties.message_type == PRIORITY:
-            # A queue a priority: receives look at the highest one first.
+            # Each priority has a queue; receives try the highest one first.
             priority = message.system_properties.priority
             index = min(max(priority, 0), config.write_queue_count - 1)
-        # What has an order keeps to one queue.
+        # The messages of a group keep their order in one queue.
         group = messages[0].system_properties.message_group
         if group and len(messages) == 1:
             index = consistent_hash(java_hash(group), config.write_queue_count)
@@ -119,21 +120,19 @@ class Sends:
                 broker=self._lookup.broker_name,
             )
         )
-        return public.message_class("EndTransactionResponse")(status=make_status(PublicCode.OK))
+        return ok_reply("EndTransaction")
 
     async def recall(self, caller: Caller, request: Any) -> Any:
-        """Take back a message that waits for its time."""
+        """Cancel a delayed message."""
         name = topic_named(request.topic)
         recalled = await caller.ask(
             RecallMessage(name, request.recall_handle, broker=self._lookup.broker_name)
         )
-        return public.message_class("RecallMessageResponse")(
-            status=make_status(PublicCode.OK), message_id=recalled.message_id
-        )
+        return ok_reply("RecallMessage", message_id=recalled.message_id)
 
 
 def common_status(statuses: Sequence[Any]) -> Any:
-    """The status that all agree in, or that they do not."""
+    """The status of all entries; MULTIPLE_RESULTS if their codes differ."""
     if len({status.code for status in statuses}) == 1:
         return statuses[0]
     return make_status(PublicCode.MULTIPLE_RESULTS)

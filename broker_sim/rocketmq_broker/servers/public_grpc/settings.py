@@ -1,4 +1,4 @@
-"""A client's settings -> the same with what the broker decides: retries, batches, waits."""
+"""A client's settings -> the settings with the broker's decisions: retries, batches, waits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rocketmq_wire.grpc.public.messages import put_duration
 
 PRODUCER, PUSH, SIMPLE, PULL, _LITE_PUSH, _LITE_SIMPLE = range(1, 7)
 """`ClientType` in the protocol."""
-# What RocketMQ waits before each further delivery: its delay levels from the third on.
+# RocketMQ's waits before each further delivery: its delay levels from the third on.
 RETRY_DELAYS_MS: Final = (
     *(10_000, 30_000, MINUTE_MS),
     *(minutes * MINUTE_MS for minutes in (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
 )
 _ATTEMPTS_MAX: Final = 3
-"""Of a producer to send a message."""
+"""A producer's attempts to send a message."""
 
 
 def decided_settings(settings: Any, lookup: Lookup, limits: PublicLimits) -> Any:
-    """What the client is told. Raises PublicRefusal for settings of no known client."""
+    """The settings that the client gets. Raises PublicRefusal if they fit no kind of client."""
     if settings.ByteSize() > limits.settings_size_max:
         raise PublicRefusal(
             PublicCode.BAD_REQUEST, f"the settings take more than {limits.settings_size_max} bytes"
