@@ -53,7 +53,7 @@ class RetryPolicy:
         return replace(self, first_delay_ms=first, delay_ms_max=longest, limit_ms=limit_ms)
 
     def delay_ms(self, failures: int) -> int:
-        """The pause behind so many failures in a row, before chance takes its share."""
+        """The pause after a number of failures in a row, without jitter."""
         # The exponent is capped: thousands of failures would make a huge integer.
         growth: int = self.factor ** min(failures - 1, 30)
         return min(self.first_delay_ms * growth, self.delay_ms_max)
@@ -122,7 +122,7 @@ class Backoff:
         return self._failures
 
     def next_delay_ms(self) -> int:
-        """Count one more failure, and return the pause behind it."""
+        """Count one more failure, and return the pause after it."""
         self._failures += 1
         full = self.policy.delay_ms(self._failures)
         return max(1, full - self._randint(0, int(full * self.policy.jitter)))
@@ -245,7 +245,7 @@ class Retry:
         *,
         log: logging.Logger | None = None,
     ) -> None:
-        """`log` reports the first failure, and the success behind failures: once each."""
+        """`log` reports the first failure, and the success after failures, once each."""
         self._policy = policy
         self._clock = clock
         self._log = log

@@ -73,8 +73,8 @@ def test_pages_continue_backwards_until_nothing_is_new():
 
 def test_a_second_with_more_than_a_page_hides_what_is_older():
     stored = [(1_000, "k")] * 10 + [(2_000, "k")] * 70
-    told = r"^\[ROCKETMQ_LOOKUP\.INCOMPLETE\] .*filter by the column keys"
-    with pytest.raises(LookupIncompleteError, match=told):
+    text = r"^\[ROCKETMQ_LOOKUP\.INCOMPLETE\] .*filter by the column keys"
+    with pytest.raises(LookupIncompleteError, match=text):
         offsets_of_key(Brokers(one=stored), "t", "k")
 
 

@@ -1,4 +1,4 @@
-"""Messages by key and by id while a broker's master is away: from its replica, or an error."""
+"""Messages by key and by id while a broker has no master: from its replica, or an error."""
 
 from __future__ import annotations
 

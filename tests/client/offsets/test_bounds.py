@@ -32,7 +32,7 @@ class Brokers:
         if isinstance(request, GetMaxOffset):
             return OffsetReply(9)
         assert isinstance(request, GetTopicStats)
-        how = self.statistics.get(broker, "told")
+        how = self.statistics.get(broker, "listed")
         if isinstance(how, Exception):
             return how
         indexes = range(10) if how == "half" else range(20)

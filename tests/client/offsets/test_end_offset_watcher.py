@@ -80,8 +80,8 @@ def test_every_call_raises_after_the_threads_death(
 ) -> None:
     monkeypatch.setattr(watcher, "open_transport", lambda _: DyingTransport())
     watch = EndOffsetWatcher(ConnectionSettings(endpoints="127.0.0.1:1"), QUEUES)
-    told = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
-    with pytest.raises(WatchDiedError, match=told):
+    text = r"^\[ROCKETMQ_WATCH\.DIED\] .*KeyError.*a mistake.*Restart the query"
+    with pytest.raises(WatchDiedError, match=text):
         watch.wait({QUEUES[0]: 0}, 20_000)
     with pytest.raises(WatchDiedError):
         watch.ends()

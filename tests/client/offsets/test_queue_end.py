@@ -91,7 +91,7 @@ def test_failures_back_off_and_keep_the_last_known_end():
     error = ConnectionLostError("broker-a", "reset")
     watch.on_answer(error, 500)
     assert (watch.end, watch.error) == (42, error)
-    assert watch.is_settled(9), "nobody waits for a broker that is away"
+    assert watch.is_settled(9), "no caller waits for an unreachable broker"
     assert watch.next_request(501, 9) is None
     first = watch.wake_at_ms()
     assert watch.next_request(first, 9)[0] == GetMaxOffset(QUEUE)

@@ -76,8 +76,8 @@ def test_a_send_whose_answer_is_lost_may_be_stored(
     with Producer(proxied) as producer:
         producer.send(Message(TOPIC, b"first"), QUEUE)
         proxy.way = Way.HALF_OPEN
-        told = r"^\[ROCKETMQ_SEND\.OUTCOME_UNKNOWN\] topic=orders .*1 message may or may not"
-        with pytest.raises(SendOutcomeUnknownError, match=told):
+        text = r"^\[ROCKETMQ_SEND\.OUTCOME_UNKNOWN\] topic=orders .*1 message may or may not"
+        with pytest.raises(SendOutcomeUnknownError, match=text):
             producer.send(Message(TOPIC, b"second"), QUEUE)
     assert visible_bodies(direct, TOPIC) == [b"first", b"second"]
 

@@ -141,7 +141,7 @@ def test_the_checks_decide_after_a_listener_has_failed(
 ) -> None:
     class Failing(Listener):
         def execute(self, message: Message, half: HalfMessage) -> Resolution:
-            raise RuntimeError(f"the data base is away: {message.keys} {half.position}")
+            raise RuntimeError(f"the database is unavailable: {message.keys} {half.position}")
 
     with TransactionProducer(connection, f"p-{topic}", Failing(), topics=[topic]) as producer:
         sent = producer.send_in_transaction(Message(topic, b"x", keys="COMMIT"))

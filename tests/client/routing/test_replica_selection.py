@@ -129,7 +129,7 @@ def test_a_replica_that_failed_is_tried_again_after_a_pause_that_grows() -> None
     now_ms = 1_000
     for pause_ms in (30_000, 60_000, 120_000, 240_000, 480_000, 480_000):
         suggestions.shun("s:1", now_ms)
-        # All that was under way fails with it.
+        # All its requests in flight fail together.
         suggestions.shun("s:1", now_ms + 5)
         assert suggestions.is_shunned("s:1", now_ms + pause_ms - 1)
         assert not suggestions.is_shunned("s:2", now_ms)

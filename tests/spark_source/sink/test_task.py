@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ from rocketmq_wire.model import (
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendReply, SendStatus
+from support.fake_clock import FakeClock
 from support.fault_proxy import FaultProxy
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue
@@ -152,13 +154,26 @@ def soon(act: Callable[[], object]) -> Iterator[None]:
         timer.join()
 
 
+@contextmanager
+def at_the_first_log_line(act: Callable[[], object]) -> Iterator[None]:
+    """Acts when the task has logged that it waits."""
+    log = logging.getLogger("pyspark_rocketmq")
+    handler = logging.Handler()
+    acts = iter([act])
+    handler.emit = lambda _: next(acts, lambda: None)()  # type: ignore[method-assign,assignment]
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
 def test_a_task_that_begins_while_the_cluster_is_away_waits(proxied, cluster, caplog):
     proxy, settings = proxied
     proxy.refuse()
-    # A call alone waits for less than this outage.
-    hasty = replace(settings, outage_ms=20_000, request_timeout_ms=100)
-    with soon(proxy.listen):
-        assert task(hasty, iter([rows(5)])) == 5
+    settings = replace(settings, outage_ms=20_000, request_timeout_ms=100)
+    with at_the_first_log_line(proxy.listen):
+        assert task(settings, iter([rows(5)])) == 5
     assert stored(cluster) >= 5
     assert [line.partition(" ")[0] for line in caplog.messages] == ["asking", "answered"]
 
@@ -179,10 +194,12 @@ def test_a_task_waits_for_a_topic_that_was_there_and_for_no_other(proxied, clust
 def test_while_no_broker_is_there_no_topic_is_called_missing(broker, cluster):
     """A name server forgets the topics of an unavailable broker, and knows no other."""
     away = RoutelessTransport(cluster.transport, has_brokers=False)
-    retrying = Cluster(replace(cluster.settings, outage_ms=5_000), away)
+    clock = FakeClock()
+    retrying = Cluster(replace(cluster.settings, outage_ms=5_000), away, clock.clock)
     queues = RetryingQueues(Producer(retrying), retrying, had_topics=False)
-    with soon(lambda: setattr(retrying, "transport", cluster.transport)):
-        assert len(queues.queues(TOPIC)) == 2
+    clock.on_sleep = lambda: setattr(retrying, "transport", cluster.transport)
+    assert len(queues.queues(TOPIC)) == 2
+    assert clock.sleeps == [1_000]
     source = RocketMQDataSource({"nameServer": broker.name_server, "topic": TOPIC})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rocketmq_client.cluster.open_cluster", lambda _: nullcontext(retrying))

@@ -74,7 +74,7 @@ def test_a_request_above_the_limit_is_refused_at_once(broker: ScriptedBroker) ->
             ask(io, answers)
         refused = answers.get(timeout=30)
         assert isinstance(refused, TooManyRequestsError)
-        assert "TOO_MANY_REQUESTS] 2 requests wait" in str(refused)
+        assert "ROCKETMQ_CONNECTION.TOO_MANY_REQUESTS] 2 requests wait" in str(refused)
     finally:
         io.stop()
     assert [type(answers.get(timeout=30)) for _ in range(2)] == [ConnectionLostError] * 2
