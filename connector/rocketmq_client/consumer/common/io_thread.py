@@ -187,7 +187,7 @@ class IoThread:
             lost = _shut_down()
             waiting, self._waiting = self._waiting, {}
             for on_done in waiting.values():
-                self._guarded(lambda on_done=on_done: on_done(lost))  # type: ignore[misc]
+                self._guarded(partial(on_done, lost))
             self._fail_posted()
 
     def _fail_posted(self) -> None:
@@ -215,9 +215,9 @@ class IoThread:
         for ticket, result in done:
             on_done = self._waiting.pop(ticket, None)
             if on_done is not None:
-                self._guarded(lambda on_done=on_done, result=result: on_done(result))  # type: ignore[misc]
+                self._guarded(partial(on_done, result))
         for notice in self._transport.take_notices():
-            self._guarded(lambda notice=notice: self._on_notice(notice))  # type: ignore[misc]
+            self._guarded(partial(self._on_notice, notice))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run a callback; its exception must not end the connections of the others."""

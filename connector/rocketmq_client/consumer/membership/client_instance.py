@@ -60,37 +60,29 @@ class Member(Protocol):
 
     def topics(self) -> Iterable[str]:
         """The topics whose routes the consumer needs."""
-        ...
 
     def consumer_info(self) -> ConsumerInfo:
         """The consumer's part of the heartbeat."""
-        ...
 
     def rebalance(self) -> None:
         """Gain and lose queues by the group's current members."""
-        ...
 
     def housekeep(self, now_ms: int) -> int:
         """Do the work that is due; returns when to call again at the latest."""
-        ...
 
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
         """Continue the owned ones of these queues at an administrator's offsets."""
-        ...
 
     def offsets(self) -> Mapping[QueueId, int]:
         """The consumed offsets. The I/O thread calls this and `running_info`: neither may wait."""
-        ...
 
     def running_info(self) -> RunningInfoReply:
         """The state that tools show."""
-        ...
 
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
         """Consume a message that a tool sends; any thread may call `on_done`."""
-        ...
 
 
 def client_id_of(address: str, instance: str | None, unit: str | None) -> str:

@@ -17,7 +17,7 @@ from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.popping.messages import Popped
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.plural import plural
-from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.pop import AckMessages, ack_of, ack_spans
 
 _LOG = logging.getLogger(__name__)
@@ -74,22 +74,19 @@ class PopAcks:
             self._send(broker, popped, 1)
 
     def _send(self, broker: str, popped: list[Popped], attempts: int) -> None:
-        if not self._has_batches:
-            for one in popped:
-                self._io.send(
-                    ack_of(self._group, one.topic, one.handle.text()),
-                    broker=broker,
-                    timeout_ms=self._timeout_ms,
-                    on_done=partial(self._on_done, broker, [one], attempts),
-                )
-            return
-        spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
-        self._io.send(
-            AckMessages(broker, spans),
-            broker=broker,
-            timeout_ms=self._timeout_ms,
-            on_done=partial(self._on_done, broker, popped, attempts),
-        )
+        requests: list[tuple[Request[Reply], list[Popped]]]
+        if self._has_batches:
+            spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
+            requests = [(AckMessages(broker, spans), popped)]
+        else:
+            requests = [(ack_of(self._group, p.topic, p.handle.text()), [p]) for p in popped]
+        for request, some in requests:
+            self._io.send(
+                request,
+                broker=broker,
+                timeout_ms=self._timeout_ms,
+                on_done=partial(self._on_done, broker, some, attempts),
+            )
 
     def _on_done(
         self, broker: str, popped: list[Popped], attempts: int, reply: Reply | RocketMQError

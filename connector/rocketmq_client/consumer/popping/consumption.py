@@ -93,12 +93,7 @@ class PopConsumption:
     def return_soon(self, popped: Iterable[Popped]) -> None:
         """Hand messages back without waiting for the replies."""
         for one in popped:
-            self._io.submit(
-                self._return_request(one),
-                broker=one.handle.broker,
-                timeout_ms=self._settings.request_timeout_ms,
-                on_done=partial(_note_failure, one),
-            )
+            self._change(one, AT_ONCE_MS)
 
     def hand_back(self) -> None:
         """Hand back the messages that no listener has begun with, and wait for the replies."""
@@ -106,15 +101,22 @@ class PopConsumption:
         time_ms = now_ms()
         unread = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
         replies = self._io.call_many(
-            [(one.handle.broker, self._return_request(one)) for one in unread],
+            [(one.handle.broker, self._change_request(one, AT_ONCE_MS)) for one in unread],
             timeout_ms=self._settings.request_timeout_ms,
         )
         for one, reply in zip(unread, replies, strict=True):
             _note_failure(one, reply)
 
-    def _return_request(self, popped: Popped) -> ChangeInvisibleTime:
-        group, handle = self._settings.group, popped.handle.text()
-        return change_of(group, popped.topic, handle, AT_ONCE_MS)
+    def _change(self, popped: Popped, invisible_ms: int) -> None:
+        self._io.submit(
+            self._change_request(popped, invisible_ms),
+            broker=popped.handle.broker,
+            timeout_ms=self._settings.request_timeout_ms,
+            on_done=partial(_note_failure, popped),
+        )
+
+    def _change_request(self, popped: Popped, invisible_ms: int) -> ChangeInvisibleTime:
+        return change_of(self._settings.group, popped.topic, popped.handle.text(), invisible_ms)
 
     def _consume(self, owned: PopQueue, popped: list[Popped], late_ms: int) -> None:
         messages = [one.message for one in popped]
@@ -144,25 +146,15 @@ class PopConsumption:
             self._postpone(popped[len(consumed) :], context.delay_level)
 
     def _postpone(self, failed: Sequence[Popped], delay_level: int) -> None:
-        attempts_max = self._settings.attempts
-        dead = [
-            one
-            for one in failed
-            if delay_level < 0 or one.message.reconsume_times + 1 >= attempts_max
-        ]
+        dead: list[Popped] = []
+        for one in failed:
+            attempts = one.message.reconsume_times
+            if delay_level < 0 or attempts + 1 >= self._settings.attempts:
+                dead.append(one)
+            else:
+                self._change(one, self._pop.retry_ms(attempts, delay_level))
         if dead:
             self._send_to_dead_letters(dead)
-        sent = {id(one) for one in dead}
-        for one in failed:
-            if id(one) in sent:
-                continue
-            delay_ms = self._pop.retry_ms(one.message.reconsume_times, delay_level)
-            self._io.submit(
-                change_of(self._settings.group, one.topic, one.handle.text(), delay_ms),
-                broker=one.handle.broker,
-                timeout_ms=self._settings.request_timeout_ms,
-                on_done=partial(_note_failure, one),
-            )
 
     def _send_to_dead_letters(self, dead: Sequence[Popped]) -> None:
         """Acknowledge messages once they are dead letters; the broker redelivers the others."""
