@@ -233,7 +233,7 @@ def _inflate(stored: bytes, size_max: int) -> bytes:
     while True:
         stream = zlib.decompressobj(window)
         try:
-            # One byte more than allowed tells "too large" from "just fits".
+            # One byte more than allowed distinguishes "too large" from "just fits".
             part = stream.decompress(stored, size_max - size + 1)
         except zlib.error as error:
             raise CorruptRecordError("body", size, f"it does not inflate: {error}") from error

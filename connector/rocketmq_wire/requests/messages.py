@@ -108,7 +108,7 @@ class SendStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendReply(Reply):
-    """Where the message, or the first of the batch, was stored."""
+    """The position of the stored message, or of the first of a batch."""
 
     status: SendStatus
     message_id: str

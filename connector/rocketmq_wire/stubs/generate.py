@@ -18,11 +18,11 @@ PUBLIC_DESCRIPTOR_SET = FOLDER / "public.binpb"
 
 def descriptor_set(proto_files: tuple[str, ...] = PROTO_FILES) -> bytes:
     """Compile the proto files. Comments are left out: they would only make the file larger."""
-    # Needed only by whoever changes a proto file, so it is no dependency of the package.
+    # Only a change of a proto file needs it, so it is no dependency of the package.
     import grpc_tools
     from grpc_tools import protoc
 
-    # Where the files of google.protobuf are, which the public service uses.
+    # The folder of the files of google.protobuf, which the public service uses.
     google = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "set"
