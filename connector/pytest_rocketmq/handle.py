@@ -16,7 +16,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_mes
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import TopicNotFoundError, raise_first
 from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
 
 QUEUES: Final = 4
@@ -184,20 +184,14 @@ class RocketMQ:
         """How many messages a group has not consumed; where it has no progress, all there are."""
         bounds = self._bounds(self.cluster.queues(topic or self.topic))
         behind = 0
-        for queue, at in self.cluster.committed_offsets(group or self.group, tuple(bounds)).items():
-            if isinstance(at, RocketMQError):
-                raise at
+        committed = self.cluster.committed_offsets(group or self.group, tuple(bounds))
+        for queue, at in raise_first(committed).items():
             held = bounds[queue]
             behind += held.end - max(held.start, held.start if at is None else at)
         return behind
 
     def _bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds]:
-        bounds: dict[QueueId, Bounds] = {}
-        for queue, held in self.cluster.bounds(queues).items():
-            if isinstance(held, RocketMQError):
-                raise held
-            bounds[queue] = held
-        return bounds
+        return raise_first(self.cluster.bounds(queues))
 
     def _await_ends(self, ends: Mapping[QueueId, int]) -> None:
         give_up_at = time.monotonic() + _APPEARS_WITHIN_S

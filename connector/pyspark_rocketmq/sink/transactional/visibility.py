@@ -13,7 +13,7 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.loss import LossPolicy
 from rocketmq_client.producer.half_messages import HalfMessage
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import raise_first
 from rocketmq_wire.model import OffsetRange, QueueId
 
 READER_GROUP: Final = "pyspark-rocketmq-sink"
@@ -44,9 +44,8 @@ class Visibility:
 
     def _read_new(self, queues: set[QueueId]) -> None:
         ranges = []
-        for queue, bounds in self._cluster.bounds(sorted(queues & self._next.keys())).items():
-            if isinstance(bounds, RocketMQError):
-                raise bounds
+        wanted = sorted(queues & self._next.keys())
+        for queue, bounds in raise_first(self._cluster.bounds(wanted)).items():
             start = max(self._next[queue], bounds.start)
             if start < bounds.end:
                 ranges.append(OffsetRange(queue, start, bounds.end))
