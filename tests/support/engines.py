@@ -77,9 +77,10 @@ class EngineUnderTest:
     def save_files(self) -> None:
         """Save the configuration files that changed, as the broker does from time to time."""
         for file in self.engine.config_files:
-            content = file.take_changes()
+            content = file.unsaved()
             if content is not None:
                 self.store.configs.save(file.name, content)
+                file.note_saved(content)
 
     def take_changes(self, name: str) -> dict[str, Any] | None:
         """The new content of a configuration file; None if nothing changed."""

@@ -55,15 +55,24 @@ _SIZE_BYTES: Final = 4
 _DAY_MS: Final = 24 * 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConfigFile:
     """A configuration file that the broker saves from time to time."""
 
     name: str
     take_changes: Callable[[], dict[str, Any] | None]
     """Returns the new content, or None if nothing changed since the last call."""
-    put_back: Callable[[], None]
-    """Has the content returned again by the next call: it could not be saved."""
+    _unsaved: dict[str, Any] | None = None
+
+    def unsaved(self) -> dict[str, Any] | None:
+        """The content to save; None if nothing changed since the last `note_saved`."""
+        changes = self.take_changes()
+        self._unsaved = self._unsaved if changes is None else changes
+        return self._unsaved
+
+    def note_saved(self, content: dict[str, Any]) -> None:
+        if self._unsaved is content:
+            self._unsaved = None
 
 
 class Engine:
@@ -106,19 +115,11 @@ class Engine:
             )
         }
         self.config_files = (
-            ConfigFile(
-                CONSUMER_OFFSETS, self._take_committed_offsets, self.tables.committed.put_back
-            ),
-            ConfigFile(
-                DELAYS_FILE,
-                lambda: self.delays.take_changes(store.durable_end),
-                self.delays.put_back,
-            ),
-            ConfigFile(ORDERS_FILE, self.pops.orderly.take_changes, self.pops.orderly.put_back),
-            ConfigFile(
-                TIMERS, lambda: self.timers.take_changes(store.durable_end), self.timers.put_back
-            ),
-            ConfigFile(CHECKS_FILE, self.transactions.take_changes, self.transactions.put_back),
+            ConfigFile(CONSUMER_OFFSETS, self._take_committed_offsets),
+            ConfigFile(DELAYS_FILE, lambda: self.delays.take_changes(store.durable_end)),
+            ConfigFile(ORDERS_FILE, self.pops.orderly.take_changes),
+            ConfigFile(TIMERS, lambda: self.timers.take_changes(store.durable_end)),
+            ConfigFile(CHECKS_FILE, self.transactions.take_changes),
         )
 
     def handle(self, request: Request[Reply], peer: Peer, now_ms: int) -> Outcome:

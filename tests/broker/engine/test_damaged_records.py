@@ -203,7 +203,7 @@ def test_a_damaged_message_is_not_taken_back() -> None:
 # --- transactions -------------------------------------------------------------------------------
 
 
-def send_halves(broker: EngineUnderTest, *names: bytes) -> None:
+def send_half_messages(broker: EngineUnderTest, *names: bytes) -> None:
     broker.ask(Heartbeat("c@1", ("p",)))
     for name in names:
         texts = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": name.decode()}
@@ -228,7 +228,7 @@ def asked(broker: EngineUnderTest) -> list[str]:
 
 def test_a_damaged_half_message_is_neither_committed_nor_sent_to_its_producer(caplog) -> None:
     broker = opened(MemoryFiles())
-    send_halves(broker, b"a", b"b")
+    send_half_messages(broker, b"a", b"b")
     half = broker.messages(queue_of(HALF_TOPIC))[0]
     position = position_of(broker, b"a" * 50)
     flip(broker, position)
@@ -247,7 +247,7 @@ def test_a_damaged_half_message_is_neither_committed_nor_sent_to_its_producer(ca
 
 def test_a_damaged_half_message_can_be_rolled_back() -> None:
     broker = opened(MemoryFiles())
-    send_halves(broker, b"a")
+    send_half_messages(broker, b"a")
     half = broker.messages(queue_of(HALF_TOPIC))[0]
     flip(broker, position_of(broker, b"a" * 50))
     how = Resolution.ROLLBACK
@@ -257,13 +257,13 @@ def test_a_damaged_half_message_can_be_rolled_back() -> None:
 
 def test_a_damaged_end_ends_no_other_half_message(caplog) -> None:
     broker = opened(MemoryFiles(), SMALL_RANGES)
-    send_halves(broker, b"a", b"b", b"c", b"d")
+    send_half_messages(broker, b"a", b"b", b"c", b"d")
     end(broker, 2, Resolution.ROLLBACK)
     store_later(broker)
     # It names offset 3 now.
     flip(broker, position_of(broker, b"\0\0\0\x022,") - 1)
     broker = restarted(broker, SMALL_RANGES)
-    send_halves(broker)
+    send_half_messages(broker)
     # The broker asks about the half message of the unreadable end again, and about all others.
     assert asked(broker) == ["a", "b", "c", "d"]
     (line,) = errors(caplog)

@@ -28,3 +28,17 @@ def test_files_of_an_engine_are_read_by_the_next_one(broker):
     after = EngineUnderTest(broker.files)
     assert isinstance(after.outcome(GetRoute("orders")), Answer)
     assert after.ask(ListGroups()).groups == ("g",)
+
+
+def test_changes_that_could_not_be_saved_come_again(broker):
+    (file,) = (file for file in broker.engine.config_files if file.name == CONSUMER_OFFSETS)
+    broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=3))
+    first = file.unsaved()
+    assert first["offsetTable"]["orders@g"] == {"0": 3}
+    assert file.unsaved() is first
+    broker.ask(PullMessages("g", ORDERS_0, 0, 32, commit=4))
+    second = file.unsaved()
+    file.note_saved(first)
+    assert file.unsaved() is second
+    file.note_saved(second)
+    assert file.unsaved() is None

@@ -188,13 +188,6 @@ class TestCommittedOffsets:
         assert committed.take_changes() is None
         assert CommittedOffsets(content).get("g", ORDERS_0) == 9
 
-    def test_changes_that_could_not_be_saved_are_taken_again(self):
-        committed = CommittedOffsets({})
-        committed.commit("g", ORDERS_0, 9)
-        committed.take_changes()
-        committed.put_back()
-        assert committed.take_changes()["offsetTable"] == {"orders@g": {"0": 9}}
-
     def test_a_deleted_topic_loses_its_committed_offsets(self):
         committed = CommittedOffsets({})
         committed.commit("g", ORDERS_0, 9)

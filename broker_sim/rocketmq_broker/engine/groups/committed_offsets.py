@@ -117,7 +117,3 @@ class CommittedOffsets:
             for (topic, group), offsets in self._table.items()
         }
         return {"dataVersion": version, "offsetTable": table}
-
-    def put_back(self) -> None:
-        """Have `take_changes` return its content again: it could not be saved."""
-        self._is_changed = True

@@ -116,10 +116,6 @@ class Delays:
         table = {str(level): offset for level, offset in self._saved.items()}
         return {"dataVersion": version, "offsetTable": table}
 
-    def put_back(self) -> None:
-        """Have `take_changes` return its content again: it could not be saved."""
-        self._is_changed = True
-
     def _deliver_level(self, level: int, now_ms: int) -> bool:
         bounds = self._store.bounds(SCHEDULE_TOPIC, level - 1)
         start = max(self._offsets[level], bounds.start)

@@ -295,10 +295,6 @@ class Timers:
         content = {"deliveredUntilMs": self._saved[0], "start": self._saved[1]}
         return {**content, "held": list(self._held)} if self._held else content
 
-    def put_back(self) -> None:
-        """Have `take_changes` return its content again: it could not be saved."""
-        self._is_changed = True
-
     def _load(self, start: int, held: frozenset[int]) -> None:
         """Read the waiting messages from the queue; those in `held` are due again."""
         bounds = self._store.bounds(TIMER_TOPIC, 0)

@@ -163,10 +163,6 @@ class OrderlyPops:
             queues[str(queue.queue_index)] = _to_json(pop)
         return {"table": table}
 
-    def put_back(self) -> None:
-        """Have `take_changes` return its content again: it could not be saved."""
-        self._is_changed = True
-
     def _put(self, queue: GroupQueue, pop: _OrderlyPop) -> None:
         self._table[queue] = pop
         self._is_changed = True

@@ -331,10 +331,6 @@ class Transactions:
         checks = {str(half.offset): half.checks for half in self._table.pending() if half.checks}
         return {"checks": checks}
 
-    def put_back(self) -> None:
-        """Have `take_changes` return its content again: it could not be saved."""
-        self._is_changed = True
-
     def _load(self, checks: dict[str, Any]) -> None:
         """Read the pending half messages from the log."""
         table, store = self._table, self._store

@@ -79,16 +79,12 @@ class Housekeeping:
     async def flush(self) -> None:
         """Save the config files that changed: committed offsets, delay offsets, and others."""
         for file in self._engine.config_files:
-            content = file.take_changes()
-            if content is None:
-                continue
-            try:
+            content = file.unsaved()
+            if content is not None:
                 await self._loop.run_in_executor(
                     self._thread, self._store.configs.save, file.name, content
                 )
-            except BaseException:
-                file.put_back()
-                raise
+                file.note_saved(content)
 
     async def _checkpoint(self) -> None:
         await self._loop.run_in_executor(self._thread, self._store.checkpoint)
