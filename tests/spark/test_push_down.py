@@ -64,7 +64,7 @@ def test_filters_are_pushed_down_for_one_query(read: Callable[..., DataFrame]) -
     wanted = "tags = 'B' AND queueOffset >= 70 AND storeTimestamp >= TIMESTAMP '2000-01-01'"
     assert narrow.where(wanted).count() == 60
     # Spark 4.3 would count the 60 again.
-    with pytest.raises(PySparkException, match=r"PUSH_DOWN_REUSED\].*Call load\(\) anew"):
+    with pytest.raises(PySparkException, match=r"PUSH_DOWN_REUSED\].*Call load\(\) again"):
         narrow.count()
 
 
