@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from pyspark.sql.streaming import DataStreamWriter
 
-from pyspark_rocketmq.options.parse import DEFINITIONS
-from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
+from pyspark_rocketmq.options.connection_table import CONNECTION_DEFINITIONS
+from pyspark_rocketmq.options.parse import spellings_of
+from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS, SINK_DEFINITIONS
 
 _AT_ONCE: Final = "available-now"
 _UNITS_US: Final = {
@@ -168,29 +169,17 @@ def source_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
 
 def connection_of(options: Mapping[str, str]) -> dict[str, str]:
     """The connection options of a read, for a write to the same cluster."""
-    names = _spellings(
-        definition.name for definition in DEFINITIONS if definition.group == "connect"
-    )
+    names = spellings_of(CONNECTION_DEFINITIONS)
     return {key: text for key, text in options.items() if key.lower() in names}
 
 
 def take_sending(args: argparse.Namespace, **usual: str) -> dict[str, str]:
     """Move the options of sending out of a reading job's `--option`s; `usual` are defaults."""
-    names = _spellings(SENDING_OPTIONS)
+    names = spellings_of(each for each in SINK_DEFINITIONS if each.name in SENDING_OPTIONS)
     sending = {key: text for key, text in args.option if key.lower() in names}
     args.option = [(key, text) for key, text in args.option if key not in sending]
     given = {key.lower() for key in sending}
     return {key: text for key, text in usual.items() if key.lower() not in given} | sending
-
-
-def _spellings(names: Iterable[str]) -> set[str]:
-    wanted = set(names)
-    return {
-        spelling.lower()
-        for definition in DEFINITIONS
-        if definition.name in wanted
-        for spelling in (definition.name, *definition.aliases)
-    }
 
 
 def _trigger(text: str) -> str:

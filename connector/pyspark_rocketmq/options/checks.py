@@ -11,7 +11,7 @@ from pyspark_rocketmq.options.kinds import PerQueue
 from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
 from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions, WriteOptions
 
-_SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")
+SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")
 _PUBLIC_INVISIBLE_MS_MIN: Final = 10_000
 # Options about offsets or pulls: a broker that hands messages out knows neither.
 _NOT_WITH_POP: Final = (
@@ -71,7 +71,7 @@ def check_connection(connection: ConnectionOptions, given: frozenset[str]) -> No
 
 def check_read_together(options: ReadOptions) -> None:
     """Check what the options of a read say together, in whatever kind of read."""
-    chosen = [name for name in _SELECTORS if name in options.given]
+    chosen = [name for name in SELECTORS if name in options.given]
     if len(chosen) > 1:
         raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
     if options.sql and options.tags:
@@ -96,7 +96,7 @@ def require_connection(options: ReadOptions | WriteOptions) -> None:
 
 def require_selection(options: ReadOptions, *, has_path: bool) -> None:
     """Check that topics are selected, and no path is given as well."""
-    if any(name in options.given for name in _SELECTORS):
+    if any(name in options.given for name in SELECTORS):
         if has_path:
             raise OptionError(
                 "path",

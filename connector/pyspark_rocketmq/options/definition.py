@@ -45,6 +45,29 @@ class OptionDefinition:
         return words.replace(".", "_")
 
 
-def later(name: str, kind: Kind, uses: frozenset[Use], group: str, help: str) -> OptionDefinition:
-    """Define an option that this version refuses."""
-    return OptionDefinition(name, kind, None, uses, group, help, supported=())
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the reference page: options for the same uses, unless one says otherwise."""
+
+    group: str
+    uses: frozenset[Use]
+
+    def option(
+        self,
+        name: str,
+        kind: Kind,
+        default: object,
+        help: str,
+        *,
+        aliases: tuple[str, ...] = (),
+        uses: frozenset[Use] | None = None,
+        supported: tuple[object, ...] | None = None,
+    ) -> OptionDefinition:
+        """Define an option."""
+        return OptionDefinition(
+            name, kind, default, uses or self.uses, self.group, help, aliases, supported
+        )
+
+    def later(self, name: str, kind: Kind, help: str) -> OptionDefinition:
+        """Define an option that this version refuses."""
+        return self.option(name, kind, None, help, supported=())

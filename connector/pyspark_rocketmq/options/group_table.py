@@ -4,83 +4,67 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_rocketmq.options.definition import (
-    READ,
-    SINK,
-    STREAM,
-    OptionDefinition,
-)
+from pyspark_rocketmq.options.definition import READ, SINK, STREAM, Section
 from pyspark_rocketmq.options.kinds import Choice, Duration, Flag, GroupName
 
-_O = OptionDefinition
+_group = Section("group", STREAM)
 _FLAG: Final = Flag()
 
 GROUP_DEFINITIONS: Final = (
-    _O(
+    _group.option(
         "group",
         GroupName(),
         None,
-        READ | SINK,
-        "group",
         "Consumer group whose committed offsets the brokers keep. Without one the query commits "
         "nothing. In a write: the group that gets the messages of sendBack again.",
-        ("consumerGroup", "consumer.group"),
+        aliases=("consumerGroup", "consumer.group"),
+        uses=READ | SINK,
     ),
-    _O(
+    _group.option(
         "commitOffsets",
         Choice(("true", "false", "confirmed")),
         "true",
-        STREAM,
-        "group",
         "Commit the end of each finished batch for the group; 'confirmed' commits only what Spark "
         "confirms, one batch late (for asynchronous progress tracking).",
     ),
-    _O(
+    _group.option(
         "joinGroup",
         _FLAG,
         False,
-        STREAM,
-        "group",
         "Be a member of the group: share its topics' queues with its other queries and consumers, "
         "take over the queues of members that leave or die, and hand queues over by the group's "
         "committed offsets. startingOffsets applies to queues without one. The group's "
         "redeliveries are shared, too: as rows of the topic %RETRY%<group>. Needs nameServer and "
         "subscribe.",
     ),
-    _O(
+    _group.option(
         "allocateStrategy",
         Choice(("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")),
         "AVG",
-        STREAM,
-        "group",
         "How the members of a joined group share the queues: every member must use the same.",
     ),
-    _O(
+    _group.option(
         "messageModel",
         Choice(("CLUSTERING", "BROADCASTING")),
         "CLUSTERING",
-        READ,
-        "group",
         "Where committed offsets are kept.",
+        uses=READ,
         supported=("CLUSTERING",),
     ),
-    _O(
+    _group.option(
         "consumeMode",
         Choice(("pull", "pop")),
         "pull",
-        READ,
-        "group",
         "'pull' reads by offset. 'pop' (streams, RocketMQ 5) has the brokers hand messages out to "
         "the group: each micro-batch holds up to 10,000 of them and 32 MiB in memory (or "
         "maxOffsetsPerTrigger, maxBytesPerTrigger), and acknowledges them once it is durable. At "
         "least once: if a query dies, its popped messages come again after invisibleTimeMs.",
+        uses=READ,
     ),
-    _O(
+    _group.option(
         "invisibleTimeMs",
         Duration(2_000, 12 * 3_600_000),
         300_000,
-        STREAM,
-        "group",
         "How long popped messages stay invisible; the query renews it after half of that time.",
     ),
 )

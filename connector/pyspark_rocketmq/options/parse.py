@@ -8,7 +8,7 @@ silently ignored, except those that Spark itself adds.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
@@ -77,6 +77,15 @@ _STORED_PREFIX: Final = "option."
 _OF_FROM_CSV: Final = ("delimiter", "sep", "nullvalue")
 
 _Part = TypeVar("_Part")
+
+
+def spellings_of(definitions: Iterable[OptionDefinition]) -> frozenset[str]:
+    """Return every spelling of these options, in lower case."""
+    return frozenset(
+        spelling.lower()
+        for definition in definitions
+        for spelling in (definition.name, *definition.aliases)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_rocketmq.options.definition import BATCH, READ, SINK, STREAM, OptionDefinition
+from pyspark_rocketmq.options.definition import BATCH, READ, SINK, STREAM, Section
 from pyspark_rocketmq.options.kinds import (
     Assignment,
     Choice,
@@ -23,325 +23,272 @@ from pyspark_rocketmq.options.kinds import (
     Word,
 )
 
-_O = OptionDefinition
+_select = Section("select", READ)
+_start_end = Section("start and end", READ)
+_admission = Section("admission", STREAM)
+_pull = Section("pull", READ)
+_rows = Section("rows", READ)
+_safety = Section("safety", READ)
+_log = Section("log", READ)
 _TEXT: Final = Text()
 _FLAG: Final = Flag()
 
 _SELECT: Final = (
-    _O(
+    _select.option(
         "subscribe",
         Names(),
         None,
-        READ | SINK,
-        "select",
         "Topics to read, or the topic to write to (instead of a column topic). A restarted stream "
         "may select others: the checkpoint keeps the offsets of topics it leaves out, and the "
         "stream reads topics it adds from their first message.",
-        ("topic", "topics", "consumer.topic"),
+        aliases=("topic", "topics", "consumer.topic"),
+        uses=READ | SINK,
     ),
-    _O(
+    _select.option(
         "subscribePattern",
         Pattern(),
         None,
-        READ,
-        "select",
         "Read every topic whose whole name matches; system topics never do.",
     ),
-    _O("assign", Assignment(), None, READ, "select", "Queues to read, and no others."),
-    _O(
+    _select.option("assign", Assignment(), None, "Queues to read, and no others."),
+    _select.option(
         "deadLettersOf",
         _TEXT,
         None,
-        READ,
-        "select",
         "Read the dead letters of this consumer group: messages whose attempts are used up. If "
         "there are none yet, a batch is empty, and a stream waits for the first.",
     ),
-    _O(
+    _select.option(
         "tags",
         _TEXT,
         None,
-        READ,
-        "select",
         "Tag expression such as 'A || B'; filtered at the broker, checked again here.",
-        ("subExpression", "consumer.tag"),
+        aliases=("subExpression", "consumer.tag"),
     ),
-    _O(
+    _select.option(
         "sql",
         SqlExpression(),
         None,
-        READ,
-        "select",
         "SQL92 expression over message properties, instead of tags: filtered at the broker, which "
         "must allow it (enablePropertyFilter). CONTAINS, STARTSWITH, ENDSWITH: RocketMQ 5.1.3 on.",
     ),
-    _O(
+    _select.option(
         "messageKey",
         Word("which separate the keys of a message: give one of them"),
         None,
-        BATCH,
-        "select",
         "Read only the messages with this key, found by the brokers' key index, without a scan. "
         "Needs nameServer and subscribe; every load() looks it up once.",
+        uses=BATCH,
     ),
-    _O(
+    _select.option(
         "messageId",
         Word("which no id has: give one id"),
         None,
-        BATCH,
-        "select",
         "Read only the message with this id: the producer's msgId, or offsetMsgId.",
+        uses=BATCH,
     ),
-    _O(
+    _select.option(
         "pushDown",
         Choice(("false", "once")),
         "false",
-        BATCH,
-        "select",
         "'once': read no more than Spark's filters on topic, brokerName, queueId, queueOffset, "
         "storeTimestamp and tags can pass (Spark 4.1 and later, with "
         "spark.sql.python.filterPushdown.enabled=true). Promises that one query uses every load() "
         "once: Spark up to 4.3 gives all uses of a load() the plan of the last one.",
+        uses=BATCH,
     ),
-    _O(
+    _select.option(
         "discoveryIntervalMs",
         Duration(100),
         10_000,
-        STREAM,
-        "select",
         "How often a running query looks for new queues and new matching topics.",
+        uses=STREAM,
     ),
 )
 
 _START_END: Final = (
-    _O(
+    _start_end.option(
         "startingOffsets",
         Offsets(("earliest", "latest", "group", "group:earliest", "group:latest", "group:error")),
         None,
-        READ,
-        "start and end",
         "Where a new query starts (default: latest; batch: earliest). 'group' is the group's "
         "committed offset, and for queues without one the word after the colon (default earliest). "
         "Brokers before 5.1 answer 0 for an unknown group, so the read starts at 0.",
-        ("consumer.offset.reset.to",),
+        aliases=("consumer.offset.reset.to",),
     ),
-    _O(
+    _start_end.option(
         "startingTimestamp",
         Time(),
         None,
-        READ,
-        "start and end",
         "Start at the first message stored at or after this time. Overrides "
         "startingOffsetsByTimestamp, which overrides startingOffsets.",
     ),
-    _O(
-        "startingOffsetsByTimestamp",
-        Timestamps(),
-        None,
-        READ,
-        "start and end",
-        "The same with a time for every queue.",
+    _start_end.option(
+        "startingOffsetsByTimestamp", Timestamps(), None, "The same with a time for every queue."
     ),
-    _O(
+    _start_end.option(
         "startingOffsetsByTimestampStrategy",
         Choice(("error", "latest")),
         "error",
-        READ,
-        "start and end",
         "What to do when a queue has no message at or after the time.",
     ),
-    _O(
+    _start_end.option(
         "endingOffsets",
         Offsets(("latest",)),
         "latest",
-        BATCH,
-        "start and end",
         "Where a batch read ends, exclusively. The tasks resolve 'latest' when they read, so such "
         "a read is not repeatable.",
+        uses=BATCH,
     ),
-    _O(
+    _start_end.option(
         "endingTimestamp",
         Time(),
         None,
-        BATCH,
-        "start and end",
         "End before the first message stored at or after this time.",
+        uses=BATCH,
     ),
-    _O(
+    _start_end.option(
         "endingOffsetsByTimestamp",
         Timestamps(),
         None,
-        BATCH,
-        "start and end",
         "The same with a time for every queue.",
+        uses=BATCH,
     ),
 )
 
 _ADMISSION: Final = (
-    _O(
+    _admission.option(
         "maxOffsetsPerTrigger",
         Count(1),
         None,
-        STREAM,
-        "admission",
         "Messages per micro-batch, shared in proportion to the backlog of each queue; every queue "
         "with a backlog gets at least one. Counts offsets, also under filters. On Spark 4.0 and "
         "4.1 a run with AvailableNow or Once ends after one such batch.",
     ),
-    _O(
+    _admission.option(
         "minOffsetsPerTrigger",
         Count(1),
         None,
-        STREAM,
-        "admission",
         "Wait for this many messages, at most for maxTriggerDelay. On Spark 4.0 and 4.1 the "
         "first batch of a run does not wait.",
     ),
-    _O(
+    _admission.option(
         "maxTriggerDelay",
         Duration(0, 7 * 24 * 3_600_000),
         900_000,
-        STREAM,
-        "admission",
         "Longest wait for minOffsetsPerTrigger.",
     ),
-    _O(
+    _admission.option(
         "maxBytesPerTrigger",
         Size(),
         None,
-        STREAM,
-        "admission",
         "Bytes per micro-batch: an estimate from the sizes of messages sampled at the broker. On "
         "Spark 4.0 and 4.1 it ends runs as maxOffsetsPerTrigger does.",
     ),
-    _O(
+    _admission.option(
         "minPartitions",
         Count(1, 100_000),
         None,
-        READ,
-        "admission",
         "Split queues so that there are at least this many tasks.",
+        uses=READ,
     ),
-    _O(
+    _admission.option(
         "maxPartitions",
         Count(1, 100_000),
         None,
-        READ,
-        "admission",
         "Pack queues into at most this many tasks.",
+        uses=READ,
     ),
-    _O(
+    _admission.option(
         "maxRecordsPerPartition",
         Count(1),
         None,
-        READ,
-        "admission",
         "No task reads more messages than this, also beyond maxPartitions.",
+        uses=READ,
     ),
 )
 
 _PULL: Final = (
-    _O(
+    _pull.option(
         "pullBatchSize",
         Count(1, 100_000),
         10_000,
-        READ,
-        "pull",
         "Messages requested in one pull; a RocketMQ broker returns at most 32 unless configured.",
-        ("pull.max.batch.size",),
+        aliases=("pull.max.batch.size",),
     ),
-    _O(
+    _pull.option(
         "pullThresholdForQueue",
         Count(1, 10_000_000),
         32_768,
-        READ,
-        "pull",
         "Messages requested or received and not yet decoded: for each queue over nameServer, for "
         "each task over endpoints.",
     ),
-    _O(
+    _pull.option(
         "pullThresholdSizeForQueue",
         Count(1, 4_096),
         100,
-        READ,
-        "pull",
         "The same in MiB. Whatever it is, a read requests ahead at most 16 MiB for a queue and 32 "
         "MiB for a task over nameServer, and 5 MiB for a task over endpoints.",
     ),
-    _O(
+    _pull.option(
         "consumeMaxSpan",
         Count(1),
         None,
-        READ,
-        "pull",
         "Largest distance between the first and the last offset in flight.",
     ),
-    _O(
+    _pull.option(
         "pullsInFlight",
         Count(1, 256),
         64,
-        READ,
-        "pull",
         "Pulls in flight for one queue, 8 if more than 2 MiB are expected of them; "
         "a task has 128 at one broker, or this many.",
     ),
-    _O(
+    _pull.option(
         "suspendTimeoutMs",
         Duration(100, 300_000),
         15_000,
-        STREAM,
-        "pull",
         "How long a broker may hold the pull that waits for new messages.",
+        uses=STREAM,
     ),
-    _O(
+    _pull.option(
         "pullTimeoutMs",
         Duration(100, 600_000),
         30_000,
-        READ,
-        "pull",
         "How long a pull may go unanswered while no byte arrives.",
-        ("pullTimeout", "pull.timeout.ms"),
+        aliases=("pullTimeout", "pull.timeout.ms"),
     ),
 )
 
 _ROWS: Final = (
-    _O(
+    _rows.option(
         "includeProperties",
         _FLAG,
         False,
-        READ,
-        "rows",
         "Append the column properties to the default schema.",
-        ("includeHeaders",),
+        aliases=("includeHeaders",),
     ),
-    _O(
+    _rows.option(
         "corruptMessages",
         Choice(("fail", "skip", "emit")),
         "fail",
-        READ,
-        "rows",
         "What to do with a message that fails its checks: fail, skip it (the log counts it), or "
         "emit it with the reason in the column corruptReason.",
     ),
-    _O("checkCrc", _FLAG, True, READ, "rows", "Compare every body with its checksum."),
-    _O(
+    _rows.option("checkCrc", _FLAG, True, "Compare every body with its checksum."),
+    _safety.option(
         "failOnDataLoss",
         _FLAG,
         True,
-        READ,
-        "safety",
         "Fail if messages to read are gone; false reads the surviving ones and logs how many are "
         "gone.",
     ),
 )
 
 _LOG: Final = (
-    _O(
+    _log.option(
         "logBatches",
         _FLAG,
         False,
-        READ,
-        "log",
         "Write a line for every batch to the driver's standard error: how many messages of which "
         "topics it reads, before filters.",
     ),
@@ -385,33 +332,27 @@ class BodyFormat:
 
 
 _BODIES: Final = (
-    _O(
+    _rows.option(
         "bodyFormat",
         BodyFormat(),
         None,
-        READ,
-        "rows",
         "Read the fields of JSON bodies as columns, in the workers: .schema('order_id LONG, "
         "amount DOUBLE, __tags STRING, __offset LONG'). Columns of messages have two underscores "
         "before their names. For other formats use Spark's from_csv, from_avro and from_protobuf.",
     ),
-    _O(
+    _rows.option(
         "bodyMode",
         Choice(("permissive", "dropmalformed", "failfast")),
         "permissive",
-        READ,
-        "rows",
         "With bodyFormat: what to do with a body that is not one JSON object with values of these "
         "types. permissive: its fields are null, and its text is in the column _corrupt_record if "
         "the schema has one; dropmalformed: the row is dropped; failfast: the query fails.",
-        ("mode",),
+        aliases=("mode",),
     ),
-    _O(
+    _rows.option(
         "columnNameOfCorruptRecord",
         _TEXT,
         "_corrupt_record",
-        READ,
-        "rows",
         "With bodyFormat: the STRING column for the text of bad bodies, if the schema has it.",
     ),
 )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_rocketmq.options.definition import SINK, OptionDefinition
+from pyspark_rocketmq.options.definition import SINK, Section
 from pyspark_rocketmq.options.kinds import (
     Choice,
     Count,
@@ -18,7 +18,7 @@ from pyspark_rocketmq.options.kinds import (
 )
 from rocketmq_wire.model import DECISION_TOPIC
 
-_O = OptionDefinition
+_sink = Section("sink", SINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,111 +52,83 @@ SENDING_OPTIONS: Final = (
 """The options that say how messages are sent, not which."""
 
 SINK_DEFINITIONS: Final = (
-    _O(
+    _sink.option(
         "delivery",
         Choice(("at-least-once", "transactional")),
         "at-least-once",
-        SINK,
-        "sink",
         "at-least-once: a task or query that runs again sends its rows again; `drop_replays` "
         "recognises them. transactional: rows are sent as half messages and become visible when "
         "their batch is committed, each exactly once, though not all in one instant; needs "
         "nameServer. The query's next start finishes a decided batch, if that comes before "
         "transactionTimeoutMs and the broker's checks are over.",
     ),
-    _O(
+    _sink.option(
         "transactionTimeoutMs",
         Duration(10_000, 24 * 3_600_000),
         3_600_000,
-        SINK,
-        "sink",
         "With delivery=transactional: how long a batch may take from its first row to its commit, "
         "a restart of the query included. Then the broker checks, by default 15 times in 7.5 "
         "minutes, and discards half messages that no producer answers for.",
     ),
-    _O(
+    _sink.option(
         "decisionTopic",
         TopicName(),
         DECISION_TOPIC,
-        SINK,
-        "sink",
         "With delivery=transactional: the topic that stores the decisions about batches. The sink "
         "creates it if necessary, with two queues on every broker; several queries may share it.",
     ),
-    _O(
+    _sink.option(
         "writeId",
         _WriteName(),
         None,
-        SINK,
-        "sink",
         "The name by which the sink recognises a batch write that runs again: with "
         "delivery=transactional it sends nothing twice, with at-least-once `drop_replays` "
         "recognises it. NAME in foreachBatch, where the sink adds the query's and the batch's ids: "
         "give each write a name of its own. NAME/NUMBER elsewhere, with a number that grows from "
         "write to write.",
     ),
-    _O(
+    _sink.option(
         "maxBatchBytes",
         Size(),
         # With messages of 1 KB, 1 MiB costs the broker and the task a fifth more.
         2 * 1024 * 1024,
-        SINK,
-        "sink",
         "Bytes in one send as a broker stores them, its own fields of each message included; a "
         "larger message is sent alone. Brokers accept 4 MiB unless configured.",
     ),
-    _O(
+    _sink.option(
         "sendsInFlight",
         Count(1, 256),
         8,
-        SINK,
-        "sink",
         "Sends in flight for each task, one at a time for each queue.",
     ),
-    _O(
-        "producerGroup",
-        GroupName(),
-        "pyspark-rocketmq-producer",
-        SINK,
-        "sink",
-        "Producer group named in sends.",
+    _sink.option(
+        "producerGroup", GroupName(), "pyspark-rocketmq-producer", "Producer group named in sends."
     ),
-    _O(
+    _sink.option(
         "compression",
         Choice(("none", "zlib", "lz4", "zstd")),
         "none",
-        SINK,
-        "sink",
         "Codec of large bodies, each by itself. Every reader of the topic must support it: all "
         "support zlib, RocketMQ's clients from 4.9.4 on lz4 and zstd. Bodies that would not shrink "
         "are sent uncompressed.",
     ),
-    _O(
-        "compressionThreshold",
-        Size(),
-        4_096,
-        SINK,
-        "sink",
-        "Bodies of this many bytes and more are compressed.",
+    _sink.option(
+        "compressionThreshold", Size(), 4_096, "Bodies of this many bytes and more are compressed."
     ),
-    _O(
+    _sink.option(
         "sendBack",
         Flag(),
         False,
-        SINK,
-        "sink",
         "Instead of sending rows as messages, send the messages that they were read from back to "
         "the consumer group of the option group: they come again in the topic %RETRY%<group>, "
         "after the delay of their attempt or of a column delayLevel, and after the last attempt in "
         "%DLQ%<group>. Needs nameServer, and the columns topic, brokerName and physicalOffset. A "
         "task that runs again sends its messages back again.",
     ),
-    _O(
+    _sink.option(
         "maxReconsumeTimes",
         Count(0, 1_000),
         None,
-        SINK,
-        "sink",
         "With sendBack: the number of attempts after which a message becomes a dead letter "
         "(default: the group's configuration at the broker, 16 unless changed).",
     ),

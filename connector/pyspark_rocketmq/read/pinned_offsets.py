@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.consumer_group.commit import find_members
 from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.options.checks import SELECTORS
 from pyspark_rocketmq.options.definition import Use
-from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.parse import read_options, spellings_of
+from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
 from pyspark_rocketmq.planning.checkpoint import nested
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues
@@ -18,20 +20,9 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_wire.errors import raise_first
 from rocketmq_wire.model import OffsetRange, QueueId
 
-_ENDS = frozenset(
-    {
-        "startingoffsets",
-        "startingtimestamp",
-        "startingoffsetsbytimestamp",
-        "startingoffsetsbytimestampstrategy",
-        "consumer.offset.reset.to",
-        "endingoffsets",
-        "endingtimestamp",
-        "endingoffsetsbytimestamp",
-    }
-)
-_SELECTION = frozenset(
-    {"subscribe", "topic", "topics", "consumer.topic", "subscribepattern", "deadlettersof"}
+# The options that the pinned read has in another form.
+_REPLACED = spellings_of(
+    each for each in READ_DEFINITIONS if each.group == "start and end" or each.name in SELECTORS
 )
 
 
@@ -67,18 +58,13 @@ class PinnedOffsets:
     @property
     def options(self) -> dict[str, str]:
         """The options that read exactly this: `spark.read.format("rocketmq").options(**...)`."""
-        kept = {
-            key: text
-            for key, text in self.given.items()
-            if key.lower() not in _ENDS and key.lower() not in _SELECTION
-        }
         # The queues by name: a queue created meanwhile is not part of what was pinned.
         assign: dict[str, dict[str, list[int]]] = {}
         for piece in self.ranges:
             of_topic = assign.setdefault(piece.queue.topic, {})
             of_topic.setdefault(piece.queue.broker, []).append(piece.queue.index)
         return {
-            **{key: text for key, text in kept.items() if key.lower() != "assign"},
+            **{key: text for key, text in self.given.items() if key.lower() not in _REPLACED},
             "assign": json.dumps(assign),
             "startingOffsets": self.starting_offsets,
             "endingOffsets": self.ending_offsets,
