@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectError,
@@ -32,10 +33,6 @@ UNAVAILABLE: Final = 14
 UNAUTHENTICATED: Final = 16
 
 _UNCONNECTED: Final = ("Failed to connect to remote host", "connection attempt timed out")
-_SYSTEM_ERROR: Final = 1
-_BUSY: Final = 2
-_UNKNOWN_REQUEST: Final = 3
-_NO_PERMISSION: Final = 16
 
 
 def error_of(address: str, status: int, details: str, metadata: Metadata) -> RocketMQError:
@@ -53,16 +50,16 @@ def error_of(address: str, status: int, details: str, metadata: Metadata) -> Roc
     if status == RESOURCE_EXHAUSTED:
         return _exhausted(text)
     if status in (UNAUTHENTICATED, PERMISSION_DENIED):
-        return broker_error(_NO_PERMISSION, text)
+        return broker_error(ResponseCode.NO_PERMISSION, text)
     if status == UNIMPLEMENTED:
         return broker_error(
-            _UNKNOWN_REQUEST,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"{address} does not serve this call of {SERVICE} ({text}). "
             "Only the bundled broker does; reach real clusters through nameServer.",
         )
     if status == INVALID_ARGUMENT:
         return LocalProtocolError(f"{address} cannot read our request: {text}")
-    return broker_error(_SYSTEM_ERROR, text)
+    return broker_error(ResponseCode.SYSTEM_ERROR, text)
 
 
 def _unavailable(address: str, text: str) -> RocketMQError:
@@ -80,5 +77,5 @@ def _exhausted(text: str) -> RocketMQError:
     if "CLIENT:" in text:
         return RemoteProtocolError(f"an answer is over the limit: {text}")
     if "larger than" in text:
-        return BrokerError(_SYSTEM_ERROR, text)
-    return broker_error(_BUSY, text)
+        return BrokerError(ResponseCode.SYSTEM_ERROR, text)
+    return broker_error(ResponseCode.SYSTEM_BUSY, text)
