@@ -52,26 +52,25 @@ class OrderlyConsumption(Consumption):
         """Consume until the queue is empty or lost, or its thread is for other queues."""
         with owned.consume_lock:
             end_ms = now_ms() + TURN_MS_MAX
-            while True:
-                if owned.process.is_dropped or self._is_stopping:
-                    return
-                needs_lock = not self._settings.is_broadcasting
-                if needs_lock and not owned.process.is_lock_valid(now_ms()):
-                    self._later(owned, _UNLOCKED_PAUSE_MS)
-                    return
-                if owned.is_leaving:
-                    self._later(owned, _LEAVING_PAUSE_MS)
-                    return
-                if now_ms() >= end_ms:
-                    self._later(owned, _TURN_PAUSE_MS)
-                    return
-                batch = self._next_batch(owned)
-                if not batch:
-                    return
-                pause_ms = self._consume_batch(owned, batch)
+            while not (owned.process.is_dropped or self._is_stopping):
+                pause_ms = self._pause_before_batch(owned, end_ms)
+                if not pause_ms:
+                    batch = self._next_batch(owned)
+                    if not batch:
+                        return
+                    pause_ms = self._consume_batch(owned, batch)
                 if pause_ms:
                     self._later(owned, pause_ms)
                     return
+
+    def _pause_before_batch(self, owned: OwnedQueue, end_ms: int) -> int:
+        """The queue's pause in ms before its next batch; 0 if it may be consumed now."""
+        needs_lock = not self._settings.is_broadcasting
+        if needs_lock and not owned.process.is_lock_valid(now_ms()):
+            return _UNLOCKED_PAUSE_MS
+        if owned.is_leaving:
+            return _LEAVING_PAUSE_MS
+        return _TURN_PAUSE_MS if now_ms() >= end_ms else 0
 
     def _next_batch(self, owned: OwnedQueue) -> list[ReceivedMessage]:
         """The next messages in order; without any the queue counts as not being consumed."""

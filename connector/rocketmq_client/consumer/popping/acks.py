@@ -56,7 +56,7 @@ class PopAcks:
         with self._changed:
             return self._changed.wait_for(lambda: not self._count, wait_ms / 1_000)
 
-    # --- in the I/O thread -------------------------------------------------------------------
+    # --- in the I/O thread --------------------------------------------------------------------
 
     def _gather(self, popped: list[Popped]) -> None:
         for one in popped:

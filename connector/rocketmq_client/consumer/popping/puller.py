@@ -79,7 +79,7 @@ class PopPuller:
         """Pop the queue until it is dropped."""
         self._io.post(partial(self._step, owned))
 
-    # --- in the I/O thread -------------------------------------------------------------------
+    # --- in the I/O thread --------------------------------------------------------------------
 
     def _step(self, owned: PopQueue) -> None:
         if owned.is_dropped:

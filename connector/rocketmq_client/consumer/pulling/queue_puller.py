@@ -112,7 +112,7 @@ class QueuePuller:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
         self._io.post(partial(self._step, owned))
 
-    # --- in the I/O thread -------------------------------------------------------------------
+    # --- in the I/O thread --------------------------------------------------------------------
 
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
