@@ -92,7 +92,7 @@ def test_a_push_consumer_gets_the_others_and_logs_what_is_lost(broker, caplog):
         listener.wait(COUNT - len(LOST))
     assert sorted(m.queue_offset for m in listener.messages) == KEPT
     for hole in ("[3,5)", "[9,10)"):
-        assert f"{QUEUE}: the messages of offsets {hole} are lost" in caplog.text
+        assert f"{QUEUE}: the broker lost the messages of offsets {hole}" in caplog.text
 
 
 def test_pops_get_the_others_and_the_broker_logs_what_is_lost(broker, caplog):
@@ -105,8 +105,8 @@ def test_pops_get_the_others_and_the_broker_logs_what_is_lost(broker, caplog):
             offsets += [one.message.queue_offset for one in popped]
             consumer.ack(popped)
     assert sorted(offsets) == KEPT
-    assert f"topic={TOPIC} queue=0: pops pass over 2 messages before offset 5" in caplog.text
-    assert "pops pass over 1 message before offset 10" in caplog.text
+    assert f"topic={TOPIC} queue=0: pops skip 2 messages before offset 5" in caplog.text
+    assert "pops skip 1 message before offset 10" in caplog.text
 
 
 def test_a_read_beside_the_holes_is_whole(cluster):
