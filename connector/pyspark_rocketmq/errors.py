@@ -42,7 +42,9 @@ class OptionError(RocketMQError, ValueError):
 
     def __init__(self, name: str, reason: str, kind: str = "INVALID") -> None:
         super().__init__(name, reason, kind)
-        self.name, self.reason, self.kind = name, reason, kind
+        self.name = name
+        self.reason = reason
+        self.kind = kind
 
     def __str__(self) -> str:
         return f"[ROCKETMQ_OPTION.{self.kind}] option '{self.name}' {self.reason}"
@@ -83,7 +85,9 @@ class SinkRowError(RocketMQError, ValueError):
 
     def __init__(self, partition: int, rows: str, reason: str) -> None:
         super().__init__(partition, rows, reason)
-        self.partition, self.rows, self.reason = partition, rows, reason
+        self.partition = partition
+        self.rows = rows
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -97,7 +101,9 @@ class BadBodyError(RocketMQError, ValueError):
 
     def __init__(self, queue: QueueId, offset: int, reason: str) -> None:
         super().__init__(queue, offset, reason)
-        self.queue, self.offset, self.reason = queue, offset, reason
+        self.queue = queue
+        self.offset = offset
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -121,7 +127,10 @@ class UnfinishedTransactionError(RocketMQError):
 
     def __init__(self, query: str, batch: int, count: int, reason: str) -> None:
         super().__init__(query, batch, count, reason)
-        self.query, self.batch, self.count, self.reason = query, batch, count, reason
+        self.query = query
+        self.batch = batch
+        self.count = count
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -142,7 +151,8 @@ class DecisionsAwayError(RocketMQError):
 
     def __init__(self, topic: str, brokers: tuple[str, ...]) -> None:
         super().__init__(topic, brokers)
-        self.topic, self.brokers = topic, brokers
+        self.topic = topic
+        self.brokers = brokers
 
     @property
     def _who(self) -> str:
@@ -161,7 +171,9 @@ class WriteIdError(RocketMQError):
 
     def __init__(self, write: str, number: int, reason: str) -> None:
         super().__init__(write, number, reason)
-        self.write, self.number, self.reason = write, number, reason
+        self.write = write
+        self.number = number
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -175,7 +187,9 @@ class ReplayError(RocketMQError):
 
     def __init__(self, query: str, batch: int, reason: str) -> None:
         super().__init__(query, batch, reason)
-        self.query, self.batch, self.reason = query, batch, reason
+        self.query = query
+        self.batch = batch
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
@@ -190,7 +204,8 @@ class UnsupportedError(RocketMQError):
 
     def __init__(self, feature: str, reason: str) -> None:
         super().__init__(feature, reason)
-        self.feature, self.reason = feature, reason
+        self.feature = feature
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"[ROCKETMQ_UNSUPPORTED.{self.feature}] {self.reason}"
@@ -201,7 +216,8 @@ class GroupInUseError(RocketMQError):
 
     def __init__(self, group: str, members: tuple[str, ...]) -> None:
         super().__init__(group, members)
-        self.group, self.members = group, members
+        self.group = group
+        self.members = members
 
     def __str__(self) -> str:
         shown = ", ".join(self.members[:3]) + (", ..." if len(self.members) > 3 else "")
@@ -232,7 +248,8 @@ class CheckpointError(LocalProtocolError):
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(reason, text)
-        self.reason, self.text = reason, text
+        self.reason = reason
+        self.text = text
 
     def __str__(self) -> str:
         return (
@@ -250,7 +267,9 @@ class ClusterUnreachableError(TransportError):
     def __init__(self, where: str, address: str, reason: str, tries: int, waited_ms: int) -> None:
         super().__init__(address, reason)
         self.args = (where, address, reason, tries, waited_ms)
-        self.where, self.tries, self.waited_ms = where, tries, waited_ms
+        self.where = where
+        self.tries = tries
+        self.waited_ms = waited_ms
 
     def __str__(self) -> str:
         times = "once" if self.tries == 1 else f"{self.tries} times"
@@ -269,7 +288,8 @@ class ReadOutageError(TransportError):
     def __init__(self, last: TransportError, waited_ms: int) -> None:
         super().__init__(last.address, last.reason)
         self.args = (last, waited_ms)
-        self.last, self.waited_ms = last, waited_ms
+        self.last = last
+        self.waited_ms = waited_ms
 
     def __str__(self) -> str:
         return (

@@ -46,7 +46,8 @@ class BatchReader(DataSourceReader):
     """The batch reader of Spark 4.0 to 4.3."""
 
     def __init__(self, options: ReadOptions, plan: ReadPlan) -> None:
-        self._options, self._plan = options, plan
+        self._options = options
+        self._plan = plan
 
     def partitions(self) -> list[TaskPartition]:
         """Return the tasks; for an empty list Spark runs one task without a partition."""

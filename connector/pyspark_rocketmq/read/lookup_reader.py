@@ -26,7 +26,8 @@ class LookupReader(DataSourceReader):
     """Looks up when Spark plans; a later look-up needs a new `.load()`."""
 
     def __init__(self, options: ReadOptions, plan: ReadPlan) -> None:
-        self._options, self._plan = options, plan
+        self._options = options
+        self._plan = plan
 
     def partitions(self) -> list[RangePartition]:
         """Return the tasks: one, unless the options ask for more."""
