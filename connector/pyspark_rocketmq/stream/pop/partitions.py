@@ -37,6 +37,11 @@ class PoppedQueue:
     handles: tuple[tuple[str, tuple[int, ...]], ...]
     """(a handle without its last field, the offsets that it is for)"""
 
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of all records, in the order of the handles."""
+        return [offset for _, some in self.handles for offset in some]
+
 
 class PopPartition(InputPartition):
     """A task's share of popped records."""
@@ -48,7 +53,7 @@ class PopPartition(InputPartition):
     def counts(self) -> Iterator[tuple[QueueId, int]]:
         """See `StreamPartition`."""
         for popped in self.queues:
-            yield popped.queue, sum(len(offsets) for _, offsets in popped.handles)
+            yield popped.queue, len(popped.offsets)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
         """See `StreamPartition`. Raises CorruptRecordError."""
@@ -97,7 +102,7 @@ def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBa
     if _HANDLE in wanted.names and _OFFSET not in wanted.names:
         inner = wanted.append(pa.field(_OFFSET, pa.int64()))
     for popped in partition.queues:
-        offsets = [offset for _, some in popped.handles for offset in some]
+        offsets = popped.offsets
         decoder = Decoder(plan.decode_options(inner))
         for batch in decoder.decode(popped.queue, min(offsets), max(offsets) + 1, popped.body):
             if batch.num_rows:
@@ -106,7 +111,7 @@ def read_popped(plan: ReadPlan, partition: PopPartition) -> Iterator[pa.RecordBa
 
 def _with_handles(batch: pa.RecordBatch, wanted: pa.Schema, popped: PoppedQueue) -> pa.RecordBatch:
     offsets = batch.column(_OFFSET)
-    known = np.array([offset for _, some in popped.handles for offset in some], np.int64)
+    known = np.array(popped.offsets, np.int64)
     heads = np.repeat(np.arange(len(popped.handles)), [len(some) for _, some in popped.handles])
     order = np.argsort(known)
     rows = order[np.searchsorted(known[order], offsets.to_numpy())]
